@@ -17,172 +17,33 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 import halfwise
+from bench.engine_faults import quick_times
 from bench.figures import Figure, at_least, equal, reported
-from bench.planted_networks import FAMILIES, Drawn
+from bench.planted_networks import Drawn
+from bench.planted_trials import Trial, low_trials, trials
 from bench.runs import Workbench
 from halfwise.errors import HalfwiseError
-from halfwise.records import Run, Rung
-from tests.fake_tensorrt.faults import Fault
-from tests.fake_tensorrt.model import read_model
-from tests.fake_tensorrt.regions import Region, Wrong
+from halfwise.fixing.outcome import Result
+from halfwise.records import Run
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 
 WANTED = 23
 NAMED = 4
 """Nodes that may be named."""
 AT_ONCE = 2
-DB30 = 10 ** (-30 / 20)
-DB20 = 0.1
 _PRECISION = ("tf32", "precision")
 
 
 def builds_allowed(nodes: int) -> float:
     """Return how many builds may be used on a graph of so many nodes."""
     return 4 + 2 * math.log2(nodes)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One fault.
-
-    Attributes:
-        name: What is planted.
-        family: Of networks.
-        blocks: How deep the network is.
-        fault: What goes wrong.
-        batches: Sizes of the samples' first axis.
-        version: Of TensorRT.
-    """
-
-    name: str
-    family: str
-    blocks: int
-    fault: Wrong | Fault
-    batches: tuple[int, ...] = (2, 2)
-    version: str = "8.6.1"
-
-    def network(self) -> Drawn:
-        """Return the network."""
-        return FAMILIES[self.family](self.blocks, sum(map(ord, self.name)), list(self.batches))
-
-    def knobs(self) -> dict[str, Any]:
-        """Return what the stand-in is told."""
-        return {"faults" if isinstance(self.fault, Fault) else "wrong": [self.fault]}
-
-    def planted(self, drawn: Drawn) -> frozenset[str]:
-        """Return the nodes of the fault; there is at least one place for it."""
-        region = self.fault.region if isinstance(self.fault, Fault) else self.fault
-        assert region is not None
-        graph = read_model(onnx.load_from_string(drawn.proto.SerializeToString())).graph
-        places = region.places(graph, set(), 3)
-        assert places, self.name
-        return frozenset(str(node.name) for place in places for node in place)
-
-
-def _at(scope: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{scope}/{name}" for name in names)
-
-
-def _operators() -> list[Trial]:
-    conv, norm = _at("layer4", "conv2/Conv"), _at("blocks.5/norm2", "Div")
-    return [
-        Trial("a convolution by 1.1", "convolutions", 8, Wrong(nodes=conv, do="scale", size=0.1)),
-        Trial("every Softmax, rolled", "transformer", 3, Wrong(ops=("Softmax",), do="roll")),
-        Trial("every GRU, garbage", "recurrent", 5, Wrong(ops=("GRU",))),
-        Trial("a GRU, 30 dB", "recurrent", 12, Wrong(nodes=_at("gru6", "GRU"), size=DB30)),
-        Trial("a Div, 30 dB", "transformer", 10, Wrong(nodes=norm, size=DB30)),
-        Trial("an AveragePool, zero", "branches", 16, Wrong(ops=("AveragePool",), do="zero")),
-    ]
-
-
-def _fusions() -> list[Trial]:
-    conv = _at("layer9", "conv1/Conv", "bn1/BatchNormalization", "Relu")
-    norm = _at("blocks.2/norm1", "Sub", "Mul", "ReduceMean_1", "Add")
-    gelu = _at("blocks.7/mlp/act", "Erf", "Add", "Mul")
-
-    def fusion(nodes: tuple[str, ...], **how: Any) -> Wrong:
-        return Wrong(nodes=nodes, unless="between", **how)
-
-    return [
-        Trial("Conv, norm and Relu fused", "convolutions", 20, fusion(conv, size=0.3)),
-        Trial("part of a norm fused, 30 dB", "transformer", 6, fusion(norm, size=DB30)),
-        Trial(
-            *("Conv and Tanh fused, scaled", "branches", 22),
-            fusion(_at("mixed12/b3", "Conv", "Tanh"), do="scale", size=0.2),
-        ),
-        Trial("part of a GELU fused, rolled", "transformer", 9, fusion(gelu, do="roll")),
-        Trial(
-            *("Transpose and GRU fused", "recurrent", 9),
-            fusion(_at("gru4", "Transpose", "GRU"), size=DB20),
-            (2, 2),
-            "10.16.1",
-        ),
-        Trial(
-            "Add and Relu fused, zero",
-            "convolutions",
-            55,
-            fusion(_at("layer30", "Add", "Relu_1"), do="zero"),
-        ),
-    ]
-
-
-def _unmarked() -> list[Trial]:
-    def unmarked(nodes: tuple[str, ...], **how: Any) -> Wrong:
-        return Wrong(nodes=nodes, unless="touched", **how)
-
-    attention = _at("blocks.6/attn", "MatMul", "Mul", "Softmax", "MatMul_1")
-    convs = _at("layer6", "conv2/Conv", "bn2/BatchNormalization", "Add")
-    return [
-        Trial("three nodes, unmarked", "convolutions", 13, unmarked(convs, size=0.5)),
-        Trial(
-            *("a Softmax, unmarked", "transformer", 4),
-            unmarked(_at("blocks.1/attn", "Softmax"), do="roll"),
-        ),
-        Trial(
-            *("Concat and Conv, unmarked", "branches", 8),
-            unmarked(_at("mixed3", "Concat", "Conv"), do="roll"),
-        ),
-        Trial(
-            *("a GRU, unmarked, 30 dB", "recurrent", 16),
-            unmarked(_at("gru10", "GRU"), size=DB30),
-        ),
-        Trial("an attention, unmarked", "transformer", 8, unmarked(attention, size=0.5)),
-    ]
-
-
-def _others() -> list[Trial]:
-    batch = Wrong(nodes=_at("layer3", "bn1/BatchNormalization"), size=DB20, batch=4)
-    first = Wrong(
-        nodes=_at("blocks.2/mlp", "fc1/MatMul", "fc1/Add"), unless="between", do="roll", batch=1
-    )
-    nan = Wrong(nodes=_at("layer21", "bn2/BatchNormalization"), do="nan")
-    fused = Wrong(nodes=_at("blocks.4/norm2", "Sqrt", "Div"), unless="between", do="nan")
-    crash = Region(nodes=_at("blocks.1/attn", "Softmax", "MatMul_1"))
-    pattern = Region(ops=("Concat", "Conv", "BatchNormalization"))
-    marks = Region(nodes=_at("gru3", "Transpose", "GRU"), unless="between")
-    return [
-        Trial("a norm at batch 4", "convolutions", 10, batch, (1, 2, 4)),
-        Trial("MatMul and Add at batch 1", "transformer", 4, first, (1, 2, 4)),
-        Trial("NaN of a norm", "convolutions", 34, nan),
-        Trial("NaN of a fusion", "transformer", 7, fused),
-        Trial("a crash at a pair", "transformer", 3, Fault("build", "segv", region=crash)),
-        Trial("a refusal at a chain", "branches", 4, Fault("build", "foreign", region=pattern)),
-        Trial("out of memory, unmarked", "recurrent", 7, Fault("build", "memory", region=marks)),
-    ]
-
-
-def trials() -> list[Trial]:
-    """Return all faults."""
-    return [*_operators(), *_fusions(), *_unmarked(), *_others()]
 
 
 @dataclass(frozen=True)
@@ -235,22 +96,11 @@ class Found:
 
 def diagnosed(trial: Trial, folder: Path, library: Path) -> Found:
     """Diagnose the network of a trial with engines of the stand-in; `folder` is made."""
-    folder.mkdir()
+    started = time.monotonic()
     drawn = trial.network()
-    command = worker_command(folder, library, trial.version, **trial.knobs())
-    started, run, error = time.monotonic(), None, ""
-    try:
-        run = halfwise.diagnose(
-            drawn.proto,
-            drawn.samples,
-            out=folder / "run",
-            target="tensorrt",
-            trt_command=shlex.join(command),
-            allow_random=True,
-        ).run
-    except HalfwiseError as failed:
-        error = f"{type(failed).__name__}: {failed.message}"
-    rung = _failed(run)
+    run, error = _run(halfwise.diagnose, trial, drawn, folder, library)
+    rungs = () if run is None else run.diagnosis or ()
+    rung = next((rung for rung in rungs if rung.passed is False), None)
     builds = folder / "worker-counts" / "build"
     return Found(
         nodes=drawn.nodes,
@@ -264,9 +114,35 @@ def diagnosed(trial: Trial, folder: Path, library: Path) -> Found:
     )
 
 
-def _failed(run: Run | None) -> Rung | None:
-    rungs = () if run is None or run.diagnosis is None else run.diagnosis
-    return next((rung for rung in rungs if rung.passed is False), None)
+def blamed(trial: Trial, folder: Path, library: Path) -> tuple[str, ...]:
+    """Fix the network of a trial; return what is told to be at fault where low engines are wrong.
+
+    Kinds of causes; "nothing" where none is told.
+    """
+    run, error = _run(halfwise.fix, trial, trial.network(), folder, library)
+    if run is None or run.engines is None:
+        return (error,)
+    return tuple(sorted({cause.kind for cause in run.engines.causes})) or ("nothing",)
+
+
+def _run(
+    command: Callable[..., Result], trial: Trial, drawn: Drawn, folder: Path, library: Path
+) -> tuple[Run | None, str]:
+    """Return what a command makes of a trial, or why it comes to no end; `folder` is made."""
+    folder.mkdir()
+    worker = worker_command(folder, library, trial.version, **trial.knobs())
+    try:
+        found = command(
+            drawn.proto,
+            drawn.samples,
+            out=folder / "run",
+            target="tensorrt",
+            trt_command=shlex.join(worker),
+            allow_random=True,
+        )
+    except HalfwiseError as failed:
+        return None, f"{type(failed).__name__}: {failed.message}"
+    return found.run, ""
 
 
 def _all(planned: Sequence[Trial], folder: Path, library: Path) -> list[Found]:
@@ -274,16 +150,18 @@ def _all(planned: Sequence[Trial], folder: Path, library: Path) -> list[Found]:
         trial = planned[number]
         found = diagnosed(trial, folder / str(number), library)
         said = "; ".join(found.problems) or "right"
-        print(
+        _say(
             f"{number + 1} {trial.name} ({found.nodes} nodes, {found.builds} builds of "
-            f"{builds_allowed(found.nodes):.1f}, {found.seconds:.0f} s): {said}",
-            file=sys.stderr,
-            flush=True,
+            f"{builds_allowed(found.nodes):.1f}, {found.seconds:.0f} s): {said}"
         )
         return found
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(tried, range(len(planned))))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -294,39 +172,52 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         library = build_cuda_library(folder)
     except RuntimeError as error:
         return [], str(error)
-    planned = trials()
+    planned, low = trials(), low_trials()
     found = _all(planned, folder, library)
-    bench.details["planted_faults"] = {
-        trial.name: {
-            "nodes": one.nodes,
-            "planted": one.planted,
-            "named": one.named,
-            "builds": one.builds,
-            "problems": one.problems,
-        }
-        for trial, one in zip(planned, found, strict=True)
-    }
+    (folder / "low").mkdir()
+    found_low = _all(low, folder / "low", library)
+    with quick_times():
+        causes = {t.name: blamed(t, folder / f"fix {t.name}", library) for t in low}
+    told = [_told(t, f) for t, f in zip([*planned, *low], [*found, *found_low], strict=True)]
+    bench.details["planted_faults"] = {"diagnosed": told, "causes": causes}
     share = [one.builds / builds_allowed(one.nodes) for one in found]
+    known = sum(bool({"kernel", "unknown"}.intersection(kinds)) for kinds in causes.values())
+    precise = [kinds for kinds in causes.values() if "precision" in kinds]
+    everything = [*found, *found_low]
     return [
         at_least(f"faults localised, of {len(found)}", sum(f.localised for f in found), WANTED),
         equal("within 4 + 2 log2(nodes) builds", sum(f.in_time for f in found), len(found)),
-        equal("blamed on precision", sum(f.rung in _PRECISION for f in found), 0),
+        equal("blamed on precision", sum(f.rung in _PRECISION for f in everything), 0),
         reported("largest share of the builds allowed", max(share)),
+        reported("faults of FP16 kernels localised, of 3", sum(f.localised for f in found_low)),
+        equal("of 3, `fix` tells a kernel or that it is unknown", known, len(low)),
+        equal("of 3, `fix` blames on precision", len(precise), 0),
         reported("seconds for each", sum(one.seconds for one in found) / len(found)),
     ], None
 
 
+def _told(trial: Trial, found: Found) -> dict[str, Any]:
+    return {
+        "fault": trial.name,
+        "nodes": found.nodes,
+        "planted": found.planted,
+        "named": found.named,
+        "builds": found.builds,
+        "problems": found.problems,
+    }
+
+
 def main(parts: Sequence[str]) -> None:
     """Diagnose the faults whose names hold one of the parts, and print what is told."""
-    chosen = [t for t in trials() if not parts or any(part in t.name for part in parts)]
+    every = [*trials(), *low_trials()]
+    chosen = [t for t in every if not parts or any(part in t.name for part in parts)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for trial, found in zip(
-            chosen, _all(chosen, folder, build_cuda_library(folder)), strict=True
-        ):
-            print(f"\n{trial.name}: planted {', '.join(found.planted)}; rung {found.rung}")
-            print(found.told.get("cause", found.error))
-            for sign in found.told.get("evidence", ()):
+        found = _all(chosen, folder, build_cuda_library(folder))
+        for trial, one in zip(chosen, found, strict=True):
+            print(f"\n{trial.name}: planted {', '.join(one.planted)}; rung {one.rung}")
+            print(one.told.get("cause", one.error))
+            for sign in one.told.get("evidence", ()):
                 print(f"  {sign.get('severity')}: {sign.get('text')} {sign.get('nodes', '')}")
 
 

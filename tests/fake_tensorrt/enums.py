@@ -44,7 +44,7 @@ _LAYERS = {
     "FILL": "ConstantOfShape Range RandomNormal RandomUniform",
     "GATHER": "Gather GatherElements GatherND",
     "IDENTITY": "Identity Dropout",
-    "LOOP_OUTPUT": "Loop Scan GRU LSTM",
+    "LOOP_OUTPUT": "Loop Scan",
     "LRN": "LRN",
     "MATRIX_MULTIPLY": "MatMul Gemm",
     "NMS": "NonMaxSuppression",
