@@ -46,7 +46,6 @@ from halfwise.records.engine import (
     EngineRound,
     EngineRung,
     Engines,
-    Latency,
     NodePrecision,
     Precision,
     PrecisionProof,
@@ -134,6 +133,7 @@ from halfwise.records.tensors import (
     SideName,
     TensorStatus,
 )
+from halfwise.records.timed import Latency, TimeRatio
 from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
 
 __all__ = [
@@ -254,6 +254,7 @@ __all__ = [
     "TaskScore",
     "TensorName",
     "TensorStatus",
+    "TimeRatio",
     "TriedInputs",
     "Typing",
     "Unjudged",

@@ -5,6 +5,7 @@ from typing import Literal
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
 from halfwise.records.judged import Verdict
 from halfwise.records.record import NodeName, Record, TensorName
+from halfwise.records.timed import Latency, TimeRatio
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
 """How a node computes in an engine. "other": it computes on integers or Booleans, or moves data;
@@ -107,33 +108,6 @@ class PrecisionProof(Record):
     remarks: tuple[str, ...] = ()
 
 
-class Latency(Record):
-    """How fast an engine is, by CUDA events, after warm-up.
-
-    Attributes:
-        shapes: Shapes of the inputs.
-        iterations: Number of measured runs.
-        median_ms: Median time of one run on the GPU, inputs and outputs there already.
-        p99_ms: 99th percentile.
-        transfer_median_ms: The same with copies from and to pinned host memory.
-        transfer_p99_ms: Its 99th percentile.
-        per_second: Runs per second, one after another, without transfers.
-        device_bytes: Device memory of engine and execution context.
-        medians: Medians of rounds in which it took turns with other engines, ms; empty where it was
-            timed alone. How far they differ is the noise of its time.
-    """
-
-    shapes: dict[TensorName, tuple[int, ...]]
-    iterations: int
-    median_ms: float
-    p99_ms: float
-    transfer_median_ms: float
-    transfer_p99_ms: float
-    per_second: float
-    device_bytes: int
-    medians: tuple[float, ...] = ()
-
-
 class ShapeVerdict(Record):
     """A verdict at one set of shapes.
 
@@ -166,6 +140,7 @@ class EngineResult(Record):
         excess: Its error on the calibration samples over what the search may use; None without.
         untimed: Why it has no times although it has a verdict; empty otherwise.
         lost: Whether the connection was lost since it was judged, or while it was.
+        ratio: The time of the delivered engine over its own; None where they did not take turns.
     """
 
     name: str
@@ -180,6 +155,7 @@ class EngineResult(Record):
     excess: float | None = None
     untimed: str = ""
     lost: bool = False
+    ratio: TimeRatio | None = None
 
 
 class RungTried(Record):

@@ -3,10 +3,11 @@
 from typing import Literal
 
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, ShapeRange, WorkerInfo
-from halfwise.records.engine import Latency, PrecisionProof, ShapeVerdict
+from halfwise.records.engine import PrecisionProof, ShapeVerdict
 from halfwise.records.finding import LogFinding
 from halfwise.records.judged import Verdict
 from halfwise.records.record import Record, TensorName
+from halfwise.records.timed import Latency
 
 
 class EngineTensor(Record):

@@ -53,6 +53,7 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         lines_of("Not as asked", _findings(engines.results)),
         lines_of("About the engines", _remarks(engines)),
         _precision(engines.results),
+        lines_of("Time of the delivered engine over that of others", _beside(engines.results)),
         _table(engines.results),
     )
     return present(*parts)
@@ -221,6 +222,15 @@ def timing_line(latency: Latency) -> str:
         f"Times are of one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
         f"and 99th percentile of {count(latency.iterations, 'run')}."
     )
+
+
+def _beside(results: Sequence[EngineResult]) -> list[str]:
+    return [
+        f"{r.name}: {number(r.ratio.low)} to {number(r.ratio.high)}, by "
+        f"{count(r.ratio.rounds, 'round')} in which they took turns"
+        for r in results
+        if r.ratio is not None
+    ]
 
 
 def _precision(results: Sequence[EngineResult]) -> Table | None:

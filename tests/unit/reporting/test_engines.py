@@ -2,7 +2,7 @@ from io import StringIO
 
 import pytest
 
-from halfwise.records import MetricResult, ShapeVerdict
+from halfwise.records import MetricResult, ShapeVerdict, TimeRatio
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.parts import Lines, Table
 from halfwise.reporting.terminal import _draw, terminal
@@ -199,6 +199,16 @@ def test_times_are_explained():
         "second. It takes 50 MiB of GPU memory."
     )
     assert about[2] == "Keeping 9 nodes passed in 2 of 3 builds only"
+
+
+def test_how_sure_it_is_that_what_is_delivered_is_as_fast():
+    ratio = TimeRatio(low=0.912, high=1.02, rounds=28)
+    found = engines()
+    first = found.results[0].model_copy(update={"ratio": ratio})
+    told = found.model_copy(update={"results": (first, *found.results[1:])})
+    assert lines(told, "Time of the delivered engine over") == (
+        "FP32, TF32 off: 0.912 to 1.02, by 28 rounds in which they took turns",
+    )
 
 
 def test_nothing_but_the_fp32_engine():

@@ -43,12 +43,8 @@ THOROUGH_SECONDS = 1.0
 """For which a row of the final table is timed, one after another: a GPU's clock drifts."""
 TIMED_RUNS = 100
 """Runs of an engine that is timed, at least: fewer have no 99th percentile."""
-ROUNDS = 5
-"""Rounds in which engines that passed take turns. Of two equal ones, all five of the first are
-faster than all five of the second in 1 of 252 orders (the extreme of the rank-sum test, Mann and
-Whitney 1947)."""
 ROUND_SECONDS = 0.2
-"""For which an engine runs in each of them, after a quarter of that to warm up."""
+"""For which an engine runs where engines take turns, after a quarter of that to warm up."""
 
 
 @dataclass
@@ -181,25 +177,14 @@ class Measure:
         seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
         return self.worker.time(engine, *self._typical, seconds=seconds, iterations=TIMED_RUNS)
 
-    def take_turns(self, engines: Sequence[EngineFile]) -> list[tuple[float, ...]]:
-        """Return the median times of engines that run one after another, round by round, ms.
-
-        Of an engine that fails meanwhile there are none.
-        """
-        found = [self._round(engine) for engine in engines]
-        for _ in range(ROUNDS - 1):
-            for place, medians in enumerate(found):
-                again = self._round(engines[place]) if medians else ()
-                found[place] = (*medians, *again) if again else ()
-        return found
-
-    def _round(self, engine: EngineFile) -> tuple[float, ...]:
+    def lap(self, engine: EngineFile) -> float | None:
+        """Return the median time of an engine that takes turns with others, ms; None: it fails."""
         timed = partial(self.worker.time, engine, *self._typical, iterations=10)
         timed = partial(timed, seconds=ROUND_SECONDS, warmup=ROUND_SECONDS / 4)
         try:
-            return (again_if_lost(timed).median_ms,)
+            return again_if_lost(timed).median_ms
         except ENGINE_FAULTS:
-            return ()
+            return None
 
     def proof(
         self,

@@ -16,7 +16,15 @@ from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch, quicker
-from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose
+from halfwise.fixing.engines.table import (
+    FP32,
+    TF32,
+    Offer,
+    Table,
+    better_known,
+    choose,
+    rows_of,
+)
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
@@ -128,7 +136,7 @@ class EngineRun(Workbench):
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
         }
-        rows = tuple(o.row for o in ended.offers)
+        rows = rows_of(ended.offers, ended.delivered)
         engines = self._record(rows, last).model_copy(update=found)
         verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
         minimal = ended.as_searched and ended.chosen.minimal

@@ -1,7 +1,7 @@
 """The final table of a run: every engine in it is judged, timed and inspected alike.
 
-Of all that pass, the fastest is delivered. Times have noise: engines take turns, a few rounds each,
-and one counts as faster where all of its rounds are.
+Of all that pass, the fastest is delivered. Times have noise: engines take turns, and one counts as
+faster where the interval of their ratio shows it (`race`).
 """
 
 from collections.abc import Collection, Sequence
@@ -12,6 +12,7 @@ from statistics import median
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
+from halfwise.fixing.engines.race import race, time_ratio
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
@@ -22,6 +23,7 @@ from halfwise.records import (
     NodeName,
     Precision,
     Prefer,
+    TimeRatio,
     Verdict,
 )
 from halfwise.tensorrt.constrain import ab_remark, fp32_remark, same_outputs
@@ -92,9 +94,21 @@ def faster(one: Latency | None, other: Latency | None) -> bool:
 
     That is shown by rounds in which they took turns; without any it is not.
     """
-    if one is None or other is None or not (one.medians and other.medians):
-        return False
-    return max(one.medians) < min(other.medians)
+    ratio = _ratio(one, other)
+    return ratio is not None and ratio.high < 1
+
+
+def _ratio(one: Latency | None, other: Latency | None) -> TimeRatio | None:
+    return None if one is None or other is None else time_ratio(one.medians, other.medians)
+
+
+def rows_of(offers: Sequence[Offer], delivered: Offer | None) -> tuple[EngineResult, ...]:
+    """Return the rows of the table, each with the time of `delivered` over its own."""
+    own = None if delivered is None else delivered.row.latency
+    return tuple(
+        o.row if o is delivered else o.row.model_copy(update={"ratio": _ratio(own, o.row.latency)})
+        for o in offers
+    )
 
 
 def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
@@ -191,14 +205,14 @@ class Table:
 
         One that passes alone has nothing to be compared with.
         """
-        passed = [
-            (i, o.row.build.engine)
+        passed = {
+            i: o.row.build.engine
             for i, o in enumerate(offers)
-            if o.passed and o.row.latency is not None
-        ]
-        racing = {i: engine for i, engine in passed if engine is not None and len(passed) > 1}
-        turns = self.bench.measure.take_turns(list(racing.values()))
-        found = dict(zip(racing, turns, strict=True))
+            if o.passed and o.row.latency is not None and o.row.build.engine is not None
+        }
+        found: dict[int, tuple[float, ...]] = {}
+        if len(passed) > 1:
+            found = race(list(passed), lambda i: self.bench.measure.lap(passed[i]))
         return tuple(replace(o, row=_raced(o, found.get(i, ()))) for i, o in enumerate(offers))
 
     def _low_row(self, name: str, candidate: Candidate, fp32: Verdict | None) -> EngineResult:

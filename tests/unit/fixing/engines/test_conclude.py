@@ -5,6 +5,7 @@ import pytest
 from halfwise.fixing.engines.attempts import Candidate, Chosen
 from halfwise.fixing.engines.conclude import Ended, causes, rungs
 from halfwise.fixing.engines.proposals import Departure
+from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.table import Offer
 from halfwise.records import (
     Cause,
@@ -192,8 +193,11 @@ def test_every_rung_is_told_with_what_became_of_it():
     none = build(2, "").model_copy(update={"engine": None})
     plain = Candidate(NOTHING, "plain", build(3, ""), 14.0, latency(0.6))
     lost = Candidate(KEPT, "mixed", none)
-    fp32, tf32 = offer("fp32", 8, 8, 8, excess=0.01), offer("tf32", 5, 5, 5, excess=0.75)
-    low = replace(offer("fp16", 6, 6, 6, passed=False, excess=14.0), candidate=plain)
+    fp32, tf32 = (
+        offer("fp32", *[8] * ROUNDS, excess=0.01),
+        offer("tf32", *[5] * ROUNDS, excess=0.75),
+    )
+    low = replace(offer("fp16", *[6] * ROUNDS, passed=False, excess=14.0), candidate=plain)
     told = rungs([fp32, tf32, low], tf32, [[plain], [lost]])
     assert [(t.rung, t.end) for t in told] == [
         ("fp32", "slower"),

@@ -7,6 +7,7 @@ import pytest
 
 from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.fixing.engines import workbench
+from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.tensorrt.worker.failures import EngineFailed
@@ -152,7 +153,10 @@ def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
     assert (found.engines.rung, found.keep) == ("tf32", None)
     assert [tried.end for tried in found.engines.rungs] == ["slower", "delivered", "slower"]
     medians = {r.rung: r.latency.medians for r in found.engines.results if r.verdict.passed}
-    assert {len(m) for m in medians.values()} == {5}
+    assert {len(m) for m in medians.values()} == {ROUNDS}
+    ratios = {r.rung: r.ratio for r in found.engines.results if r.verdict.passed}
+    assert ratios["tf32"] is None
+    assert ratios["fp32"].high < 0.5
     assert max(medians["tf32"]) < min(medians["fp32"])
 
 

@@ -1,7 +1,5 @@
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
-from math import comb
 
 import pytest
 from hypothesis import given
@@ -9,7 +7,8 @@ from hypothesis import strategies as st
 
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.conclude import rungs
-from halfwise.fixing.engines.measure import ROUNDS, Measure
+from halfwise.fixing.engines.measure import Measure
+from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.search import quicker
 from halfwise.fixing.engines.table import (
     FP32,
@@ -20,8 +19,9 @@ from halfwise.fixing.engines.table import (
     better_known,
     choose,
     faster,
+    rows_of,
 )
-from halfwise.records import EngineResult, EngineRung, Prefer
+from halfwise.records import EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -73,7 +73,7 @@ def test_rows_with_as_many_kept_nodes_are_told_apart_and_timed_apart(stage):
     assert len(set(times.values())) > 1
     for row in mixed:
         own = ready.run.measure.latency(row.build.engine).median_ms
-        assert row.latency.medians == (own,) * 5
+        assert row.latency.medians == (own,) * ROUNDS
 
 
 def test_where_nothing_is_kept_there_is_no_further_row(stage):
@@ -173,8 +173,10 @@ def offer(
     return Offer(rung, candidate, limit, row)
 
 
-def test_one_is_faster_where_all_of_its_rounds_are():
-    a, b, c = (offer("fp16", *m).row.latency for m in ((1, 2, 3), (4, 5, 6), (3, 4, 5)))
+def test_one_is_faster_where_it_is_in_all_of_seven_rounds():
+    drift = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)
+    last = (*drift[:-1], 0.9)
+    a, b, c = (offer("fp16", *m).row.latency for m in (drift, [1.01 * t for t in drift], last))
     assert faster(a, b)
     assert not faster(b, a)
     assert not faster(a, c)
@@ -183,21 +185,20 @@ def test_one_is_faster_where_all_of_its_rounds_are():
     assert not faster(None, b)
 
 
-def test_equal_engines_seldom_seem_to_differ():
-    # All orders of the rounds of two equal engines are as likely.
-    ranks = range(2 * ROUNDS)
-    orders = [(a, set(ranks) - set(a)) for a in combinations(ranks, ROUNDS)]
-    seeming = sum(max(a) < min(b) for a, b in orders)
-    assert (seeming, len(orders)) == (1, comb(2 * ROUNDS, ROUNDS))
-    assert len(orders) == 252
+def test_rows_tell_how_the_delivered_engine_compares():
+    offers = [offer("fp32", *[2.0] * ROUNDS), offer("fp16", *[1.0] * ROUNDS), offer("tf32", 5)]
+    fp32, fp16, tf32 = rows_of(offers, offers[1])
+    assert fp32.ratio == TimeRatio(low=0.5, high=0.5, rounds=ROUNDS)
+    assert fp16.ratio is tf32.ratio is None
+    assert [row.ratio for row in rows_of(offers, None)] == [None] * 3
 
 
 def test_the_fastest_that_passes_is_chosen_whatever_its_rung():
     offers = [
-        offer("fp32", 8, 8.1, 8.2),
-        offer("tf32", 5.7, 5.8, 5.9),
-        offer("fp16", 1, 1, 1, passed=False),
-        offer("fp16", 6.1, 6.2, 6.3),
+        offer("fp32", *[8.1] * ROUNDS),
+        offer("tf32", *[5.8] * ROUNDS),
+        offer("fp16", *[1] * ROUNDS, passed=False),
+        offer("fp16", *[6.2] * ROUNDS),
     ]
     assert choose(offers, "exact") == offers[1]
     assert choose(offers[:1], "speed") == offers[0]
@@ -208,10 +209,10 @@ def test_the_fastest_that_passes_is_chosen_whatever_its_rung():
 @pytest.mark.parametrize(("prefer", "chosen"), [("speed", 1), ("memory", 2), ("exact", 0)])
 def test_what_is_preferred_decides_where_times_overlap(prefer, chosen):
     offers = [
-        offer("fp32", 1.0, 1.1, 1.2, excess=0.1, memory=9),
-        offer("tf32", 0.9, 1.0, 1.1, excess=0.2, memory=8),
-        offer("fp16", 1.05, 1.15, 1.25, excess=0.9, memory=3),
-        offer("fp16", 2.0, 2.1, 2.2, excess=0.0, memory=1),
+        offer("fp32", 1.0, *[1.1] * 4, 1.2, 0.9, excess=0.1, memory=9),
+        offer("tf32", 1.1, *[1.0] * 4, 0.9, 1.0, excess=0.2, memory=8),
+        offer("fp16", 1.05, *[1.15] * 4, 0.85, 1.2, excess=0.9, memory=3),
+        offer("fp16", *[2.0] * ROUNDS, excess=0.0, memory=1),
     ]
     assert choose(offers, prefer) == offers[chosen]
 
@@ -245,7 +246,7 @@ def test_without_held_out_samples_what_is_within_the_tolerance_may_be_delivered(
         st.builds(
             offer,
             st.sampled_from(("fp32", "tf32", "fp16")),
-            *(st.floats(0.1, 10) for _ in range(3)),
+            *(st.floats(0.1, 10) for _ in range(ROUNDS)),
             passed=st.booleans(),
             excess=st.none() | st.floats(0, 2),
         ),

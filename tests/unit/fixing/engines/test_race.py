@@ -1,0 +1,90 @@
+from collections.abc import Sequence
+from itertools import count, product
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.fixing.engines.race import CONFIDENCE, LOOKS, MATTERS, ROUNDS, race, time_ratio
+from halfwise.records import TimeRatio
+
+
+def known(one: Sequence[float], other: Sequence[float]) -> TimeRatio:
+    found = time_ratio(one, other)
+    assert found is not None
+    return found
+
+
+def test_of_two_equal_engines_the_interval_seldom_misses_one():
+    """Of 7 rounds each may be above or below the median ratio, alike and apart."""
+    missed = 0
+    for above in product((False, True), repeat=ROUNDS):
+        one = [1.1 if up else 0.9 for up in above]
+        ratio = known(one, [1.0] * ROUNDS)
+        missed += not ratio.low <= 1 <= ratio.high
+    assert missed == 2
+    assert missed / 2**ROUNDS <= 1 - CONFIDENCE
+    assert time_ratio([1.0] * (ROUNDS - 1), [1.0] * ROUNDS) is None
+    assert time_ratio([], []) is None
+
+
+@given(st.integers(ROUNDS, 40), st.integers(0, 2**32 - 1))
+def test_the_interval_holds_the_median_and_shrinks_with_rounds(rounds, seed):
+    drawn = np.random.default_rng(seed).lognormal(0, 0.1, (2, rounds))
+    ratio = known(*drawn.tolist())
+    ratios = (drawn[0] / drawn[1]).tolist()
+    assert ratio.rounds == rounds
+    assert min(ratios) <= ratio.low <= median(ratios) <= ratio.high <= max(ratios)
+    if rounds >= 2 * ROUNDS:
+        assert min(ratios) < ratio.low
+        assert ratio.high < max(ratios)
+
+
+@pytest.mark.parametrize("rounds", [7, 14, 28])
+def test_as_many_intervals_hold_the_true_ratio_as_is_said(rounds):
+    """Times that are far from normal, and a clock that both see: 2000 races by hand."""
+    drawn = np.random.default_rng(rounds)
+    held = 0
+    for _ in range(2000):
+        clock = drawn.uniform(1, 1.5, rounds)
+        one = 2 * clock * drawn.exponential(1, rounds)
+        other = clock * drawn.exponential(1, rounds)
+        ratio = known(one.tolist(), other.tolist())
+        held += ratio.low <= 2 <= ratio.high
+    assert held / 2000 >= CONFIDENCE - 0.01
+
+
+def laps(**times):
+    """Return what runs engines, each with the times that are repeated, and what was run."""
+    ran = {name: count() for name in times}
+
+    def lap(name):
+        i = next(ran[name])
+        given = times[name]
+        return given[i % len(given)]
+
+    return lap
+
+
+def test_only_those_in_doubt_go_on():
+    lap = laps(slow=[2.0], near=[1.05, 0.95, 1.02], fastest=[1.0, 0.99], close=[1.01])
+    found = race(["slow", "near", "fastest", "close"], lap)
+    assert len(found["slow"]) == len(found["close"]) == ROUNDS
+    assert len(found["near"]) == len(found["fastest"]) == ROUNDS * 2 ** (LOOKS - 1)
+    ratio = known(found["close"], found["fastest"])
+    assert ratio.low * MATTERS >= 1  # it may be faster, by less than matters
+
+
+def test_known_orders_take_no_more_rounds():
+    found = race(["a", "b"], laps(a=[1.0], b=[1.2, 1.1]))
+    assert {len(times) for times in found.values()} == {ROUNDS}
+    assert race([], laps()) == {}
+
+
+def test_one_that_fails_has_no_times():
+    found = race(["a", "b", "c"], laps(a=[1.0, 1.3, 0.8], b=[1.0, None], c=[1.0]))
+    assert found["b"] == ()
+    assert len(found["a"]) >= ROUNDS
+    assert race(["a"], laps(a=[None])) == {"a": ()}
