@@ -2,6 +2,7 @@
 
     python bench/run.py planted_faults            all
     python -m bench.planted_faults [PART …]       those whose name holds a part; prints what is told
+    python -m bench.planted_faults SEED           24 others, drawn
 
 Operators and fusions of 2 to 4 nodes that compute something else, in all builds, only where nothing
 of them is marked, or at one batch size; NaN; builders that crash at a pattern or refuse it. The
@@ -26,6 +27,7 @@ from typing import Any
 import halfwise
 from bench.engine_faults import quick_times
 from bench.figures import Figure, at_least, equal, reported
+from bench.planted_draws import drawn_trials
 from bench.planted_networks import Drawn
 from bench.planted_trials import Trial, low_trials, trials
 from bench.runs import Workbench
@@ -211,6 +213,8 @@ def main(parts: Sequence[str]) -> None:
     """Diagnose the faults whose names hold one of the parts, and print what is told."""
     every = [*trials(), *low_trials()]
     chosen = [t for t in every if not parts or any(part in t.name for part in parts)]
+    if len(parts) == 1 and parts[0].isdigit():
+        chosen = drawn_trials(int(parts[0]))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = _all(chosen, folder, build_cuda_library(folder))

@@ -11,7 +11,7 @@ from tests.fake_tensorrt.faults import Failure, Fault, strike
 from tests.fake_tensorrt.model import read_model
 from tests.fake_tensorrt.plan import Plan
 from tests.fake_tensorrt.program import Program
-from tests.fake_tensorrt.regions import Region, Wrong, inside, spoilt_by
+from tests.fake_tensorrt.regions import Region, Wrong, inside
 
 _MODEL = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[n, 4] y)
     { [a] a = Abs(x) [b] b = Sqrt(a) [cast] c = Cast<to = 1>(b) [d] d = Neg(c)
@@ -28,10 +28,8 @@ def outputs(*wrongs: Wrong, marked: tuple[str, ...] = (), **plan: Any):
     made = model()
     defaults = {"version": "8.6.1", "typing": "weak", "low": None, "tf32": False, "fp32": ()}
     how = {**defaults, "outputs": ["y", *marked], **plan}
-    program = Program(Plan(**how), ir.serde.serialize_model(made).SerializeToString())
-    low = program.precision.low_nodes
-    program._wrong = spoilt_by(wrongs, program.graph, {"y", *marked}, program.plan.level, low)
-    return program.run({"x": _X})
+    proto = ir.serde.serialize_model(made).SerializeToString()
+    return Program(Plan(**how), proto, wrongs).run({"x": _X})
 
 
 RIGHT = np.sqrt(_X) - np.sqrt(_X)

@@ -1,6 +1,6 @@
 """What an engine computes: node by node in float64, rounded to what each tensor is stored in."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -23,9 +23,12 @@ _Tensors = dict[tuple[ir.Value, ir.DataType | None], np.ndarray]
 
 
 class Program:
-    """An engine's plan with its model."""
+    """An engine's plan with its model.
 
-    def __init__(self, plan: Plan, proto: bytes) -> None:
+    `wrongs` are regions that are compiled wrongly; None for those of the knob.
+    """
+
+    def __init__(self, plan: Plan, proto: bytes, wrongs: Sequence[Wrong] | None = None) -> None:
         self.plan = plan
         model = ir.serde.deserialize_model(onnx.load_model_from_string(proto))
         self.graph = model.graph
@@ -33,8 +36,9 @@ class Program:
         self.precision = Precision(model.graph, plan)
         self._kernels = {node: kernel(node, model.opset_imports[""]) for node in self.graph}
         self._factors = dict(self._faulty())
-        wrongs, marked = [Wrong(**given) for given in knob("WRONG", [])], {*plan.outputs}
-        low = self.precision.low_nodes
+        if wrongs is None:
+            wrongs = [Wrong(**given) for given in knob("WRONG", [])]
+        low, marked = self.precision.low_nodes, {*plan.outputs}
         self._wrong = spoilt_by(wrongs, model.graph, marked, plan.level, low)
         self._constants = {
             (v, self.precision.stored(v)): _wide(v, v.const_value.numpy())
