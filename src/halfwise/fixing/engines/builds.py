@@ -106,12 +106,23 @@ class Builds:
         return outcome
 
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
-        number = len(self.outcomes) + 1
+        return self._kept(self._begun(self.worker, model, config, purpose, fresh=fresh)())
+
+    @property
+    def _next(self) -> int:
+        """The number of the next build."""
+        return len(self.outcomes) + 1
+
+    def _begun(
+        self, worker: Worker, model: Path, config: BuildConfig, purpose: str, *, fresh: bool
+    ) -> Callable[[], BuildOutcome]:
+        """Return what builds, under the next number."""
+        number = self._next
         self.watcher.note(f"build {number}: {purpose}")
 
         def run() -> BuildOutcome:
             try:
-                return self.worker.build(
+                return worker.build(
                     model,
                     config,
                     number=number,
@@ -124,9 +135,9 @@ class Builds:
                     progress=lambda _, done, total: self.watcher.step(done, total or None),
                 )
             except (*WORKER_GONE, OSError) as error:
-                return self._not_begun(error, config, purpose)
+                return self._not_begun(error, number, config, purpose)
 
-        return self._kept(self._recorded(run, number, purpose, config))
+        return lambda: self._recorded(run, number, purpose, config)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
         """Return the build of a model that cannot be written here.
@@ -135,10 +146,10 @@ class Builds:
             OSError: no engine was built before: nothing would be lost with the run.
         """
         config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.settings.profiles)
-        return self._kept(self._not_begun(error, config, purpose))
+        return self._kept(self._not_begun(error, self._next, config, purpose))
 
     def _not_begun(
-        self, error: HalfwiseError | OSError, config: BuildConfig, purpose: str
+        self, error: HalfwiseError | OSError, number: int, config: BuildConfig, purpose: str
     ) -> BuildOutcome:
         """Return the outcome of a build that an error kept from beginning.
 
@@ -148,7 +159,7 @@ class Builds:
             raise error
         lost = isinstance(error, HalfwiseError)
         return BuildOutcome(
-            number=len(self.outcomes) + 1,
+            number=number,
             purpose=purpose,
             status="lost" if lost else "failed",
             message=error.message

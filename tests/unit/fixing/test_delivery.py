@@ -1,0 +1,138 @@
+import shlex
+
+import pytest
+
+from halfwise import api
+from halfwise.errors import BuildFailed, UsageError
+from halfwise.fixing.delivery import TIMING_CACHE_FILE
+from halfwise.store import read_run
+from halfwise.tensorrt.worker.transfer import model_files
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.unit.fixing.engines.test_run import wide
+
+BLOCK = ("square", "variance", "eps", "root", "divide")
+
+
+@pytest.fixture
+def fix(fake_worker):
+    def fix(ill, out=None, *, options=None, version="8.6.1", **knobs):
+        given = {"builds": 1, "max_builds": 1, **(options or {})}
+        command = shlex.join(fake_worker(version, **knobs))
+        return api.fix(
+            ill.proto, dict(ill.inputs), out=out, target="tensorrt", trt_command=command, **given
+        )
+
+    return fix
+
+
+def test_without_a_folder_the_engine_stays_where_it_was_built(fix, tmp_path):
+    result = fix(models.layer_norm())
+    delivered = result.run.engines.delivered
+    assert delivered.side == "worker"
+    assert (tmp_path / "worker-cache" / "files" / delivered.sha256).exists()
+    assert result.folder is None
+    assert result.model is not None
+    assert result.run.next_step == ()
+
+
+def test_what_the_engine_does_not_need_is_dropped(fix, tmp_path):
+    result = fix(models.layer_norm(), tmp_path / "run", fused=[BLOCK])
+    run = result.run
+    assert run.verdict.passed
+    assert run.plan.keep == run.engines.keep == ()
+    assert run.plan.minimal
+    assert any("does not need 4 nodes of the 4" in note for note in run.plan.notes)
+    assert [row.name for row in run.engines.results][-1] == "FP16"
+    assert read_run(tmp_path / "run") == run
+
+
+def test_what_the_engine_needs_besides_is_kept_and_told(fix):
+    run = fix(models.layer_norm(), options={"max_builds": 4}, lossy={"gamma": 1.5}).run
+    assert run.verdict.passed
+    kept = {entry.node: entry.reason for entry in run.plan.keep}
+    assert kept.keys() > models.layer_norm().kept
+    assert "the engine needs it" in kept["gamma"]
+    assert any("beyond those of the emulation" in note for note in run.plan.notes)
+
+
+def test_a_plan_that_the_engine_did_not_shrink_is_not_called_minimal(fix):
+    run = fix(models.layer_norm(), version="10.0.1").run
+    assert run.verdict.passed
+    assert not run.plan.minimal
+    assert any("By the emulation none" in note for note in run.plan.notes)
+
+
+def test_held_out_samples_that_joined_are_on_record(fix):
+    run = fix(wide(), options={"max_builds": 6, "max_abs": 0.06}, lossy={"scale": 1.01}).run
+    assert run.verdict.passed
+    assert run.search.joined == ("inputs[3]",)
+    assert "inputs[3]" in run.search.calibration
+    assert "inputs[3]" not in run.verdict.samples
+
+
+def test_the_timing_cache_goes_with_the_run(fix, tmp_path):
+    cache = tmp_path / "t.cache"
+    run = fix(models.layer_norm(), tmp_path / "run", options={"timing_cache": cache}).run
+    assert run.engines.timing_cache == TIMING_CACHE_FILE
+    copy = (tmp_path / "run" / TIMING_CACHE_FILE).read_bytes()
+    assert copy == cache.read_bytes() != b""
+
+
+def test_a_timing_cache_that_is_not_taken_is_kept(fix, tmp_path):
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(b"of another GPU")
+    run = fix(models.layer_norm(), options={"timing_cache": cache}).run
+    assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
+    assert not (tmp_path / "t.cache.old2").exists()
+    assert cache.read_bytes().startswith(b"faketiming")
+    told = [line for build in run.engines.builds for line in build.log if "t.cache.old now" in line]
+    assert len(told) == 1
+
+
+def test_the_fp32_model_is_the_one_that_was_built(fix, tmp_path):
+    run = fix(models.layer_norm(), tmp_path / "run").run
+    sha256 = model_files(tmp_path / "run" / "model.fp32.onnx").sha256
+    assert {build.config.model_sha256 for build in run.engines.builds} == {sha256}
+
+
+def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
+    out, journal = tmp_path / "run", tmp_path / "run.journal.jsonl"
+    crash = {"faults": [Fault("build", "segv", on=(1,))]}
+    with pytest.raises(BuildFailed, match="by SIGSEGV"):
+        fix(models.layer_norm(), out, **crash)
+    assert journal.exists()
+    with pytest.raises(UsageError, match="run that ended early"):
+        fix(models.layer_norm(), out, **crash)
+    with pytest.raises(BuildFailed, match="not tried again"):
+        fix(models.layer_norm(), out, options={"resume": True}, **crash)
+    journal.unlink()
+    assert fix(models.layer_norm(), out, **crash).run.verdict.passed
+    assert not journal.exists()
+
+
+def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tmp_path):
+    losing = {"faults": [Fault("build", "disconnect")]}
+    for _ in range(2):
+        with pytest.raises(BuildFailed, match="is lost"):
+            fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
+    with pytest.raises(BuildFailed, match="2 runs in a row had no result"):
+        fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
+
+
+def test_a_journal_that_cannot_be_written_is_told(fix, tmp_path):
+    (tmp_path / "run.journal.jsonl").mkdir()
+    with pytest.raises(UsageError, match="is a folder, and only regular files are replaced"):
+        fix(models.layer_norm(), tmp_path / "run", options={"resume": True})
+
+
+def test_a_journal_without_crashes_goes(fix, tmp_path):
+    with pytest.raises(BuildFailed):
+        fix(models.layer_norm(), tmp_path / "run", faults=[Fault("build", "memory")])
+    assert not (tmp_path / "run.journal.jsonl").exists()
+
+
+def test_bf16(fix):
+    run = fix(models.small(), options={"to": "bf16", "rel_max": 0.1}, version="10.0.1").run
+    assert run.verdict.passed
+    assert run.engines.results[-1].name == "BF16"
