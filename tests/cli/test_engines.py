@@ -131,7 +131,16 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
     code, out, _ = call(
         *("export", "r", "--as", "python", "-o", str(path), "--trt-version", "8.6"),
         *("--typing", "weak", "--model", "m.onnx", "--minShapes", "x:1", "--minShapes", "x:2"),
-        *("--optShapes", "x:3", "--maxShapes", "x:4"),
+        *(
+            "--optShapes",
+            "x:3",
+            "--maxShapes",
+            "x:4",
+            "--inputs",
+            "d.npz",
+            "--preprocess",
+            "p.py:f",
+        ),
     )
     assert (code, out) == (0, f"written: {path}\n")
     ((_, options),) = calls
@@ -143,6 +152,8 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
         "min_shapes": "['x:1', 'x:2']",
         "opt_shapes": "['x:3']",
         "max_shapes": "['x:4']",
+        "inputs": "d.npz",
+        "preprocess": "p.py:f",
     }
 
 

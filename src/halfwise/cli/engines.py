@@ -136,11 +136,12 @@ def explain_log(
     end(passed=all(finding.severity != "error" for finding in found.findings))
 
 
+@accepts(Reading)
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "polygraphy", "json"],
-        typer.Option("--as", help="What to write."),
+        Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning"],
+        typer.Option("--as", help="What to write; tuning needs --inputs and TensorRT 11.1."),
     ],
     out: Annotated[
         Path | None,
@@ -156,7 +157,7 @@ def export(
         typer.Option(
             metavar="V",
             help="TensorRT that will build: 8.5 to 11. Default: that of the run's engines, "
-            "or 10.16.",
+            "or 10.16 (for tuning 11.4).",
         ),
     ] = None,
     typing: Annotated[
@@ -176,13 +177,15 @@ def export(
         list[str] | None, _shapes("--optShapes", help="Likewise: NAME:1x3x224x224,…")
     ] = None,
     max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="Likewise.")] = None,
+    inputs: MaybeInputsOption = None,
+    **options: Any,
 ) -> None:
     """Write a recipe that builds the engine of a run with your TensorRT, without halfwise."""
     from halfwise.wording import clean
 
     shapes = given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
-    which = given(trt_version=trt_version, typing=typing, model=model)
-    exported = api.export(run, kind, out=out, **which, **shapes)
+    which = given(trt_version=trt_version, typing=typing, model=model, inputs=inputs)
+    exported = api.export(run, kind, out=out, **which, **shapes, **options)
     if out is None and len(exported.texts) > 1:
         raise UsageError(
             f"This recipe has {len(exported.texts)} files: {', '.join(exported.texts)}.",

@@ -42,6 +42,8 @@ Feature = Literal[
     "int64",
     "strong typing by default",
     "unfused tensors",
+    "FP32 sums in fused attention",
+    "--tuneBuildRoutes",
     "--staticPlugins",
     "--skipInference",
     "* in names",
@@ -55,7 +57,10 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "int64": (10, 0),
     "strong typing by default": (10, 0),
     "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
+    # Where Q, K and V are cast up to FP32 (release notes of 11.3).
+    "FP32 sums in fused attention": (11, 3),
     # Of trtexec:
+    "--tuneBuildRoutes": (11, 1),
     "--staticPlugins": (8, 6),
     "--skipInference": (8, 6),
     "* in names": (9, 0),

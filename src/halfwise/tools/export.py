@@ -10,22 +10,32 @@ from typing import Literal
 
 import onnx
 
+from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import FP32_FILE
 from halfwise.fixing.rewrite import save_checked
-from halfwise.graph.conversion import upcast
-from halfwise.graph.model import load_network
+from halfwise.graph.conversion import Stored, upcast
+from halfwise.graph.model import Network, load_network
 from halfwise.options.loading import load_model
-from halfwise.records import NodeName, Recipe, Run, Typing
+from halfwise.records import NodeName, Profile, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import MODEL_FILE, read_run, refuse_existing, refuse_unwritable
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.recipes.commands import KINDS
-from halfwise.tensorrt.recipes.recipe import Source, choose, kept_nodes, make_recipe, nothing_low
+from halfwise.tensorrt.recipes.recipe import (
+    Source,
+    choose,
+    kept_nodes,
+    make_recipe,
+    nothing_low,
+    tuned_by,
+)
+from halfwise.tensorrt.recipes.tuning import tuning
 from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tools.tuning import hand_over
 from halfwise.wording import count
 
-Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json"]
+Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning"]
 _ENGINE = "rebuilt.engine"
 """Not the name of the engine in a run folder: a recipe may lie there, and that one was judged."""
 _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
@@ -58,53 +68,86 @@ def export(
     min_shapes: Sequence[str] = (),
     opt_shapes: Sequence[str] = (),
     max_shapes: Sequence[str] = (),
+    inputs: Inputs | None = None,
+    preprocess: str | None = None,
 ) -> Exported:
     """Return what builds the engine of a run without halfwise, and write it where `out` says.
 
     Args:
         run: Folder of a run of `fix`, or its `run.json`.
-        kind: "trtexec", "python", "cpp", "polygraphy" or "json".
-        out: A folder, which may exist, or a file: a path that ends in `.sh`, `.py` or `.json`, as
-            the recipe does. Nothing is overwritten. None writes nothing.
-        trt_version: Version of TensorRT that will build; None for that of the run's engines, or
-            10.16.
+        kind: "tuning" tries what the builder of TensorRT 11.1 can choose inside, by real inputs.
+        out: A folder, or a file: a path that ends in `.sh`, `.py` or `.json`, as the recipe does.
+            Nothing is overwritten. None writes nothing.
+        trt_version: TensorRT that will build; None for that of the run's engines, or 10.16 (11.4).
         typing: "weak" or "strong"; None for weak up to 8.x, and strong from 9 on.
         model: The user's model, where it is no longer where the run found it. Weak typing needs
             it, unless the run folder holds the FP32 model.
         min_shapes: Smallest shapes of the inputs in trtexec's notation, one text per optimization
-            profile; none for the profiles of the run's engines.
+            profile; none for the profiles of the run's engines. Likewise the next two.
         opt_shapes: Usual shapes.
         max_shapes: Largest shapes.
+        inputs: Samples, as for `fix`; for "tuning" alone, which needs them and `out`.
+        preprocess: As in `Options`.
 
     Raises:
         UsageError: no such kind, version or typing, or `out` exists or cannot be written to.
         CaseError: there is no such recipe; the message says why.
         RecordMismatch: the run folder is damaged, or the model is another one.
     """
-    if kind not in KINDS:
-        raise UsageError(f"There is no recipe as {kind!r}.", f"Give one of {', '.join(KINDS)}.")
-    place = _Place(None if out is None else Path(out), kind)
+    _check(kind, inputs, out)
+    place, record = _Place(None if out is None else Path(out), kind), read_run(Path(run))
     place.refuse_unusable()
-    record = read_run(Path(run))
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
-    version, regime = choose(record, trt_version, typing)
+    asked = tuned_by(record, trt_version) if kind == "tuning" else trt_version
+    version, regime = choose(record, asked, typing)
+    shapes = (min_shapes, opt_shapes, max_shapes)
     with scratch() as partial:
         source = _source(folder, record, regime, place, model, partial)
-        recipe = make_recipe(
-            record,
-            source,
-            folder=str(folder),
-            engine=_ENGINE,
-            version=version,
-            typing=regime,
-            profiles=profiles_from_options(
-                source.network, None, min_shapes, opt_shapes, max_shapes
-            ),
-            timing_cache=_timing_cache(folder, record, place),
-        )
-        texts = KINDS[kind](recipe)
+        profiles = profiles_from_options(source.network, None, *shapes)
+        recipe = _recipe(record, source, folder, place, (version, regime), profiles)
+        if inputs is None:
+            texts = KINDS[kind](recipe)
+        else:
+            models = (_fp32(folder, record, model), source.network)
+            texts = tuning(recipe, hand_over(record, models, (inputs, preprocess), recipe, partial))
         written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
     return Exported(recipe, texts, written)
+
+
+def _recipe(
+    run: Run,
+    source: Source,
+    folder: Path,
+    place: "_Place",
+    chosen: tuple[str, Typing],
+    profiles: tuple[Profile, ...],
+) -> Recipe:
+    return make_recipe(
+        run,
+        source,
+        folder=str(folder),
+        engine=_ENGINE,
+        version=chosen[0],
+        typing=chosen[1],
+        profiles=profiles,
+        timing_cache=_timing_cache(folder, run, place),
+    )
+
+
+def _check(kind: Kind, inputs: Inputs | None, out: str | Path | None) -> None:
+    if kind not in (*KINDS, "tuning"):
+        known = ", ".join((*KINDS, "tuning"))
+        raise UsageError(f"There is no recipe as {kind!r}.", f"Give one of {known}.")
+    if kind != "tuning" and inputs is not None:
+        raise UsageError(
+            f"Inputs are not part of a recipe as {kind}.",
+            "Leave --inputs out, or take --as tuning.",
+        )
+    if kind == "tuning" and (inputs is None or out is None):
+        raise UsageError(
+            "Build routes are tuned on real inputs, which lie beside the recipe.",
+            "Give --inputs DATA and -o FOLDER.",
+        )
 
 
 class _Place:
@@ -177,18 +220,7 @@ def _source(
         )
     if inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
-    path = Path(run.provenance.model if model is None else model)
-    if not path.is_file():
-        raise CaseError(
-            f"Constraints are set on the FP32 model, and {path} is not here.",
-            "Give the model that the run was made from: --model FILE.",
-        )
-    network, stored = upcast(load_model(path))
-    if network.sha256 != run.provenance.model_sha256:
-        raise RecordMismatch(
-            f"{path} is not the model that the run was made from: its hash differs.",
-            "Give that model: --model FILE.",
-        )
+    path, network, stored = _users_model(run, model)
     if stored.formats:
         trouble = f"{path} stores {' and '.join(stored.formats)}; constraints need it in FP32."
     elif unnamed := _unnamed(path, kept := kept_nodes(run)):
@@ -206,6 +238,29 @@ def _source(
     named = partial / FP32_FILE
     save_checked(network.model, named)
     return Source(network, FP32_FILE, model_files(named).hashes)
+
+
+def _users_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:
+    """Return the model that a run was made from: its path, in FP32, and what its file stores."""
+    path = Path(run.provenance.model if model is None else model)
+    if not path.is_file():
+        raise CaseError(
+            f"This recipe needs the FP32 model, and {path} is not here.",
+            "Give the model that the run was made from: --model FILE.",
+        )
+    network, stored = upcast(load_model(path))
+    if network.sha256 != run.provenance.model_sha256:
+        raise RecordMismatch(
+            f"{path} is not the model that the run was made from: its hash differs.",
+            "Give that model: --model FILE.",
+        )
+    return path, network, stored
+
+
+def _fp32(folder: Path, run: Run, model: str | Path | None) -> Network:
+    """Return the model that references are of."""
+    inside = folder / FP32_FILE
+    return load_network(inside) if inside.is_file() else _users_model(run, model)[1]
 
 
 def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:

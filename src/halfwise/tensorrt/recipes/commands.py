@@ -38,8 +38,8 @@ def trtexec(recipe: Recipe) -> dict[str, str]:
     return {"build_engine.sh": shell_script(comments, [["trtexec"], *([word] for word in words)])}
 
 
-def arguments(recipe: Recipe) -> list[str]:
-    """Return the arguments of trtexec, unquoted (same errors)."""
+def arguments(recipe: Recipe, *, run: bool = False) -> list[str]:
+    """Return the arguments of trtexec, unquoted (same errors); it runs the engine where `run`."""
     words = [f"--onnx={recipe.model}", f"--saveEngine={recipe.engine}"]
     words += _typing(recipe)
     words += [] if recipe.tf32 else ["--noTF32"]
@@ -56,8 +56,8 @@ def arguments(recipe: Recipe) -> list[str]:
     if recipe.timing_cache is not None:
         words.append(f"--timingCacheFile={recipe.timing_cache}")
     words.append("--profilingVerbosity=detailed")
-    words.append("--skipInference" if has("--skipInference", recipe.tensorrt) else "--buildOnly")
-    return words
+    skip = "--skipInference" if has("--skipInference", recipe.tensorrt) else "--buildOnly"
+    return words if run else [*words, skip]
 
 
 def _about(recipe: Recipe) -> list[str]:
@@ -207,16 +207,19 @@ def _polygraphy_limits(ranges: Iterable[tuple[str, ShapeRange]], end: str) -> li
     return words
 
 
-def shell_script(comments: Sequence[str], command: Sequence[Sequence[str]]) -> str:
+def shell_script(
+    comments: Sequence[str], command: Sequence[Sequence[str]], *, before: str = ""
+) -> str:
     """Return a shell script of one command, its words quoted, each group on a line of its own.
 
-    Paths are relative to the script, so it goes there first.
+    Paths are relative to the script, so it goes there first; then comes the line `before`.
     """
     return "\n".join(
         [
             "#!/bin/sh",
             *(f"# {line}" for line in comments),
             'cd -- "$(dirname -- "$0")" || exit 1',
+            *([before] if before else []),
             " \\\n    ".join(" ".join(map(shlex.quote, group)) for group in command),
             "",
         ]

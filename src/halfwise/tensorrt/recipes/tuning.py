@@ -1,0 +1,192 @@
+"""A recipe that hands samples, references and a limit to trtexec's tuning of build routes.
+
+From 11.1 on trtexec builds an engine per route (a combination of settings inside the compiler),
+runs each on pairs of inputs and references, leaves out those whose loss on an output reaches a
+threshold, and saves the fastest of the others. Options, metrics and what they do with NaN were read
+in `samples/trtexec/README.md`, `samples/common/sampleInference.cpp` and `sampleUtils.cpp` of
+NVIDIA/TensorRT 11.1. All pairs go through the same buffers, so they have the same shapes. Which
+settings there are differs from version to version: the script asks trtexec.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics import Outputs
+from halfwise.metrics.measures import effective
+from halfwise.records import Criterion, Recipe, TensorName
+from halfwise.tensorrt.recipes.commands import arguments, shell_script
+from halfwise.tensorrt.recipes.programs import facts
+from halfwise.tensorrt.trtexec.notation import Shape, format_shapes, quoted
+from halfwise.wording import count, number
+
+Algorithm = Literal["lInf", "l2", "cos"]
+"""trtexec's names: largest absolute error, mean squared error, 1 − cosine similarity; each of one
+output on one sample."""
+
+KNOBS, ROUTES = "knobs.py", "routes.txt"
+SECONDS = 3600
+"""Time after which no further route is begun. There were 209 settings in 11.1, so some hundred
+builds; a convention."""
+_KNOBS = '''"""Print every setting with a choice, from what `trtexec --helpBuildRoute` prints."""
+import json
+import re
+import sys
+
+text = sys.stdin.read()
+begin = re.search(r"^\\s*{", text, re.MULTILINE)
+if begin is None:
+    sys.exit("error: trtexec printed no settings: tuning needs trtexec 11.1 or later on Linux")
+found, _ = json.JSONDecoder().raw_decode(text[begin.start() :].lstrip())
+for setting in found["tuner_options"]:
+    choice = setting["allowed_values"]
+    if re.match(r"-[^\\s=]+=\\[[^][|]+(\\|[^][|]+)+\\]$", choice) and "..." not in choice:
+        print(choice)
+'''
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What trtexec lets pass.
+
+    Attributes:
+        algorithm: How it measures.
+        threshold: The loss, > 0, that an engine must stay below, on every output and pair.
+        notes: What halfwise judges otherwise, one sentence each.
+    """
+
+    algorithm: Algorithm
+    threshold: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What is handed over.
+
+    Attributes:
+        pairs: Of every sample its inputs and its references: paths of raw files by tensor name.
+        shapes: Shapes of the inputs, the same for all.
+        gate: What passes.
+        notes: What is not handed over, one sentence each.
+    """
+
+    pairs: Sequence[tuple[Mapping[TensorName, str], Mapping[TensorName, str]]]
+    shapes: Mapping[TensorName, Shape]
+    gate: Gate
+    notes: tuple[str, ...] = ()
+
+
+def gate(
+    criterion: Criterion, references: Sequence[Outputs], seen: Mapping[TensorName, float]
+) -> Gate:
+    """Return the strictest limit of all outputs, since trtexec has one for all.
+
+    Of several thresholds one is handed over: `rel_max` and `max_abs` before `snr_db` before
+    `cosine`. Of a ratio over all samples it is that of every single one, which is stricter.
+
+    Args:
+        criterion: That of the run.
+        references: The float outputs of the FP32 model, per sample; at least one.
+        seen: Largest error of each output of the plan that the run judged; decides with a metric.
+
+    Raises:
+        CaseError: there is no limit above 0: an output is all zero, or nothing is known of it.
+    """
+    holds, names = effective(criterion), list(references[0])
+    notes = []
+    if holds.metric is not None:
+        limits = {name: seen.get(TensorName(name), 0.0) for name in names}
+        algorithm: Algorithm = "lInf"
+        notes.append(
+            f"The run was judged by {holds.metric}, which trtexec does not know: the limit is the "
+            "largest error of the plan that passed."
+        )
+    elif holds.rel_max is not None or holds.max_abs is not None:
+        algorithm = "lInf"
+        limits = {name: _absolute(holds, [r[name] for r in references]) for name in names}
+    elif holds.snr_db is not None:
+        algorithm, share = "l2", 10 ** (-holds.snr_db / 10)
+        limits = {n: share * min(_mean_square(r[n]) for r in references) for n in names}
+    else:
+        assert holds.cosine is not None
+        algorithm, limits = "cos", dict.fromkeys(names, 1 - holds.cosine)
+    threshold = min(limits.values())
+    if not 0 < threshold < inf:
+        worst = min(limits, key=lambda name: limits[name])
+        raise CaseError(
+            f"No error of output {worst!r} would be small enough: trtexec needs a limit above 0.",
+            "Take --as python instead, and judge the engine with halfwise verify.",
+        )
+    if max(limits.values()) > threshold:
+        told = ", ".join(f"{name} {number(limit)}" for name, limit in limits.items())
+        notes.append(f"trtexec has one limit for all outputs, the smallest of: {told}.")
+    set_ = [n for n in ("max_abs", "rel_max", "snr_db", "cosine") if getattr(holds, n) is not None]
+    if len(set_) > 1:
+        notes.append(f"Of {', '.join(set_)} trtexec is told what {algorithm} can express.")
+    return Gate(algorithm, threshold, tuple(notes))
+
+
+def _absolute(holds: Criterion, references: Sequence[NDArray[Any]]) -> float:
+    found = [] if holds.max_abs is None else [holds.max_abs]
+    if holds.rel_max is not None:
+        found.append(holds.rel_max * max(map(_largest, references)))
+    return min(found)
+
+
+def _largest(array: NDArray[Any]) -> float:
+    wide = np.abs(array.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0))
+
+
+def _mean_square(array: NDArray[Any]) -> float:
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    return float(np.square(finite).mean()) if finite.size else 0.0
+
+
+def tuning(recipe: Recipe, handed: Handed) -> dict[str, str]:
+    """Return the shell script, and the one that it makes the list of settings with.
+
+    Raises:
+        CaseError: trtexec cannot be told the name of a tensor.
+    """
+    command = [["trtexec"], *([word] for word in arguments(recipe, run=True))]
+    command.append([f"--shapes={format_shapes(handed.shapes)}"])
+    command += [[f"--tuneBuildRouteFile={ROUTES}"], ["--tuningSearch=mixed"]]
+    command += [["--tuningCacheFile=tuning.jsonl"], [f"--tuningTimeOut={SECONDS}"]]
+    for place, (inputs, references) in enumerate(handed.pairs):
+        # trtexec refuses --refPair of one pair.
+        group = [f"--refPair={place}"] if len(handed.pairs) > 1 else []
+        words = (f"--loadInputs={_files(inputs)}", f"--loadRefOutputs={_files(references)}")
+        command.append([*group, *words])
+    limit = f"--accuracyThreshold={handed.gate.threshold:.9g}"
+    command.append([f"--accuracyAlgorithm={handed.gate.algorithm}", limit])
+    ask = f"[ -e {ROUTES} ] || trtexec --helpBuildRoute | python3 {KNOBS} > {ROUTES} || exit 1"
+    return {
+        "tune_engine.sh": shell_script(_comments(recipe, handed), command, before=ask),
+        KNOBS: _KNOBS,
+    }
+
+
+def _files(files: Mapping[TensorName, str]) -> str:
+    return ",".join(f"{quoted(name, 'tensor')}:{path}" for name, path in files.items())
+
+
+def _comments(recipe: Recipe, handed: Handed) -> list[str]:
+    return [
+        *facts(recipe),
+        f"Tunes it: every route is run on {count(len(handed.pairs), 'sample')} with references.",
+        *handed.gate.notes,
+        *handed.notes,
+        f"Leave settings out of {ROUTES} to try fewer; after an interruption, go on with "
+        "trtexec --continue --tuningCacheFile=tuning.jsonl.",
+        "trtexec's comparison lets NaN pass, whatever the algorithm, and knows no scales of "
+        "slices: judge what it saves before it is used.",
+        "No TensorRT has run this recipe; it was written by trtexec's documentation.",
+    ]

@@ -1,0 +1,118 @@
+"""What `export --as tuning` hands over: samples of one shape and their references, as raw files."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.declarations import Inputs
+from halfwise.errors import CaseError
+from halfwise.graph.model import Network
+from halfwise.inputs import load_inputs
+from halfwise.judging.reference import check
+from halfwise.metrics import Outputs
+from halfwise.metrics.difference import is_discrete
+from halfwise.options.loading import input_specs
+from halfwise.records import Recipe, Run, TensorName
+from halfwise.tensorrt.profiles import check_covered
+from halfwise.tensorrt.recipes.tuning import Handed, gate
+from halfwise.tensorrt.trtexec.notation import Shape
+from halfwise.wording import count, verb
+
+FOLDER = "tuning"
+"""Takes the files, beside the recipe."""
+MOST = 16
+"""Samples that are handed over: every route runs all of them. A convention."""
+
+
+def hand_over(
+    run: Run,
+    models: tuple[Network, Network],
+    read: tuple[Inputs, str | None],
+    recipe: Recipe,
+    folder: Path,
+) -> Handed:
+    """Write samples and references into a new folder; return what a recipe says of them.
+
+    Args:
+        run: Tells what is acceptable.
+        models: The FP32 model, which gives the references, and what trtexec builds, whose inputs
+            and outputs have the types of the files.
+        read: Samples, as for `fix`, and `preprocess` as in `Options`. Those of the most frequent
+            shapes are taken, 16 at most.
+        recipe: Its profiles are to hold them.
+        folder: Where `FOLDER` is made.
+
+    Raises:
+        CaseError: inputs or model cannot be used, no output is a float, or no limit is above 0.
+    """
+    fp32, built = models
+    loaded = load_inputs(read[0], input_specs(fp32), preprocess=read[1])
+    chosen, shapes, notes = _alike(loaded.samples)
+    check_covered(recipe.profiles, chosen)
+    place = folder / FOLDER
+    place.mkdir()
+    session, pairs, references = check(fp32), [], []
+    for number, sample in enumerate(chosen):
+        outputs = session.run(sample)
+        floats = {n: a for n, a in outputs.items() if not is_discrete(a.dtype)}
+        references.append(floats)
+        pairs.append(
+            (
+                _written(place, f"{number}-in", sample, built.graph.inputs),
+                _written(place, f"{number}-out", floats, built.graph.outputs),
+            )
+        )
+    if not references[0]:
+        raise CaseError(
+            "No output is a float, and trtexec compares numbers.",
+            "Take --as python instead, and judge the engine with halfwise verify.",
+        )
+    if len(floats) < len(outputs):
+        left = sorted(outputs.keys() - floats.keys())
+        notes.append(f"Not handed over, since it is no float: {', '.join(left)}.")
+    if not loaded.real:
+        notes.append("The inputs look made up, so what passes on them proves little.")
+    seen = {TensorName(name): error.max_abs for name, error in run.verdict.outputs.items()}
+    return Handed(pairs, shapes, gate(run.criterion, references, seen), tuple(notes))
+
+
+def _alike(samples: Samples) -> tuple[Samples, Mapping[TensorName, Shape], list[str]]:
+    """Return samples of the most frequent shapes, these shapes, and what is left out."""
+    shapes = [tuple((name, array.shape) for name, array in s.items()) for s in samples]
+    usual = Counter(shapes).most_common(1)[0][0]
+    alike = [place for place, shape in enumerate(shapes) if shape == usual]
+    notes = []
+    if len(alike) < len(shapes):
+        others = len(shapes) - len(alike)
+        notes.append(
+            f"{count(others, 'sample')} {verb(others, 'has', 'have')} other shapes, and all that "
+            "trtexec compares have the same: judge these with halfwise verify."
+        )
+    if len(alike) > MOST:
+        notes.append(f"Of {len(alike)} samples of these shapes the first {MOST} are handed over.")
+    return samples.select(alike[:MOST]), {TensorName(n): shape for n, shape in usual}, notes
+
+
+def _written(
+    place: Path, begin: str, arrays: Sample | Outputs, values: Sequence[ir.Value]
+) -> dict[TensorName, str]:
+    """Write arrays in the types of `values`, row by row; return paths by tensor name."""
+    paths = {}
+    for number, value in enumerate(values):
+        name = TensorName(value.name or "")
+        if name in arrays:
+            path = place / f"{begin}-{number}.bin"
+            path.write_bytes(_typed(arrays[name], value).tobytes())
+            paths[name] = f"{FOLDER}/{path.name}"
+    return paths
+
+
+def _typed(array: NDArray[np.generic], value: ir.Value) -> NDArray[np.generic]:
+    assert value.dtype is not None
+    with np.errstate(over="ignore"):
+        return array.astype(value.dtype.numpy())
