@@ -78,6 +78,8 @@ def test_chains_of_operators_pass_casts():
     assert len(Region(ops=("Sqrt",)).places(graph, set(), 3)) == 2
     assert not Region(ops=("Neg", "Sqrt")).places(graph, set(), 3)
     assert not Region(nodes=("a", "absent")).places(graph, set(), 3)
+    assert not Region(nodes=("b", "e")).places(graph, set(), 3)
+    assert Region(nodes=("a", "b", "e", "d", "y")).places(graph, set(), 3)
 
 
 def test_levels_batches_and_formats():

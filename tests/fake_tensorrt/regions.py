@@ -16,7 +16,8 @@ class Region:
     """Nodes that a fault needs, in whatever model they are built: the whole one or a part of it.
 
     Attributes:
-        nodes: Their names; all have to be in the model, the last gives the result.
+        nodes: Their names; all have to be in the model, each reading one before it, Casts aside;
+            the last gives the result.
         ops: Or a chain of operators, each of which reads the one before, Casts aside; wherever it
             is in the model.
         unless: Where marks end the fault: "between", a tensor that one of the nodes gives another
@@ -40,7 +41,13 @@ class Region:
             chains = (next(_chains(node, self.ops), None) for node in graph)
             return [chain for chain in chains if chain is not None]
         found = {node.name: node for node in graph if node.name in self.nodes}
-        return [[found[name] for name in self.nodes]] if len(found) == len(self.nodes) else []
+        if len(found) < len(self.nodes):
+            return []
+        nodes = [found[name] for name in self.nodes]
+        is_chain = all(
+            set(nodes[:i]).intersection(_read(node)) for i, node in enumerate(nodes) if i
+        )
+        return [nodes] if is_chain else []
 
     def watched(self, nodes: Sequence[ir.Node]) -> set[str]:
         """Return the tensors that end the fault at these nodes where one of them is marked."""
@@ -49,19 +56,26 @@ class Region:
         return {"": set[str](), "between": given & read, "touched": given | read}[self.unless]
 
 
-def _chains(node: ir.Node | None, ops: Sequence[str]) -> Iterator[list[ir.Node]]:
+def _chains(node: ir.Node, ops: Sequence[str]) -> Iterator[list[ir.Node]]:
     """Yield the chains of these operators that end in `node`."""
-    if node is None or node.op_type != ops[-1]:
+    if node.op_type != ops[-1]:
         return
     if len(ops) == 1:
         yield [node]
         return
+    for before in _read(node):
+        for chain in _chains(before, ops[:-1]):
+            yield [*chain, node]
+
+
+def _read(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield the nodes whose results a node reads, Casts aside."""
     for value in node.inputs:
         before = None if value is None else value.producer()
         while before is not None and before.op_type == "Cast":
             before = before.inputs[0].producer() if before.inputs[0] is not None else None
-        for chain in _chains(before, ops[:-1]):
-            yield [*chain, node]
+        if before is not None:
+            yield before
 
 
 @dataclass(frozen=True)
