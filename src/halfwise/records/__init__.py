@@ -39,8 +39,10 @@ from halfwise.records.diagnosis import (
 )
 from halfwise.records.engine import (
     FULL_RUNGS,
+    AttentionCore,
     Cause,
     CauseKind,
+    CoreForm,
     EngineLayer,
     EngineResult,
     EngineRound,
@@ -143,6 +145,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",
+    "AttentionCore",
     "Because",
     "Boxes",
     "BudgetEnd",
@@ -153,6 +156,7 @@ __all__ = [
     "Comparison",
     "Constraint",
     "ConstraintReport",
+    "CoreForm",
     "Cost",
     "Criterion",
     "Curve",

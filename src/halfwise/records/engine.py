@@ -205,6 +205,26 @@ class Cause(Record):
     other: float | None = None
 
 
+CoreForm = Literal["whole", "upcast", "split"]
+"""How a plan keeps an attention's core: all of it is FP32; that, and what it reads is cast up from
+the low format, with which TensorRT 11.3 and later fuse it and sum in FP32; a part, which was faster
+than the whole of it."""
+
+
+class AttentionCore(Record):
+    """The core of an attention that a strongly typed engine has in FP32.
+
+    Attributes:
+        nodes: Both products and what computes between them, in graph order.
+        asked: Those of them that the plan of the emulation keeps.
+        form: How it is kept.
+    """
+
+    nodes: tuple[NodeName, ...]
+    asked: tuple[NodeName, ...]
+    form: CoreForm
+
+
 class EngineRound(Record):
     """One step of the loop between prediction and engine.
 
@@ -250,6 +270,7 @@ class Engines(Record):
             None where the run ended before.
         delivered: The engine in the run folder; None where none passed, or where the one that did
             could not be fetched (the verdict says so).
+        cores: Attention cores that the delivered engine has in FP32, in strong typing.
         spread: Excess over the tolerance of every confirmation build of the delivered plan.
         confirmed: How many of them passed.
         rung: That of the delivered engine; None where none is, and in records
@@ -271,6 +292,7 @@ class Engines(Record):
     needed_as_predicted: tuple[NodeName, ...] = ()
     emulated: Verdict | None = None
     delivered: EngineFile | None = None
+    cores: tuple[AttentionCore, ...] = ()
     spread: tuple[float, ...] = ()
     confirmed: int = 0
     rung: EngineRung | None = None

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.records import (
+    AttentionCore,
     BuildOutcome,
+    CoreForm,
     EngineResult,
     EngineRound,
     Engines,
@@ -47,6 +49,7 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         Lines("Engines", tuple(_made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", map(cause_line, engines.causes)),
+        lines_of("Attention", map(_core_line, engines.cores)),
         _rounds(engines.rounds),
         _failed(engines.builds),
         _shapes(engines.results),
@@ -57,6 +60,20 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         _table(engines.results),
     )
     return present(*parts)
+
+
+_FORMS: Mapping[CoreForm, str] = {
+    "whole": "kept in FP32 as a whole: TensorRT fuses no attention of which only a part is",
+    "upcast": "kept in FP32 as a whole, its queries, keys and values cast up: TensorRT 11.3 and "
+    "later fuse that, and sum in FP32",
+    "split": "kept in FP32 in part: that was faster than the whole of it",
+}
+
+
+def _core_line(core: AttentionCore) -> str:
+    ends = " to ".join(shorten(name, 40) for name in (core.nodes[0], core.nodes[-1]))
+    asked = f", {len(core.asked)} of them by the plan of the emulation" if core.asked else ""
+    return sentence(f"{ends} ({count(len(core.nodes), 'node')}{asked}) is {_FORMS[core.form]}.")
 
 
 def _made(engines: Engines) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """The loop between emulation and engine.
 
-`run` is a run in order; `search` decides what to build next, `ddmin` what to leave out, `attempts`
-tries it on the `workbench`, where `builds` builds and writes down and `measure` runs what was
-built; `proposals` say what to try when an engine disappoints, `prediction` what emulation expects
-of one; `heldout` has the samples that judge; `table` is the comparison at the end and chooses among
-its rows; `conclude` sums up and tells why nothing lower passed.
+`run` is a run in order; `search` decides what to build next, `ddmin` what to leave out and `units`
+what only as a whole, `attempts` tries it on the `workbench`, where `builds` builds and writes down
+and `measure` runs what was built; `proposals` say what to try when an engine disappoints,
+`prediction` what emulation expects of one; `heldout` has the samples that judge; `table` is the
+comparison at the end and chooses among its rows, which `race` lets take turns; `conclude` sums up
+and tells why nothing lower passed.
 """
 
 from halfwise.fixing.engines.builds import Builds, build_failed, regime

@@ -25,6 +25,7 @@ from halfwise.fixing.engines.table import (
     choose,
     rows_of,
 )
+from halfwise.fixing.engines.units import Units, cores, units_of
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
@@ -32,6 +33,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
 from halfwise.records import (
     FULL_RUNGS,
+    AttentionCore,
     BuildOutcome,
     Criterion,
     EngineResult,
@@ -135,12 +137,17 @@ class EngineRun(Workbench):
         found = ended.found(fixed.planner.trials) | {
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
+            "cores": tuple(self._cores(ended, fixed)),
         }
         rows = rows_of(ended.offers, ended.delivered)
         engines = self._record(rows, last).model_copy(update=found)
         verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
         minimal = ended.as_searched and ended.chosen.minimal
         return Proven(engines, verdict, ended.keep, minimal, joined, ended)
+
+    def _cores(self, ended: Ended, fixed: Fixed) -> Iterator[AttentionCore]:
+        units, version = ended.search.units, self.worker.info.tensorrt
+        return cores(units, fixed.planner.case.network, ended.keep or frozenset(), version)
 
     def _exact(self, attempts: Attempts, table: Table) -> Offer:
         """Judge the FP32 engine as all others are, by the criterion of the run."""
@@ -228,8 +235,14 @@ class EngineRun(Workbench):
             prediction=Prediction(planner, self._inspected) if weak else None,
             ruled=ruled,
             relative=planner.trials.metric is None,
+            units=Units() if weak else self._units(fixed),
         )
         return search, attempts, proposals
+
+    def _units(self, fixed: Fixed) -> Units:
+        planner = fixed.planner
+        lowered = frozenset(planner.forced.lowered)
+        return units_of(planner.case.network, planner.roles, fixed.found.kept, lowered)
 
     def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
         if build.engine is None:

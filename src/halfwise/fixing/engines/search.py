@@ -15,9 +15,9 @@ from halfwise.fixing.engines.attempts import (
     is_steady,
     passing_share,
 )
-from halfwise.fixing.engines.ddmin import ddmin
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
+from halfwise.fixing.engines.units import Units
 from halfwise.records import NodeName
 from halfwise.wording import count, number, verb
 
@@ -44,6 +44,7 @@ class EngineSearch:
         prediction: What emulation predicts; None where nothing is known of these engines.
         ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
         relative: Whether errors are shares of what is allowed; what a metric falls is none.
+        units: What is kept as a whole or not at all.
         tried: Every build of each plan.
         relaxed: The same with TF32 that the settings do not ask for.
         notes: What to know of the result.
@@ -57,6 +58,7 @@ class EngineSearch:
     prediction: Prediction | None = None
     ruled: Assignment = frozenset()
     relative: bool = True
+    units: Units = field(default_factory=Units)
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     relaxed: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -70,7 +72,7 @@ class EngineSearch:
             plain = self._plain()
             if plain.passed and self._confirmed(plain):
                 return self._search(plain)
-        return self._search(self._try(start, "the plan of the emulation"))
+        return self._search(self._try(self.units.whole(start), "the plan of the emulation"))
 
     def again(self, start: Assignment, measure: Callable[[Candidate], Candidate]) -> Chosen:
         """Go on from a plan that was built, where there are further samples to pass.
@@ -182,11 +184,12 @@ class EngineSearch:
         if base.excess is None:
             for step, keep in self.proposals.unbuildable(base):
                 # Of a kernel that is missing nothing is known then.
-                yield "instead of a plan that was lost" if base.untold else step, keep
+                why = "instead of a plan that was lost" if base.untold else step
+                yield why, self.units.whole(keep)
             return
         useless = self.relative and base.changes_nothing(self._plain())
         for step, added in self.proposals.culprits(base, idle=useless):
-            yield step, base.keep | added
+            yield step, self.units.whole(base.keep | added)
 
     def _confirmed(self, candidate: Candidate) -> bool:
         """Build the plan again until it has `builds` engines; return whether all passed.
@@ -212,7 +215,7 @@ class EngineSearch:
         self._propose(ladder)
         ruled_out: set[Assignment] = set()
 
-        def passes(keep: Assignment, dropped: int) -> bool | None:
+        def passes(keep: Assignment) -> bool | None:
             if keep in self.tried or not keep:
                 return False
             if self._hopeless(keep):
@@ -220,13 +223,14 @@ class EngineSearch:
                 return False
             if self.budget.left <= reserved:
                 return None
+            dropped = len(ladder[-1].keep - keep)
             needed = verb(dropped, "node is", "nodes are")
             candidate = self._try(keep, f"whether {dropped} kept {needed} needed")
             if candidate.passed:
                 ladder.append(candidate)
             return candidate.passed
 
-        kept, minimal = ddmin(ladder[-1].keep, self._droppable, passes)
+        kept, minimal = self.units.smallest(ladder[-1].keep, self.order, self.ruled, passes)
         predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
         if ruled_out:
             self.notes.append(
@@ -237,17 +241,13 @@ class EngineSearch:
             )
         return minimal, predicted
 
-    @property
-    def _droppable(self) -> list[NodeName]:
-        return [name for name in self.order if name not in self.ruled]
-
     def _propose(self, ladder: list[Candidate]) -> None:
         """Build what the emulation with fusion says is enough, where that is less."""
         prediction = self.prediction
         if prediction is None:
             return
         start = ladder[-1].keep
-        proposal, _ = ddmin(start, self._droppable, lambda keep, _: prediction.enough(keep))
+        proposal, _ = self.units.smallest(start, self.order, self.ruled, prediction.enough)
         if proposal == start or proposal in self.tried or self.budget.left <= 0:
             return
         candidate = self._try(proposal, "what is enough by the emulation with fusion")
@@ -294,10 +294,13 @@ class EngineSearch:
             return best
         if self.proposals.gains_from_tf32(best.keep):
             chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", tf32=True)
-        for name, keep in self.proposals.wider(best.keep):
+        islands = self.proposals.wider(best.keep)
+        plans = [(f"wider islands: {name}", self.units.whole(keep)) for name, keep in islands]
+        if (apart := self.units.apart(best.keep)) != best.keep:
+            plans.insert(0, ("attention cores in part", apart))
+        for step, keep in plans:
             if not self._slow(chosen, plain) or self.budget.left <= 0:
                 break
-            step = f"wider islands: {name}"
             chosen = self._faster_of(chosen, keep, step, tf32=chosen.tf32)
         if chosen is not best and not self._confirmed(chosen):
             self.notes.append("a faster engine of another plan did not pass in every build")
