@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ import onnxruntime as ort
 
 from bench.figures import Figure, Result, equal, machine, reported, table
 from bench.gpu import engines as seen
+from bench.gpu import race
+from bench.gpu.autocast import FILE as AUTOCAST
 from bench.gpu.jobs import JOBS, Host, Job, add_host, host_of
 from bench.gpu.polygraphy_bisect import Bisected, bisect
 from bench.runs import ROOT
@@ -31,11 +34,14 @@ from halfwise import report
 from halfwise.records import Run, WorkerInfo
 
 RESULTS = ROOT / "bench" / "results"
+FILES = ("model.onnx", "inputs.npz", "heldout.npz", AUTOCAST)
 BISECT_SECONDS = 150.0
 REPEAT_SECONDS = 200.0
 
 
-def fix(job: Job, host: Host, folder: Path, end: float) -> tuple[Run | None, float, int | None]:
+def fix(
+    job: Job, host: Host, folder: Path, end: float, look: Callable[[], None] = lambda: None
+) -> tuple[Run | None, float, int | None]:
     """Run `halfwise fix` as a user would; return its record, wall time and exit code.
 
     `folder` has the model and its inputs. It gets the run in `run`, and `fix.log`, each line with
@@ -52,13 +58,19 @@ def fix(job: Job, host: Host, folder: Path, end: float) -> tuple[Run | None, flo
         *job.options,
         *("-o", str(folder / "run")),
     ]
-    code, wall = _logged(words, folder / "fix.log", min(job.seconds, end - time.monotonic()))
+    seconds = min(job.seconds, end - time.monotonic())
+    code, wall = _logged(words, folder / "fix.log", seconds, look)
     record = folder / "run" / "run.json"
     return (report(folder / "run") if record.exists() else None), wall, code
 
 
-def _logged(words: list[str], log: Path, seconds: float) -> tuple[int | None, float]:
-    """Run a command with the time before each line of what it says; None: it took too long."""
+def _logged(
+    words: list[str], log: Path, seconds: float, look: Callable[[], None] = lambda: None
+) -> tuple[int | None, float]:
+    """Run a command with the time before each line of what it says; None: it took too long.
+
+    `look` is called all the while.
+    """
     started = time.monotonic()
     with (
         log.open("w", encoding="utf-8") as file,
@@ -81,6 +93,7 @@ def _logged(words: list[str], log: Path, seconds: float) -> tuple[int | None, fl
                 text = line.decode(errors="replace")
                 file.write(f"{time.monotonic() - started:7.1f} {text}\n")
                 file.flush()
+            look()
             time.sleep(0.05)
         file.write(rest.decode(errors="replace"))
         return child.returncode, time.monotonic() - started
@@ -92,7 +105,8 @@ def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
     lacking = _provide(name, job, host, folder)
     if lacking:
         return Result(f"gpu_{name}", _command(name), [], lacking)
-    run, wall, code = fix(job, host, folder, end)
+    kept = race.Kept(folder / "kept")
+    run, wall, code = fix(job, host, folder, end, kept.look)
     log = (folder / "fix.log").read_text(encoding="utf-8")
     details: dict[str, Any] = {"command": log.partition("\n")[0], "exit_code": code}
     figures: list[Figure] = [reported(f"{name}: whole command (s)", wall)]
@@ -110,6 +124,7 @@ def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
         if run.engines.delivered is not None:
             checked = _check(run, host, folder)
             figures += seen.figures(name, job, run, checked)
+            figures += _raced(name, run, kept, host, folder, end, details) if job.race else []
     if job.repeat and run is not None:
         figures.append(_repeated(name, host, folder))
     if job.bisect:
@@ -127,17 +142,33 @@ def _command(name: str) -> str:
 
 
 def _provide(name: str, job: Job, host: Host, folder: Path) -> str | None:
-    """Make or link the model and its inputs; return what is lacking."""
-    if job.make is not None:
+    """Link the model and its inputs, or make them; return what is lacking."""
+    known = None if host.models is None else host.models / (job.published or name)
+    if known is None or not (known / "model.onnx").exists():
+        if job.make is None:
+            return f"{job.published or name}: not in the models folder"
         job.make().save(folder)
         return None
-    published = job.published or name
-    if host.models is None or not (host.models / published / "model.onnx").exists():
-        return f"{published}: not in the models folder"
     folder.mkdir(parents=True)
-    for file in ("model.onnx", "inputs.npz"):
-        (folder / file).symlink_to((host.models / published / file).resolve())
+    for file in FILES:
+        if (known / file).exists():
+            (folder / file).symlink_to((known / file).resolve())
     return None
+
+
+def _raced(
+    name: str,
+    run: Run,
+    kept: race.Kept,
+    host: Host,
+    folder: Path,
+    end: float,
+    details: dict[str, Any],
+) -> list[Figure]:
+    """Return how the delivered engine does against others; `details` gets all of them."""
+    racers = race.race(run, kept, host, folder, end)
+    details["race"] = [racer.told() for racer in racers]
+    return list(race.figures(name, racers))
 
 
 def _keep(folder: Path) -> None:

@@ -223,19 +223,19 @@ MAKERS: Mapping[str, Callable[[], Made]] = {
 }
 
 
-def main() -> None:
-    """Make the models that the command line names."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(MAKERS)}")
+def main(makers: Mapping[str, Callable[[], Made]], about: str) -> None:
+    """Make those that the command line names; `about` is the text above its options."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(makers)}")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     given = parser.parse_args()
-    for name in given.names or list(MAKERS):
-        if name not in MAKERS:
-            parser.error(f"there is no {name}, but {', '.join(MAKERS)}")
-        made = MAKERS[name]()
+    for name in given.names or list(makers):
+        if name not in makers:
+            parser.error(f"there is no {name}, but {', '.join(makers)}")
+        made = makers[name]()
         made.save(given.out / name)
         print(f"{given.out / name}: {len(made.model.graph.node)} nodes")
 
 
 if __name__ == "__main__":
-    main()
+    main(MAKERS, __doc__ or "")

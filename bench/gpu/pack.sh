@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs what a host without network lacks to run halfwise and its GPU benches there, TensorRT apart.
 # Usage: pack.sh OUT MODELS [PACKAGE...]
-#   MODELS   folder with magika/, yolox_nano/, ppocr_v3_det/, basic_pitch/ (model.onnx and inputs.npz); "" for none
+#   MODELS   folder of folders with model.onnx and inputs.npz, perhaps heldout.npz and autocast.json: published
+#            models, and what bench.gpu.networks and bench.gpu.autocast make; "" for none
 #   PACKAGE  packages that the host lacks; without any, all that halfwise needs at run time
 # Makes OUT/0, OUT/1, … of wheels for CPython 3.12 on x86-64 Linux (versions of requirements.lock) and
 # OUT/models, each at most 60 MB, for hosts that take files in small pieces.
@@ -34,10 +35,12 @@ for wheel in "$out"/0/*.whl; do
   [ $number = 0 ] || mv "$wheel" "$out/$number/"
 done
 if [ -n "$models" ]; then
-  for name in magika yolox_nano ppocr_v3_det basic_pitch; do
-    [ -d "$models/$name" ] || continue
+  for model in "$models"/*/model.onnx; do
+    folder=$(dirname "$model") name=$(basename "$(dirname "$model")")
     mkdir -p "$out/models/$name"
-    cp "$models/$name"/{model.onnx,inputs.npz} "$out/models/$name/"
+    for file in model.onnx inputs.npz heldout.npz autocast.json; do
+      [ ! -e "$folder/$file" ] || cp -L "$folder/$file" "$out/models/$name/"
+    done
   done
 fi
 du -sm "$out"/*

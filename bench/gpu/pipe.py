@@ -153,6 +153,7 @@ class Pipe:
         model: bytes,
         *,
         timing_cache: str | None = None,
+        shared_timing_cache: bool = False,
         severity: str = "info",
         timeout: float = 400.0,
         **config: Any,
@@ -179,7 +180,7 @@ class Pipe:
             model={"files": [{"name": "model.onnx", "sha256": sha256}], "main": "model.onnx"},
             config={**plain, **config},
             timing_cache=timing_cache,
-            shared_timing_cache=False,
+            shared_timing_cache=shared_timing_cache,
             severity=severity,
             timeout=timeout,
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+
+from bench.gpu.writing import Writer
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 """Width and number of bottlenecks of each stage (He et al. 2016, table 1)."""
@@ -19,21 +20,8 @@ PLANTED, FACTOR = "layer3.2", 2.0**17
 """A ReLU commutes with positive factors, so the function stays; powers of two round nothing."""
 
 
-class _Writer:
-    """Nodes and weights under construction; BatchNorm is folded into every convolution."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def op(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [f"{name}.y"], name, **attributes))
-        return f"{name}.y"
-
-    def constant(self, name: str, array: np.ndarray) -> str:
-        self.constants.append(numpy_helper.from_array(array.astype(np.float32), name))
-        return name
+class _Writer(Writer):
+    """Convolutions under construction; BatchNorm is folded into every one."""
 
     def conv(
         self,

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Runs GPU benches on a host without network. Usage, from anywhere:
-#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|triage|tf32_ranks] run.sh TRT_PYTHON PACK OUT NAME...
+#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage|tf32_ranks] \
+#     run.sh TRT_PYTHON PACK OUT NAME...
 #   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
 #   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted
-#   OUT         gets gpu_<name>.json, and logs.tar.gz with every log and run.json
-#   NAME        see bench/gpu/jobs.py
+#   OUT         gets gpu_<name>.json, and logs.tar.gz with every log and run.json, written anew
+#               every 20 s, so that little is lost where the host is taken away; after a session,
+#               whose results are many, they are in logs.tar.gz too, and nowhere else
+#   NAME        see bench/gpu/jobs.py and session.py
 # The exit code is 1 if a figure is not reached.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -26,20 +29,29 @@ printf 'Metadata-Version: 2.1\nName: halfwise\nVersion: %s\n' "$version" \
 printf '#!/bin/sh\nunset PYTHONPATH\nexec "%s" "$@"\n' "$trt_python" > "$work/trt-python"
 chmod +x "$work/trt-python"
 cd "$root" || exit 2
-export PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1
+export PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1 HALFWISE_CACHE="$work/cache"
 # Compiles what pip would have compiled, and loads TensorRT's libraries from disk once, for
 # Polygraphy as well as for halfwise.
 python3 -m halfwise doctor --trt-python "$work/trt-python"
-mkdir "$work/runs"
+mkdir "$work/runs" "$work/runs/results"
+results=$out
 case ${BENCH:-figures} in
   figures) further=(--minutes "${MINUTES:-inf}" --work "$work/runs") ;;
+  session) further=(--minutes "${MINUTES:-18}" --work "$work/runs"); results=$work/runs/results ;;
   triage) further=(--work "$out/triage") ;;
   *) further=() ;;
 esac
+pack_logs() {
+  (cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json' \
+    -o -name 'gpu_*.json' \) -print0 | tar -czf "$out/logs.new" --null -T -) 2>/dev/null
+  mv "$out/logs.new" "$out/logs.tar.gz"
+}
+while sleep 20; do pack_logs; done &
+packing=$!; trap 'kill $packing 2>/dev/null; rm -rf "$work"' EXIT
 python3 -m "bench.gpu.${BENCH:-figures}" \
   --trt-python "$work/trt-python" --tactic-sources "${TACTIC_SOURCES:-}" "${models[@]}" \
-  "${further[@]}" --results "$out" "$@"
+  "${further[@]}" --results "$results" "$@"
 code=$?
-cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json.gz' \) -print0 |
-  tar -czf "$out/logs.tar.gz" --null -T -
+kill $packing; wait $packing 2>/dev/null
+pack_logs
 exit $code

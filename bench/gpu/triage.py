@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ SAME_DB = 60.0
 """SNR of an FP32 engine that computes the same function; `diagnose` asks for it on rung 4."""
 MOST_SAMPLES = 4
 SECONDS = 400.0
+PARTS = ("snr", "diagnose", "compare")
 _FORMATS: Mapping[str, dict[str, Any]] = {
     "FP32": {},
     "TF32": {"tf32": True},
@@ -119,20 +120,24 @@ def figures(
 
 
 def measure(
-    name: str, host: Host, pipe: Pipe, work: Path
+    name: str, host: Host, pipe: Pipe, work: Path, parts: Collection[str] = PARTS
 ) -> Iterator[tuple[list[Figure], dict[str, Any]]]:
     """Yield figures and details of one model, step by step."""
     model, inputs = host.subject(name)
     work.mkdir(parents=True)
-    network = load_network(model)
-    decibels = snrs(network, samples_of(inputs)[:MOST_SAMPLES], pipe)
-    yield [reported(f"{name}: SNR of the {n} engine (dB)", v) for n, v in decibels.items()], {}
-    started = time.monotonic()
-    rungs = diagnosed(host, model, inputs, work)
-    seconds = time.monotonic() - started
-    found = figures(name, decibels, rungs)
-    found.append(reported(f"{name}: diagnose (s)", seconds))
-    yield found, {"diagnosis": rungs}
+    decibels: dict[str, float | str] = {}
+    if "snr" in parts:
+        decibels = snrs(load_network(model), samples_of(inputs)[:MOST_SAMPLES], pipe)
+        yield [reported(f"{name}: SNR of the {n} engine (dB)", v) for n, v in decibels.items()], {}
+    if "diagnose" in parts:
+        started = time.monotonic()
+        rungs = diagnosed(host, model, inputs, work)
+        seconds = time.monotonic() - started
+        found = figures(name, decibels, rungs)
+        found.append(reported(f"{name}: diagnose (s)", seconds))
+        yield found, {"diagnosis": rungs}
+    if "compare" not in parts:
+        return
     code, told = compared(host, model, inputs, work)
     first = re.search(r"[Ff]irst divergence.*", told)
     what = f"{name}: compare ONNX Runtime with the FP16 engine, exit code"
@@ -145,6 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="+", metavar="NAME")
     add_host(parser)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--work", type=Path, required=True, help="takes runs and logs")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -156,7 +162,7 @@ def main() -> int:
         result.machine |= pipe.told()
         for name in given.names:
             result.details[name] = {}
-            for found, details in measure(name, host, pipe, given.work / name):
+            for found, details in measure(name, host, pipe, given.work / name, given.parts):
                 result.figures += found
                 result.details[name] |= details
                 result.save(given.results)

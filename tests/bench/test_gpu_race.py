@@ -1,0 +1,129 @@
+"""The race of the GPU benches and their session, against the stand-in for TensorRT."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.gpu import race, session
+from bench.gpu.autocast import FILE
+from bench.gpu.blocks import Blocks
+from bench.gpu.figures import measure
+from bench.gpu.jobs import JOBS, Host, Job
+from bench.gpu.models import Made
+from bench.gpu.session import Step
+from halfwise.graph.model import network_from_proto
+
+FACTOR = 2.0**17
+
+
+def small() -> Made:
+    """Two layers with what overflows between them, and a norm."""
+    b = Blocks(0)
+    y = b.layer_norm("norm", b.ffn("ffn", "x", 8, 8, act="relu", factor=FACTOR), 8)
+    x = np.random.default_rng(0).uniform(1, 2, (12, 2, 8)).astype(np.float32)
+    return b.made("small", {"x": x}, {"y": (y, (2, 8))}, 17)
+
+
+def racer(name: str, medians: list[float], excess: float | None = 0.5) -> race.Racer:
+    return race.Racer(name, (), "fp16", tf32=False, excess=excess, medians=medians)
+
+
+def test_the_delivered_engine_is_compared_with_the_fastest_that_passes() -> None:
+    delivered, wrong = racer("delivered", [2.0] * 7), racer("fp16", [1.0] * 7, excess=3.0)
+    found = list(race.figures("m", [delivered, racer("fp32", [4.0] * 7), wrong]))[-1]
+    assert found.measured == 0.5
+    assert found.reached
+    assert "fp32" in found.note
+    slow = list(race.figures("m", [delivered, racer("tf32", [1.5] * 7)]))[-1]
+    assert not slow.reached
+    noisy = [1.5, 2.5, 1.5, 2.5, 1.5, 2.5, 1.5]
+    equal = list(race.figures("m", [delivered, racer("tf32", noisy)]))[-1]
+    assert equal.reach is None
+    assert "holds 1" in equal.note
+    lone = list(race.figures("m", [delivered, wrong, racer("tf32", [1.0])]))[-1]
+    assert lone.measured == "nothing to compare with"
+
+
+def test_sets_that_are_the_same_run_once(tmp_path: Path) -> None:
+    network = network_from_proto(small().model)
+    norm = race.norms(network)
+    assert "norm/ReduceMean" in norm
+    assert all(n.startswith("norm/") for n in norm)
+    names = ["fp32", "tf32", "fp16", "norms"]
+    assert [r.name for r in race.others(network, tmp_path)] == names
+    for keep, further in (([], []), (list(norm), []), (["ffn/Relu"], ["autocast"])):
+        (tmp_path / FILE).write_text(json.dumps({"nodes": keep}), encoding="utf-8")
+        assert [r.name for r in race.others(network, tmp_path)] == [*names, *further]
+    (tmp_path / FILE).write_text(json.dumps({"failure": "no"}), encoding="utf-8")
+    assert [r.name for r in race.others(network, tmp_path)] == names
+
+
+@pytest.mark.slow
+def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_worker: Callable[..., list[str]]
+) -> None:
+    pace = {"fp32": 2.0, "tf32": 1.5, "low": 1.0}
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(fake_worker(pace=pace))} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "worker-cache"))
+    monkeypatch.setattr(race, "SECONDS", 0.001)
+    monkeypatch.setattr(race, "WARMUP", 0.001)
+    job = Job(small, options=("--builds", "1"), race=True)
+    monkeypatch.setitem(JOBS, "small", job)
+    models = tmp_path / "models"
+    small().save(models / "small")
+    nodes = ["ffn/fc1/MatMul", "ffn/fc1/Add", "ffn/Relu", "ffn/fc2/MatMul"]
+    (models / "small" / FILE).write_text(json.dumps({"nodes": nodes}), encoding="utf-8")
+    found = measure("small", Host(str(python), "", models), tmp_path / "work")
+    racers = {r["name"]: r for r in found.details["race"]}
+    assert list(racers) == ["delivered", "fp32", "tf32", "fp16", "norms", "autocast"]
+    assert {n: r["passed"] for n, r in racers.items() if not r["passed"]} == {
+        "fp16": False,
+        "norms": False,
+    }
+    assert racers["fp16"]["excess"] == "inf"
+    assert all(len(r["medians"]) == 7 for r in racers.values())
+    assert all(r["failure"] == "" for r in racers.values())
+    built = {b["engine"] for b in racers.values()}
+    assert {r["engine"] for n, r in racers.items() if n in ("fp32", "tf32")} < built
+    ratio = next(f for f in found.figures if f.what.endswith("fastest that passes"))
+    assert ratio.reached
+    json.dumps(found.details, allow_nan=False)
+
+
+def test_a_session_goes_on_after_what_hangs_and_tells_of_what_was_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "GRACE", 0.1)
+    ended = session._ended([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
+    assert ended == "too long"
+    assert session._ended([sys.executable, "-c", "raise SystemExit(3)"], 20.0) == "3"
+    steps = {"first": Step("figures", ("a",), 9.0), "last": Step("triage", ("b",), 9.0)}
+    given = Namespace(trt_python="p", tactic_sources="", models=None, work=tmp_path, minutes=1.0)
+    given.results = tmp_path
+    words: list[list[str]] = []
+
+    def remembered(line: list[str], _: float) -> str:
+        words.append(line)
+        return "0"
+
+    monkeypatch.setattr(session, "_ended", remembered)
+    assert [n for n, _ in session.run(steps, given)] == ["first", "last"]
+    assert [line[2] for line in words] == ["bench.gpu.figures", "bench.gpu.triage"]
+    assert [line[-1] for line in words] == ["a", "b"]
+    given.minutes = 0.1
+    assert [how for _, how in session.run(steps, given)] == ["no time left"] * 2
+
+
+def test_every_step_is_a_job_or_a_triage() -> None:
+    assert {s.words[-1] for s in session.STEPS.values() if s.bench == "figures"} <= set(JOBS)
+    assert [s.words[-1] for s in session.STEPS.values() if s.bench == "triage"] == ["gtcrn"]
