@@ -3,10 +3,10 @@
 Only the command line offers it: who calls the library gets the KeyboardInterrupt of Python.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -16,17 +16,30 @@ class Interruption:
     Attributes:
         ready: Whether there is something to keep: a plan that passes, or one that serves.
         asked: Whether the user asked for it.
+        then: Called when the user asks, by the handler of a signal: they end what takes long.
     """
 
     ready: bool = False
     asked: bool = False
+    then: list[Callable[[], None]] = field(default_factory=list)
 
     def take(self) -> bool:
         """Ask for what there is; return False where there is nothing, or nobody asks twice."""
         if not self.ready or self.asked:
             return False
         self.asked = True
+        for end in tuple(self.then):
+            end()
         return True
+
+    @contextmanager
+    def ending(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` where the user asks while the block runs."""
+        self.then.append(end)
+        try:
+            yield
+        finally:
+            self.then.remove(end)
 
 
 _offered: ContextVar[Interruption | None] = ContextVar("interruption", default=None)

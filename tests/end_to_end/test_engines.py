@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.fixing.best import Best
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import EngineFailed
@@ -58,7 +59,7 @@ def test_digits(call, fake_worker, tmp_path):
     assert ended.record["verdict"]["level"] == "engine"
     assert ended.record["verdict"]["outputs"]["logits"]["max_abs"] <= 0.05
     purposes = [build["purpose"] for build in found["builds"]]
-    assert [purposes[0], purposes[-1]] == TABLE[:2]
+    assert purposes[:2] == TABLE[:2]
     lines = (ended.folder / "journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["begin", "end"] * len(purposes)
     onnx.checker.check_model(ended.folder / "model.fp32.onnx")
@@ -76,17 +77,25 @@ def test_engines_that_are_not_delivered_are_forgotten(engines, tmp_path):
     assert built & there == {found["delivered"]["sha256"]}
 
 
-def test_ctrl_c_delivers_what_is_proven_by_then(engines, pressed):
+def test_ctrl_c_before_any_engine_leaves_those_of_the_plan(engines, pressed, monkeypatch, tmp_path):
     """The plan of the emulation is known, so no other is built; it and those beside it are."""
     pressed(1)
-    ended = engines(models.layer_norm(), "--max-builds", 9)
+    press = Best.passed
+
+    def then_go(*given, **named):
+        press(*given, **named)
+        (tmp_path / "worker-counts" / "go").touch()
+
+    monkeypatch.setattr(Best, "passed", then_go)
+    tf32_waits = Fault("build", "wait", on=(2,))
+    ended = engines(models.layer_norm(), "--max-builds", 9, faults=[tf32_waits])
     assert ended.code == 0, ended.err
-    assert "the best plan so far is judged and kept" not in ended.out
+    assert "the best so far is judged and kept" not in ended.out
     assert ended.record["search"]["ended_by"] == ["interrupt"]
     found = ended.record["engines"]
     assert found["delivered"]["side"] == "here"
     assert [build["purpose"] for build in found["builds"]] == [
-        *("FP32, TF32 off", "the plan of the emulation", "plain low precision", "FP32, TF32 on")
+        *("FP32, TF32 off", "FP32, TF32 on", "the plan of the emulation", "plain low precision")
     ]
     assert "Not shown to be minimal: the run was interrupted." in told(ended)
 
@@ -233,7 +242,7 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
     ended = engines(
         models.layer_norm(),
         *("--max-builds", 3),
-        faults=[Fault("build", "segv", on=(2,), when={"kept": kept})],
+        faults=[Fault("build", "segv", on=(3,), when={"kept": kept})],
     )
     assert ended.code == 0, ended.err
     assert ended.record["engines"]["rounds"][0]["measured"] is None

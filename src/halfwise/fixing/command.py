@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Unpack
 
 from halfwise.case import Case
@@ -19,6 +20,7 @@ from halfwise.fixing.delivery import (
 )
 from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
+from halfwise.fixing.engines.early import proven_folder
 from halfwise.fixing.loop import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
@@ -132,6 +134,7 @@ def fix_in_engines(
     """
     assert request.target is not None
     settings = request.target.profiled(case)
+    place = proven_folder(out, resume=request.target.resume)
     case = one_at_a_time(case)
     own = with_own_network(case)
     with (
@@ -140,11 +143,16 @@ def fix_in_engines(
         journal_of(out, worker.info, resume=request.target.resume) as journal,
         scratch() as folder,
     ):
-        engines = EngineRun(own, request.settings, settings, worker, folder, watcher, journal)
+        engines = EngineRun(
+            *(own, request.settings, settings, worker, folder, watcher, journal),
+            place=place,
+            started=started,
+        )
         fp32 = engines.reference()
         if fp32.verdict is None or not fp32.verdict.passed:
             engines.builds.forget(None)
             return refused(own, request, engines.refused(), out, started)
+        engines.tf32()
         fixed = searched()
         proven = engines.prove(fixed)
         passed = proven.engines.delivered
@@ -159,4 +167,6 @@ def fix_in_engines(
             if partial is not None:
                 run = store(partial, run, case, fixed, request, journal)
         engines.builds.forget(passed)
+        if place is not None and found.delivered is not None:
+            rmtree(place, ignore_errors=True)
         return Result(run, out, fixed.rewritten.model)

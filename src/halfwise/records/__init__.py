@@ -135,7 +135,7 @@ from halfwise.records.tensors import (
     SideName,
     TensorStatus,
 )
-from halfwise.records.timed import Latency, TimeRatio
+from halfwise.records.timed import Latency, ProvenEngine, Spared, SparedKind, TimeRatio
 from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
 
 __all__ = [
@@ -230,6 +230,7 @@ __all__ = [
     "Prefer",
     "PreprocessingReport",
     "Profile",
+    "ProvenEngine",
     "Provenance",
     "Recipe",
     "Recognised",
@@ -255,6 +256,8 @@ __all__ = [
     "SideName",
     "Sign",
     "SliceGroup",
+    "Spared",
+    "SparedKind",
     "TaskScore",
     "TensorName",
     "TensorStatus",

@@ -111,7 +111,7 @@ class BuildOutcome(Record):
         purpose: What it was for, in a few words ("mixed, confirmation 2").
         status: "built"; "failed": the builder gave up; "crashed": a signal or exit ended it;
             "timeout"; "lost": the connection broke; "skipped": it crashed or took too long before,
-            or two runs in a row had no result of it (`--resume`).
+            or two runs in a row had no result of it (`--resume`); "interrupted": Ctrl-C ended it.
         signal: Name of the signal, such as "SIGSEGV".
         message: One sentence; empty where it was built.
         begun: False where the worker was lost before the work itself began.
@@ -126,7 +126,7 @@ class BuildOutcome(Record):
 
     number: int
     purpose: str
-    status: Literal["built", "failed", "crashed", "timeout", "lost", "skipped"]
+    status: Literal["built", "failed", "crashed", "timeout", "lost", "skipped", "interrupted"]
     signal: str | None = None
     message: str = ""
     begun: bool = True

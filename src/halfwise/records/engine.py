@@ -5,7 +5,7 @@ from typing import Literal
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
 from halfwise.records.judged import Verdict
 from halfwise.records.record import NodeName, Record, TensorName
-from halfwise.records.timed import Latency, TimeRatio
+from halfwise.records.timed import Latency, ProvenEngine, Spared, TimeRatio
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
 """How a node computes in an engine. "other": it computes on integers or Booleans, or moves data;
@@ -278,6 +278,8 @@ class Engines(Record):
         prefer: What decided between engines whose times differ by less than their noise.
         rungs: Every rung that the run had, most exact first, and what became of it.
         causes: What engines show about why nothing of the low format passed; empty where it did.
+        proven: Engines that were told to be proven while the run went on, in order.
+        spared: What was not built, and why.
         timing_cache: Timing cache in the run folder, relative to it; None without.
         notes: Sentences about the engines as a whole.
     """
@@ -299,6 +301,8 @@ class Engines(Record):
     prefer: Prefer = "speed"
     rungs: tuple[RungTried, ...] = ()
     causes: tuple[Cause, ...] = ()
+    proven: tuple[ProvenEngine, ...] = ()
+    spared: tuple[Spared, ...] = ()
     timing_cache: str | None = None
     notes: tuple[str, ...] = ()
 

@@ -1,6 +1,12 @@
-"""How fast engines are, alone and beside one another."""
+"""How fast engines are, alone and beside one another, when they were had, and what that spared."""
+
+from typing import Literal
 
 from halfwise.records.record import Record, TensorName
+
+SparedKind = Literal["slower", "interrupted", "no-tf32"]
+"""Why engines were not built: with nothing kept the low format is slower than an FP32 or TF32
+engine that is proven; Ctrl-C, when an engine was proven; the GPU has no TF32."""
 
 
 class Latency(Record):
@@ -43,3 +49,37 @@ class TimeRatio(Record):
     low: float
     high: float
     rounds: int
+
+
+class ProvenEngine(Record):
+    """An engine that was judged on held-out data, and told, while the run went on.
+
+    Attributes:
+        build: Number of its build.
+        seconds: Wall time since the command began.
+        median_ms: Its latency, timed alone; None where it could not be timed.
+        path: Where it was put for use until the end of the run; None where it was not.
+    """
+
+    build: int
+    seconds: float
+    median_ms: float | None = None
+    path: str | None = None
+
+
+class Spared(Record):
+    """What was not built, and why.
+
+    Attributes:
+        kind: Why.
+        build: "slower": number of the build with nothing kept; None otherwise.
+        median_ms: Its latency.
+        full: Number of the build of the FP32 or TF32 engine.
+        full_ms: Its latency.
+    """
+
+    kind: SparedKind
+    build: int | None = None
+    median_ms: float | None = None
+    full: int | None = None
+    full_ms: float | None = None

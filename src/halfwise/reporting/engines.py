@@ -16,9 +16,10 @@ from halfwise.records import (
 )
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
-from halfwise.reporting.rungs import cause_line, rung_line
+from halfwise.reporting.rungs import cause_line, first_line, rung_line, spared_line
 from halfwise.reporting.tasks import heading_of, values_of
 from halfwise.wording import (
+    capital,
     clean,
     count,
     dimensions,
@@ -38,6 +39,7 @@ _ENDS = {
     "timeout": "took too long and was ended",
     "lost": "was lost with its worker",
     "skipped": "was skipped",
+    "interrupted": "was ended",
 }
 _LOW = ("FP16", "BF16")
 """What the engine with everything low is called; the others are compared with its time."""
@@ -101,8 +103,11 @@ def _made(engines: Engines) -> Iterator[str]:
             f"Delivered: {shorten(file.path)}{where}, {size_of(file.bytes)}, SHA-256 "
             f"{clean(file.sha256[:12])}…; {_what(engines)}."
         )
+    if first := first_line(engines):
+        yield sentence(f"{capital(first)}.")
     if engines.spread:
         yield _confirmed(engines)
+    yield from (sentence(f"{capital(spared_line(s))}.") for s in engines.spared)
     if engines.emulated is not None and engines.emulated.outputs:
         judged = "passed" if engines.emulated.within else "failed"
         error = number(largest(engines.emulated, "max_abs"))

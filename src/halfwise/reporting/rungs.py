@@ -2,8 +2,19 @@
 
 from collections.abc import Mapping
 
-from halfwise.records import FULL_RUNGS, Cause, CauseKind, EngineRung, Engines, RungEnd, RungTried
-from halfwise.wording import count, filled, listed, number, verb
+from halfwise.records import (
+    FULL_RUNGS,
+    Cause,
+    CauseKind,
+    EngineRung,
+    Engines,
+    ProvenEngine,
+    RungEnd,
+    RungTried,
+    Spared,
+    SparedKind,
+)
+from halfwise.wording import count, filled, listed, number, seconds, shorten, verb
 
 _RUNGS: Mapping[EngineRung, str] = {"fp32": "FP32", "tf32": "TF32", "bf16": "BF16", "fp16": "FP16"}
 _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
@@ -60,6 +71,42 @@ def rung_line(tried: RungTried) -> str:
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
+def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
+    """Return that an engine is proven while its run goes on, as a clause."""
+    kind = f"FP32 with{'' if rung == 'tf32' else 'out'} TF32"
+    if rung not in FULL_RUNGS:
+        kind = f"{_RUNGS[rung]} with {count(kept, 'node')} in FP32"
+    timed = "" if found.median_ms is None else f", {number(found.median_ms)} ms a run"
+    where = "" if found.path is None else f": {shorten(found.path, 200)}"
+    return f"build {found.build} is proven on held-out data, {kind}{timed}{where}"
+
+
+_SPARED: Mapping[SparedKind, str] = {
+    "slower": "no further plan was built: with nothing kept a run takes {median_ms} ms (build "
+    "{build}), and {full_ms} ms in an FP32 engine that passes (build {full})",
+    "interrupted": "the run was interrupted when an engine was proven, so no further one was built",
+    "no-tf32": "no engine with TF32 was built: this GPU has none",
+}
+"""Templates, see `wording.filled`."""
+
+
+def spared_line(spared: Spared) -> str:
+    """Return what was not built and why, as a clause."""
+    facts = {"build": str(spared.build), "full": str(spared.full)}
+    times = {"median_ms": spared.median_ms, "full_ms": spared.full_ms}
+    facts |= {name: number(ms) for name, ms in times.items() if ms is not None}
+    return filled(_SPARED[spared.kind], facts)
+
+
+def first_line(engines: Engines) -> str:
+    """Return when the first engine was proven, a clause; "" where none was before the end."""
+    if not engines.proven:
+        return ""
+    first = engines.proven[0]
+    purpose = next((b.purpose for b in engines.builds if b.number == first.build), "")
+    return f"first proven engine: build {first.build} ({purpose}), after {seconds(first.seconds)}"
+
+
 def judged_name(engines: Engines | None) -> str:
     """Return what the judged model is called beside the all-low one."""
     if engines is None or engines.rung is None or not engines.full:
@@ -74,6 +121,8 @@ def rung_caution(engines: Engines | None) -> str:
         return ""
     what = "with TF32" if engines.rung == "tf32" else "without TF32"
     why = _WHY_FULL.get(low.end, "no {low} plan passed").format(low=_RUNGS[low.rung])
+    if low.rung in FULL_RUNGS:
+        why = "the run was interrupted before anything lower was built"
     return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
 
 

@@ -1,7 +1,14 @@
 from typing import Any
 
-from halfwise.records import Cause, NodeName, RungTried
-from halfwise.reporting.rungs import cause_line, rung_caution, rung_line
+from halfwise.records import Cause, NodeName, ProvenEngine, RungTried, Spared
+from halfwise.reporting.rungs import (
+    cause_line,
+    first_line,
+    proven_line,
+    rung_caution,
+    rung_line,
+    spared_line,
+)
 from tests.unit.reporting.engine_runs import engines
 
 
@@ -68,3 +75,30 @@ def test_what_is_not_known_of_the_delivered_engine_is_told():
     assert gone.endswith("the worker was lost before the rest was measured.")
     assert told("unfetched").endswith("the FP16 engine that passed could not be fetched.")
     assert told("tolerance", untimed="It crashed.").endswith("It could not be timed: It crashed.")
+
+
+def test_what_is_proven_while_the_run_goes_on():
+    found = ProvenEngine(build=2, seconds=15.2, median_ms=0.216, path="run.proven/build-2/e")
+    assert proven_line(found, "tf32", 0) == (
+        "build 2 is proven on held-out data, FP32 with TF32, 0.216 ms a run: run.proven/build-2/e"
+    )
+    untimed = ProvenEngine(build=3, seconds=30.0)
+    assert proven_line(untimed, "fp16", 2) == (
+        "build 3 is proven on held-out data, FP16 with 2 nodes in FP32"
+    )
+    told = engines().model_copy(update={"proven": (found, untimed)})
+    assert first_line(told).startswith("first proven engine: build 2 (")
+    assert first_line(told).endswith("), after 15.2 s")
+    assert first_line(engines()) == ""
+
+
+def test_what_was_not_built_is_told_with_its_reason():
+    slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
+    assert spared_line(slower) == (
+        "no further plan was built: with nothing kept a run takes 0.614 ms (build 4), and 0.57 ms "
+        "in an FP32 engine that passes (build 2)"
+    )
+    assert "was interrupted" in spared_line(Spared(kind="interrupted"))
+    assert spared_line(Spared(kind="no-tf32")).endswith("this GPU has none")
+    full = engines().model_copy(update={"rung": "tf32", "rungs": (tried(rung="tf32"),)})
+    assert "the run was interrupted before anything lower was built" in rung_caution(full)

@@ -3,10 +3,11 @@
 A plan is built, and its engine measured on the calibration samples.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 
 from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
@@ -102,7 +103,7 @@ class Chosen:
 
     Attributes:
         best: The candidate to deliver; None where no engine passed.
-        plain: The engine with nothing kept.
+        plain: The engine with nothing kept; None where Ctrl-C came before it was built.
         excesses: Errors of all builds of the delivered plan.
         minimal: Whether no single kept node can be dropped, as builds or predictions show.
         predicted: Nodes of which a prediction alone shows that they are needed.
@@ -110,7 +111,7 @@ class Chosen:
     """
 
     best: Candidate | None
-    plain: Candidate
+    plain: Candidate | None
     excesses: tuple[float, ...]
     minimal: bool
     predicted: Assignment
@@ -133,9 +134,11 @@ class Budget:
 
     Attributes:
         builds: How many are left but for that.
+        over: Returns whether Ctrl-C came when an engine was proven: then nothing more is built.
     """
 
     builds: int
+    over: Callable[[], bool] = lambda: False
     interruption: Interruption = field(default_factory=interruption)
 
     @property
@@ -228,6 +231,12 @@ class Attempts:
             asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
             found = replace(found, proof=self.bench.measure.proof(build, self.planner.roles, asked))
         return found
+
+    def model_of(self, keep: Assignment) -> Path:
+        """Return the ONNX file that a plan was built from."""
+        if self.bench.builds.typing == "strong":
+            return self.bench.files.mixed(self.planner, keep)
+        return self.bench.fp32
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""

@@ -6,6 +6,8 @@ that has built before and no longer can, since its GPU is gone, is lost too.
 Also what a worker can be asked for, and what to say of a build that gave no engine.
 """
 
+import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from halfwise.case import EngineSettings
 from halfwise.errors import BuildFailed, HalfwiseError, UsageError
 from halfwise.fixing.engines.measure import is_lost
 from halfwise.formats import BF16, Format
+from halfwise.interruption import interruption
 from halfwise.progress import Watcher
 from halfwise.records import (
     BuildConfig,
@@ -45,6 +48,8 @@ class Builds:
         typing: Typing regime.
         journal: Told before and after each build; None for none.
         watcher: Told about progress.
+        over: Returns whether Ctrl-C came when an engine was proven: a build that runs is ended
+            then, with its worker's process.
         outcomes: Every build so far, in order.
     """
 
@@ -53,6 +58,7 @@ class Builds:
     typing: Typing
     journal: Journal | None
     watcher: Watcher
+    over: Callable[[], bool] = lambda: False
     outcomes: list[BuildOutcome] = field(default_factory=list)
     _hashes: dict[Path, str] = field(default_factory=dict)
 
@@ -120,22 +126,35 @@ class Builds:
         number = self._next
         self.watcher.note(f"build {number}: {purpose}")
 
+        def end() -> None:
+            if self.over() and (process := worker.process_id) is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)
+
         def run() -> BuildOutcome:
             try:
-                return worker.build(
-                    model,
-                    config,
-                    number=number,
-                    purpose=purpose,
-                    timeout=self.settings.build_timeout,
-                    timing_cache=self.settings.timing_cache,
-                    shared_timing_cache=self.settings.timing_cache is None and not fresh,
-                    verbose=self.settings.verbose,
-                    log=self._hear,
-                    progress=lambda _, done, total: self.watcher.step(done, total or None),
-                )
+                with interruption().ending(end):
+                    outcome = build()
             except (*WORKER_GONE, OSError) as error:
-                return self._not_begun(error, number, config, purpose)
+                outcome = self._not_begun(error, number, config, purpose)
+            if outcome.status == "lost" and self.over():
+                told = {"status": "interrupted", "message": "Ctrl-C came."}
+                return outcome.model_copy(update=told)
+            return outcome
+
+        def build() -> BuildOutcome:
+            return worker.build(
+                model,
+                config,
+                number=number,
+                purpose=purpose,
+                timeout=self.settings.build_timeout,
+                timing_cache=self.settings.timing_cache,
+                shared_timing_cache=self.settings.timing_cache is None and not fresh,
+                verbose=self.settings.verbose,
+                log=self._hear,
+                progress=lambda _, done, total: self.watcher.step(done, total or None),
+            )
 
         return lambda: self._recorded(run, number, purpose, config)
 
@@ -209,7 +228,8 @@ class Builds:
 
 LowFormat = Literal["fp16", "bf16"]
 
-_BF16_CAPABILITY = 8.0
+AMPERE = 8.0
+"""Compute capability from which on a GPU has BF16 and TF32."""
 
 
 def low_format(fmt: Format) -> LowFormat:
@@ -234,7 +254,7 @@ def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
             raise UsageError(
                 f"{version} has no BF16.", f"Use --to fp16, or TensorRT {since('bf16')} or later."
             )
-        if float(worker.compute_capability or _BF16_CAPABILITY) < _BF16_CAPABILITY:
+        if float(worker.compute_capability or AMPERE) < AMPERE:
             raise UsageError(
                 f"{worker.gpu} (compute capability {worker.compute_capability}) has no BF16.",
                 "Use --to fp16, or a GPU of compute capability 8.0 or more.",

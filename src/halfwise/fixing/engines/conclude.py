@@ -258,7 +258,7 @@ def _end(
 
 def causes(
     candidates: Sequence[Candidate],
-    plain: Candidate,
+    plain: Candidate | None,
     rounds: Sequence[EngineRound],
     departures: Mapping[int, Departure],
     *,
@@ -269,7 +269,7 @@ def causes(
 
     Args:
         candidates: All builds of all plans.
-        plain: The first with nothing kept.
+        plain: The first with nothing kept; None where none was built.
         rounds: What the emulation, with fusion and without, predicts of each build.
         departures: Where engines depart from the emulation, by the number of their build.
         passed: Whether one of them passed in the end: then there is nothing to explain but what
@@ -279,17 +279,18 @@ def causes(
     """
     predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
     ran = [c for c in candidates if c.excess is not None]
-    if not ran and not passed:
+    if not ran and not passed and candidates:
         told = [c for c in candidates if not c.untold]
         built = any(c.build.engine is not None for c in told)
         kind: CauseKind = "not-run" if built else "no-engine"
-        if candidates and not told:
+        if not told:
             told, kind = list(candidates), "lost"
         return (Cause(kind=kind, builds=tuple(c.build.number for c in told)),)
     off = [c for c in ran if not c.passed]
     found = [*_ignored(off)]
     if relative:
-        found += [*_idle(off, plain, predicted), *_kernels(off, predicted, departures)]
+        found += [] if plain is None else _idle(off, plain, predicted)
+        found += _kernels(off, predicted, departures)
     if off and not found and not passed:
         nearest = min(off, key=lambda c: c.excess or 0.0)
         number = nearest.build.number

@@ -10,12 +10,14 @@ from pathlib import Path
 from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate, Chosen
-from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
+from halfwise.fixing.engines.builds import AMPERE, build_failed, judging, nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
+from halfwise.fixing.engines.early import Early, Judging
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
-from halfwise.fixing.engines.search import EngineSearch, quicker
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.speed import quicker
 from halfwise.fixing.engines.table import (
     FP32,
     TF32,
@@ -40,6 +42,7 @@ from halfwise.records import (
     Engines,
     Failure,
     PrecisionProof,
+    Spared,
     Verdict,
 )
 from halfwise.reporting.reasons import with_failures
@@ -57,10 +60,22 @@ class EngineRun(Workbench):
     """Builds, judges and compares engines of one case, in order.
 
     Attributes:
+        place: Folder to make beside the run folder for engines that are proven meanwhile; None for
+            none.
+        started: `time.monotonic()` when the command began.
         seconds: Wall time of each stage.
     """
 
+    place: Path | None = None
+    started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with no engine; errors are those of `Workbench`."""
+        super().__post_init__()
+        self.early = Early(self, self.place, self.started)
+        self.builds.over = lambda: self.early.over
+        self._tf32: BuildOutcome | None = None
 
     def reference(self) -> EngineResult:
         """Build and judge the FP32 engine without TF32.
@@ -89,10 +104,24 @@ class EngineRun(Workbench):
             verdict = self.measure.judged(outputs, samples, references, criterion).verdict
             unseen = len(self.case.heldout) > 0
             checked = self.measure.judged(outputs, samples, references, unseen=unseen)
-            self._checked = checked.verdict
+            self._checked, self._references = checked.verdict, references
             self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
             self.notes.append(_own_criterion(verdict))
             return self._fp32
+
+    def tf32(self) -> None:
+        """Build the FP32 engine with TF32, and tell it where it is right.
+
+        It takes a fraction of the time of a low one, for which kernels of both types are timed, and
+        needs no plan: so it is the first engine that is had, while the emulation looks for one. A
+        GPU without TF32 would give the FP32 engine once more, so there it is not built.
+        """
+        if float(self.worker.info.compute_capability or AMPERE) < AMPERE:
+            return
+        with self._stage("TF32 engine"):
+            build = self._tf32 = self.builds.build(self.fp32, TF32, tf32=True)
+            if build.engine is not None and self.case.heldout:
+                self.early.full(build, self.fp32, self.case.heldout, self._references)
 
     def refused(self) -> Proven:
         """Return the result where the FP32 engine is wrong."""
@@ -108,8 +137,10 @@ class EngineRun(Workbench):
         the rest.
         """
         heldout = fixed.heldout.for_watcher(self.watcher)
+        if self._tf32 is None:
+            self.tf32()
         with self._stage("engines"):
-            search, attempts, proposals = self._search(fixed)
+            search, attempts, proposals = self._search(fixed, heldout)
             # Whatever becomes of the worker meanwhile, this one is judged and here.
             table = Table(self, fixed.planner, heldout)
             exact = self._exact(attempts, table)
@@ -118,12 +149,17 @@ class EngineRun(Workbench):
                 chosen = search.again(chosen.best.keep, attempts.again)
             if search.budget.interrupted:
                 fixed.planner.budget.tell("interrupt")
-            build = self.builds.build(self.fp32, TF32, tf32=True)
-            tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
+            if search.budget.over():
+                search.spared.append(Spared(kind="interrupted"))
+            if self._tf32 is None:
+                search.spared.append(Spared(kind="no-tf32"))
+            tf32 = None
+            if (build := self._tf32) is not None:
+                tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
         with self._stage("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = better_known(exact, self._exact(attempts, table))
-            full = (exact, table.with_tf32(tf32))
+            full = (exact,) if tf32 is None else (exact, table.with_tf32(tf32))
             offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
@@ -138,6 +174,8 @@ class EngineRun(Workbench):
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
             "cores": tuple(self._cores(ended, fixed)),
+            "proven": tuple(self.early.told),
+            "spared": tuple(ended.search.spared),
         }
         rows = rows_of(ended.offers, ended.delivered)
         engines = self._record(rows, last).model_copy(update=found)
@@ -166,11 +204,12 @@ class EngineRun(Workbench):
         allowed = others if best is None else [*others, best]
         if best is None:
             closest = search.closest()
-            low = [chosen.plain, *([closest] if closest is not None and closest.keep else [])]
+            tried = [chosen.plain, *([closest] if closest is not None and closest.keep else [])]
         else:
             swift = [c for c in others if quicker(c, best)][:FURTHER]
             none = next((c for c in (*swift, best) if not c.keep), chosen.plain)
-            low = [none, *(c for c in (*swift, best) if c.keep)]
+            tried = [none, *(c for c in (*swift, best) if c.keep)]
+        low = [c for c in tried if c is not None]
         offers = table.further(full, low, allowed)
         if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
             rest = [c for c in others if c not in low]
@@ -218,15 +257,15 @@ class EngineRun(Workbench):
             verdict=with_failures(proven.verdict, (lost,)),
         )
 
-    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, Proposals]:
+    def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, Attempts, Proposals]:
         planner = fixed.planner
         attempts = Attempts(planner, self)
-        budget = Budget(self.engine_settings.max_builds)
+        budget = Budget(self.engine_settings.max_builds, lambda: self.early.over)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
         proposals = Proposals(attempts, budget, ruled)
         search = EngineSearch(
-            attempt=attempts.attempt,
+            attempt=Judging(attempts, self.early, heldout).attempt,
             proposals=proposals,
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
@@ -236,6 +275,7 @@ class EngineRun(Workbench):
             ruled=ruled,
             relative=planner.trials.metric is None,
             units=Units() if weak else self._units(fixed),
+            full=self.early.yardstick(self.engine_settings.prefer),
         )
         return search, attempts, proposals
 

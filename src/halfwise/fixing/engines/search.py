@@ -5,7 +5,6 @@ Knows engines only through `attempt`, which builds one and measures it.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 from halfwise.fixing.engines.attempts import (
     Assignment,
@@ -17,8 +16,9 @@ from halfwise.fixing.engines.attempts import (
 )
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
+from halfwise.fixing.engines.speed import futile, quicker, slow, tf32_note
 from halfwise.fixing.engines.units import Units
-from halfwise.records import NodeName
+from halfwise.records import NodeName, ProvenEngine, Spared
 from halfwise.wording import count, number, verb
 
 HOPELESS = 3.0
@@ -26,8 +26,6 @@ HOPELESS = 3.0
 the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); over that."""
 RESERVED = 2
 """Builds that shrinking a slow plan leaves for making it faster."""
-SLOW = 1.1
-"""A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
 
 
 @dataclass
@@ -43,11 +41,14 @@ class EngineSearch:
         builds: Builds of a plan before it counts as confirmed.
         prediction: What emulation predicts; None where nothing is known of these engines.
         ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
+        full: The fastest FP32 or TF32 engine that is proven; None without, and where speed does not
+            decide.
         relative: Whether errors are shares of what is allowed; what a metric falls is none.
         units: What is kept as a whole or not at all.
         tried: Every build of each plan.
         relaxed: The same with TF32 that the settings do not ask for.
         notes: What to know of the result.
+        spared: What was not built, and why.
     """
 
     attempt: Callable[[Assignment, str, bool], Candidate]
@@ -57,20 +58,24 @@ class EngineSearch:
     builds: int
     prediction: Prediction | None = None
     ruled: Assignment = frozenset()
+    full: ProvenEngine | None = None
     relative: bool = True
     units: Units = field(default_factory=Units)
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     relaxed: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    spared: list[Spared] = field(default_factory=list)
 
     def run(self, start: Assignment) -> Chosen:
         """Search from the plan that the emulation found.
 
         Where the emulation with fusion says that nothing need be kept, that is built first.
         """
+        if self.budget.over():
+            return Chosen(None, None, (), False, frozenset(), ())
         if self.prediction is not None and not self.ruled and self.prediction.enough(frozenset()):
-            plain = self._plain()
-            if plain.passed and self._confirmed(plain):
+            plain = self._attempt(frozenset(), "plain low precision")
+            if (plain.passed and self._confirmed(plain)) or self.budget.over():
                 return self._search(plain)
         return self._search(self._try(self.units.whole(start), "the plan of the emulation"))
 
@@ -91,6 +96,12 @@ class EngineSearch:
     def _search(self, first: Candidate) -> Chosen:
         # Of a plan that fails it tells whether what is kept had any effect.
         plain = self._plain()
+        spared = None if plain is None else futile(first, plain, self.full)
+        if plain is None or spared is not None:
+            found = first if first.passed else None
+            excesses = () if found is None else self.excesses(found)
+            self.spared += [] if spared is None else [spared]
+            return Chosen(found, plain, excesses, False, frozenset(), tuple(self.notes))
         best = first if first.passed else self._repair(first)
         if self.prediction is not None and plain.excess is not None:
             self.prediction.learn(plain.build)
@@ -102,7 +113,7 @@ class EngineSearch:
                 ladder.append(plain)
                 minimal = True
             elif best.keep:
-                reserved = RESERVED if self._slow(best, plain) else 0
+                reserved = RESERVED if slow(best, plain) else 0
                 minimal, predicted = self._shrink(ladder, reserved)
             settled = self._settle(ladder)
             if settled is None or settled.keep != ladder[-1].keep:
@@ -149,17 +160,22 @@ class EngineSearch:
 
     def _attempt(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
         candidate = self.attempt(keep, step, tf32)
-        (self.relaxed if tf32 else self.tried).setdefault(keep, []).append(candidate)
+        if candidate.build.status != "interrupted":  # nothing is known of it
+            (self.relaxed if tf32 else self.tried).setdefault(keep, []).append(candidate)
         return candidate
 
     def _group(self, candidate: Candidate) -> list[Candidate]:
         """Return all builds of the plan of a candidate."""
         return (self.relaxed if candidate.tf32 else self.tried)[candidate.keep]
 
-    def _plain(self) -> Candidate:
-        """Return the engine with nothing kept; it is a row of the table, so it costs no budget."""
-        known = self.tried.get(frozenset())
-        return known[0] if known else self._attempt(frozenset(), "plain low precision")
+    def _plain(self) -> Candidate | None:
+        """Return the engine with nothing kept; it is a row of the table, so it costs no budget.
+
+        None where the user wants what there is, and it is not built yet.
+        """
+        if frozenset() not in self.tried and not self.budget.over():
+            self._attempt(frozenset(), "plain low precision")
+        return next(iter(self.tried.get(frozenset(), ())), None)
 
     def _repair(self, failed: Candidate) -> Candidate | None:
         """Return a candidate that passes, from one that does not; None when the budget ends.
@@ -187,7 +203,8 @@ class EngineSearch:
                 why = "instead of a plan that was lost" if base.untold else step
                 yield why, self.units.whole(keep)
             return
-        useless = self.relative and base.changes_nothing(self._plain())
+        plain = self._plain()
+        useless = self.relative and plain is not None and base.changes_nothing(plain)
         for step, added in self.proposals.culprits(base, idle=useless):
             yield step, self.units.whole(base.keep | added)
 
@@ -197,7 +214,7 @@ class EngineSearch:
         Builds in weak typing differ: one that passes may owe it to a tactic chosen by chance.
         """
         known = self._group(candidate)
-        while len(known) < self.builds and all(c.passed for c in known):
+        while len(known) < self.builds and all(c.passed for c in known) and not self.budget.over():
             number = len(known) + 1
             step = f"build {number} of {self.builds} of the same plan"
             self._attempt(candidate.keep, step, tf32=candidate.tf32)
@@ -212,6 +229,8 @@ class EngineSearch:
         Returns:
             Whether no single node is left to try, and those that only emulation shows to be needed.
         """
+        if self.budget.over():
+            return False, frozenset()
         self._propose(ladder)
         ruled_out: set[Assignment] = set()
 
@@ -228,7 +247,7 @@ class EngineSearch:
             candidate = self._try(keep, f"whether {dropped} kept {needed} needed")
             if candidate.passed:
                 ladder.append(candidate)
-            return candidate.passed
+            return candidate.passed or (None if self.budget.over() else False)
 
         kept, minimal = self.units.smallest(ladder[-1].keep, self.order, self.ruled, passes)
         predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
@@ -290,7 +309,7 @@ class EngineSearch:
         convolution or product is several times as fast. Then wider islands.
         """
         chosen = best
-        if not self._slow(best, plain):
+        if not slow(best, plain):
             return best
         if self.proposals.gains_from_tf32(best.keep):
             chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", tf32=True)
@@ -299,7 +318,7 @@ class EngineSearch:
         if (apart := self.units.apart(best.keep)) != best.keep:
             plans.insert(0, ("attention cores in part", apart))
         for step, keep in plans:
-            if not self._slow(chosen, plain) or self.budget.left <= 0:
+            if not slow(chosen, plain) or self.budget.left <= 0:
                 break
             chosen = self._faster_of(chosen, keep, step, tf32=chosen.tf32)
         if chosen is not best and not self._confirmed(chosen):
@@ -307,12 +326,8 @@ class EngineSearch:
             return best
         fastest = self._fastest(chosen)
         if fastest.tf32:
-            self.notes.append(_tf32_note(fastest, best))
+            self.notes.append(tf32_note(fastest, best))
         return fastest
-
-    def _slow(self, candidate: Candidate, plain: Candidate) -> bool:
-        slow = SLOW * plain.milliseconds < candidate.milliseconds < inf
-        return slow and len(candidate.keep) > 0
 
     def _faster_of(
         self, chosen: Candidate, keep: Assignment, step: str, *, tf32: bool
@@ -323,18 +338,3 @@ class EngineSearch:
             return chosen
         other = known[0] if known else self._try(keep, step, tf32=tf32)
         return other if other.passed and quicker(other, chosen) else chosen
-
-
-def quicker(one: Candidate, other: Candidate) -> bool:
-    """Return whether an engine seems faster than another, as each was timed alone."""
-    return one.milliseconds < other.milliseconds < inf
-
-
-def _tf32_note(fastest: Candidate, best: Candidate) -> str:
-    assert fastest.excess is not None
-    assert best.excess is not None
-    return (
-        "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
-        f"{number(fastest.milliseconds)} ms with it and {number(best.milliseconds)} ms without, "
-        f"the error is {number(fastest.excess)} and {number(best.excess)} of what is allowed."
-    )

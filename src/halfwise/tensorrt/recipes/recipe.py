@@ -149,7 +149,7 @@ def make_recipe(
         _check_file(config, source)
     same = run.engines is not None and run.engines.worker.tensorrt == version
     weak = typing == "weak"
-    layers = _layers(build) if build and same else {}
+    layers = layers_of(build) if build and same else {}
     usual = config or run.engines
     chosen = profiles or (usual.profiles if usual else run.profiles)
     _check_profiles(source.network, chosen)
@@ -161,7 +161,7 @@ def make_recipe(
         model=source.path,
         files=dict(source.files),
         engine=engine,
-        constraints=_constraints(source, kept_nodes(run), layers) if weak else (),
+        constraints=constraints_of(source, kept_nodes(run), layers) if weak else (),
         profiles=chosen,
         workspace_bytes=config.workspace_bytes if config else None,
         optimization_level=config.optimization_level if config else None,
@@ -223,7 +223,8 @@ def planned_nodes(plan: Plan) -> frozenset[NodeName]:
     return frozenset((*(k.node for k in plan.keep), *plan.data_movement, *unsupported))
 
 
-def _layers(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
+def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
+    """Return the network layers that were constrained for each node."""
     found: dict[NodeName, tuple[str, ...]] = {}
     for layer in build.layers:
         for node in layer.nodes if layer.constrained else ():
@@ -231,9 +232,20 @@ def _layers(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
     return found
 
 
-def _constraints(
+def constraints_of(
     source: Source, keep: frozenset[NodeName], layers: Mapping[NodeName, tuple[str, ...]]
 ) -> tuple[Constraint, ...]:
+    """Return the constraints that keep nodes in FP32, in graph order.
+
+    Args:
+        source: The file that they are of.
+        keep: The nodes.
+        layers: What `layers_of` gives of the engine that was judged.
+
+    Raises:
+        RecordMismatch: the file lacks one of them.
+        CaseError: one has bodies.
+    """
     nodes = {node_name(n): n for n in source.network.model.graph.all_nodes()}
     if missing := sorted(keep - nodes.keys()):
         raise RecordMismatch(

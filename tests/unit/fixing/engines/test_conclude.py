@@ -64,7 +64,7 @@ def test_an_fp32_engine_that_is_lost_is_told():
     found = ended(None, replace(fp32, row=row), offer("fp16", 2, excess=None))
     reasons = found.verdict(verdict(), (), 1).reasons
     assert reasons[0].endswith("does not run to the end: The connection is lost.")
-    ends = rungs(found.offers, None, [[found.chosen.plain]])
+    ends = rungs(found.offers, None, [[found.offers[-1].candidate]])
     assert [told.end for told in ends] == ["not-run", "not-run"]
 
 

@@ -33,10 +33,10 @@ def test_a_run_in_order(stage):
     ]
     assert engines.delivered == engines.results[-1].build.engine
     assert (engines.confirmed, len(engines.spread)) == (2, 2)
-    assert [r.build for r in engines.rounds] == [2, 3, 4]
+    assert [r.build for r in engines.rounds] == [3, 4, 5]
     assert all(r.measured == pytest.approx(r.predicted, rel=1e-3) for r in engines.rounds)
     assert engines.emulated == ready.fixed.verdict
-    assert ready.run.seconds.keys() == {"FP32 engine", "engines", "verdict"}
+    assert ready.run.seconds.keys() == {"FP32 engine", "TF32 engine", "engines", "verdict"}
 
 
 def test_the_fp32_engine_is_wrong(stage):
@@ -158,6 +158,17 @@ def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
     assert ratios["tf32"] is None
     assert ratios["fp32"].high < 0.5
     assert max(medians["tf32"]) < min(medians["fp32"])
+
+
+def test_without_tf32_on_the_gpu_no_engine_with_it_is_built(stage, monkeypatch):
+    ready = stage(models.layer_norm())
+    turing = ready.worker.info.model_copy(update={"compute_capability": "7.5"})
+    monkeypatch.setattr(ready.worker._link, "info", turing)
+    found = proven(ready)
+    assert found.verdict.passed
+    assert not any(b.config.tf32 for b in found.engines.builds)
+    assert "no-tf32" in {spared.kind for spared in found.engines.spared}
+    assert [tried.rung for tried in found.engines.rungs] == ["fp32", "fp16"]
 
 
 def test_what_is_preferred_decides_within_the_noise_of_times(stage):

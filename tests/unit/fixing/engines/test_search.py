@@ -11,7 +11,7 @@ from halfwise.fixing.engines.attempts import Assignment, Budget, Candidate, Chos
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.records import BuildOutcome, NodeName
+from halfwise.records import BuildOutcome, NodeName, ProvenEngine
 from tests.unit.reporting.engine_runs import build, latency
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
@@ -248,6 +248,7 @@ def test_nothing_is_left_to_try():
     world = World(always(names(7)), added=(NOTHING,))
     search = world.search()
     chosen = search.run(names(1))
+    assert chosen.plain is not None
     assert (chosen.best, chosen.plain.keep) == (None, NOTHING)
     assert world.attempts == {names(1): 1, NOTHING: 1}
     closest = search.closest()
@@ -500,3 +501,41 @@ def test_a_plan_that_was_lost_is_not_said_to_lack_a_kernel():
     best = search.run(names(0)).best
     assert best is not None
     assert (best.keep, best.step) == (names(1), "instead of a plan that was lost")
+
+
+def test_after_ctrl_c_nothing_is_built_where_an_engine_is_proven():
+    over = iter((False, False, True))
+    world = World(always(names(0)))
+    search = world.search()
+    search.budget.over = lambda: next(over, True)
+    chosen = search.run(names(0, 1))
+    assert world.steps == ["the plan of the emulation", "plain low precision"]
+    assert best(chosen).keep == names(0, 1)
+    assert not chosen.minimal
+    untouched = World(always(NOTHING))
+    search = untouched.search()
+    search.budget.over = lambda: True
+    nothing = search.run(names(0))
+    assert (nothing.best, nothing.plain, untouched.steps) == (None, None, [])
+
+
+def test_a_build_that_ctrl_c_ended_tells_nothing():
+    def interrupted(keep: Assignment, step: str, tf32: bool) -> Candidate:  # noqa: ARG001
+        made = build(3, step, status="interrupted", engine=None)
+        search.budget.over = lambda: True
+        return Candidate(keep, step, made)
+
+    search = World(always(NOTHING)).search()
+    search.attempt = interrupted
+    chosen = search.run(names(0))
+    assert (chosen.best, chosen.plain, search.tried) == (None, None, {})
+
+
+def test_no_plan_is_looked_for_that_gains_no_speed():
+    world = World(always(names(0)), speed=lambda keep: 1.0 + len(keep))
+    search = world.search()
+    search.full = ProvenEngine(build=2, seconds=1.0, median_ms=0.5)
+    chosen = search.run(names(0, 1))
+    assert world.steps == ["the plan of the emulation", "plain low precision"]
+    assert best(chosen).keep == names(0, 1)
+    assert [spared.kind for spared in search.spared] == ["slower"]

@@ -9,7 +9,7 @@ from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.conclude import rungs
 from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.engines.race import ROUNDS
-from halfwise.fixing.engines.search import quicker
+from halfwise.fixing.engines.speed import quicker
 from halfwise.fixing.engines.table import (
     FP32,
     MIXED,

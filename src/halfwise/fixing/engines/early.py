@@ -1,0 +1,227 @@
+"""Engines that are proven while the run goes on: told at once, and put where they can be used.
+
+What was judged on held-out data is worth having, whatever the rest of the run finds: from the first
+one on Ctrl-C ends the run with the best of them.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+from halfwise.case import Samples
+from halfwise.errors import HalfwiseError, UsageError
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate
+from halfwise.fixing.engines.builds import low_format
+from halfwise.fixing.engines.measure import with_shapes
+from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.heldout import HeldOut
+from halfwise.interruption import Interruption, interruption
+from halfwise.judging.judge import Judged
+from halfwise.metrics import Outputs
+from halfwise.records import BuildOutcome, EngineRung, Latency, Prefer, ProvenEngine
+from halfwise.reporting.rungs import proven_line
+from halfwise.store import new_folder
+from halfwise.tensorrt.recipes.programs import python
+from halfwise.tensorrt.recipes.proven import recipe_of
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.worker.transfer import model_files
+
+ENGINE_FILE = "model.engine"
+CLEARLY = 0.97
+"""Of the time of the last one that was told, what a further one may take at most: less is within
+the noise of times that were taken alone."""
+
+
+@dataclass
+class Early:
+    """Judges engines on held-out samples while the run goes on, and tells those that pass.
+
+    Attributes:
+        bench: Has the engines.
+        place: Folder to make beside the run folder, which gets one folder for each engine that is
+            told; None for none.
+        started: `time.monotonic()` when the command began.
+        told: Those that were told, in order.
+        over: Whether Ctrl-C came when there was one: then nothing is built any more.
+    """
+
+    bench: Workbench
+    place: Path | None = None
+    started: float = field(default_factory=time.monotonic)
+    told: list[ProvenEngine] = field(default_factory=list)
+    interruption: Interruption = field(default_factory=interruption)
+    over: bool = False
+
+    def __post_init__(self) -> None:
+        """Hear of Ctrl-C."""
+        self.interruption.then.append(self._end)
+
+    def _end(self) -> None:
+        self.over = bool(self.told)
+
+    def worth(self, latency: Latency | None) -> bool:
+        """Return whether an engine that is proven would be told: the first, or a faster one."""
+        known = [t.median_ms for t in self.told if t.median_ms is not None]
+        time_ = inf if latency is None else latency.median_ms
+        return not self.told or time_ < CLEARLY * min(known, default=0.0)
+
+    def yardstick(self, prefer: Prefer) -> ProvenEngine | None:
+        """Return the engine that a plan has to be faster than, where speed decides at all."""
+        return next(iter(self.told), None) if prefer == "speed" else None
+
+    def judge(
+        self, build: BuildOutcome, samples: Samples, references: Sequence[Outputs]
+    ) -> Judged | None:
+        """Return the verdict on an engine, at the shapes of all profiles too; None: it fails."""
+        assert build.engine is not None
+        measure = self.bench.measure
+        try:
+            judged = measure.judge(build.engine, samples, references)
+            if judged.verdict.passed:
+                at = measure.at_shapes(build.engine, samples)
+                return Judged(with_shapes(judged.verdict, at), judged.failing)
+        except ENGINE_FAULTS:
+            return None
+        return judged
+
+    def full(
+        self, build: BuildOutcome, model: Path, samples: Samples, references: Sequence[Outputs]
+    ) -> None:
+        """Tell of the FP32 engine with TF32, where it passes on held-out samples."""
+        assert build.engine is not None
+        judged = self.judge(build, samples, references)
+        if judged is None or not judged.verdict.passed:
+            return
+        latency = None
+        with suppress(*ENGINE_FAULTS):
+            latency = self.bench.measure.latency(build.engine)
+        self.tell(build, model, latency, "tf32")
+
+    def tell(
+        self,
+        build: BuildOutcome,
+        model: Path,
+        latency: Latency | None,
+        rung: EngineRung,
+        kept: int = 0,
+    ) -> None:
+        """Tell of an engine that passed; put it, with its recipe, into a folder of its own.
+
+        Args:
+            build: Its build.
+            model: The ONNX file that it was built from, which goes along.
+            latency: Its speed, timed alone.
+            rung: The lowest type that it may compute in.
+            kept: Number of nodes that it keeps in FP32.
+        """
+        path = None
+        # Without room for it, it is told all the same, and is in the run folder in the end.
+        with suppress(OSError, HalfwiseError):
+            path = self._put(build, model)
+        found = ProvenEngine(
+            build=build.number,
+            seconds=time.monotonic() - self.started,
+            median_ms=None if latency is None else latency.median_ms,
+            path=None if path is None else str(path),
+        )
+        self.told.append(found)
+        self.interruption.ready = True
+        self.bench.watcher.note(proven_line(found, rung, kept))
+
+    def _put(self, build: BuildOutcome, model: Path) -> Path | None:
+        if self.place is None or build.engine is None:
+            return None
+        bench, info = self.bench, self.bench.worker.info
+        folder = self.place / f"build-{build.number}"
+        files = model_files(model)
+        recipe = recipe_of(
+            build,
+            bench.case.network,
+            model.name,
+            files.hashes,
+            tensorrt=info.tensorrt or "",
+            run=str(self.place),
+        )
+        if not self.told:  # those of the run that `--resume` goes on with
+            shutil.rmtree(self.place, ignore_errors=True)
+        self.place.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder) as partial:
+            here = bench.fetched.bring((ENGINE_FILE, build.number), build.engine)
+            _link(Path(here.path), partial / ENGINE_FILE)
+            for name, file in files.paths.items():
+                _link(file, partial / name)
+            for name, text in python(recipe).items():
+                (partial / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+        return folder / ENGINE_FILE
+
+
+@dataclass
+class Judging:
+    """Attempts at plans whose engines are judged on held-out samples as soon as they pass.
+
+    Attributes:
+        attempts: Builds and measures them.
+        early: Tells those that are right.
+        heldout: What judges. Where the first one that passes fails there, samples join the
+            calibration at once: nothing is confirmed that is off.
+    """
+
+    attempts: Attempts
+    early: Early
+    heldout: HeldOut
+    passed: bool = False
+
+    def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
+        """Do what `Attempts.attempt` does."""
+        found = self.attempts.attempt(keep, step, tf32)
+        if not found.passed or not self.heldout.unseen or not self.early.worth(found.latency):
+            return found
+        samples, references = self.heldout.samples, self.heldout.references
+        judged = self.early.judge(found.build, samples, references)
+        if judged is None:
+            return found
+        if judged.verdict.passed:
+            self.passed = True
+            self.early.tell(
+                found.build,
+                self.attempts.model_of(keep),
+                found.latency,
+                low_format(self.attempts.planner.settings.fmt),
+                len(keep),
+            )
+        elif not self.passed and self.heldout.join(judged, " in the engine"):
+            return self.attempts.again(found)
+        return found
+
+
+def _link(file: Path, to: Path) -> None:
+    """Make `file` appear as `to` too: as a second name, or as a copy where there can be none."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, to)
+    except OSError:
+        shutil.copyfile(file, to)
+
+
+def proven_folder(out: Path | None, *, resume: bool) -> Path | None:
+    """Return the folder beside the run folder for engines that are proven before the run ends.
+
+    Where it ends without an engine in the run folder, however that comes, they stay.
+
+    Raises:
+        UsageError: there are those of a run that ended early, and nobody said that it goes on.
+    """
+    if out is None:
+        return None
+    place = out.with_name(f"{out.name}.proven")
+    if os.path.lexists(place) and not resume:
+        raise UsageError(
+            f"{place} has engines of a run that ended early.",
+            "Move or remove it, or go on with that run: --resume.",
+        )
+    return place

@@ -1,0 +1,58 @@
+"""When an engine is slow, and when looking for another plan cannot make it the fastest."""
+
+from math import inf
+
+from halfwise.fixing.engines.attempts import Candidate
+from halfwise.records import ProvenEngine, Spared
+from halfwise.wording import number
+
+FUTILE = 1.07
+"""Where the low format with nothing kept takes so many times as long as an FP32 or TF32 engine that
+is proven, no plan is looked for: what is kept gains no speed. Of the 16 mixed engines on an H200 in
+`bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept, by chance (another
+build of its plan took 1.3 times as long), and no other one more than 1 %."""
+SLOW = 1.1
+"""A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
+
+
+def futile(first: Candidate, plain: Candidate, full: ProvenEngine | None) -> Spared | None:
+    """Return why no further plan is built, where none would be the fastest; None otherwise.
+
+    Args:
+        first: The first plan that was built.
+        plain: The engine with nothing kept.
+        full: The fastest FP32 or TF32 engine that is proven; None without.
+    """
+    if full is None or full.median_ms is None or plain.latency is None:
+        return None
+    if min(first.milliseconds, plain.milliseconds) < FUTILE * full.median_ms:
+        return None
+    return Spared(
+        kind="slower",
+        build=plain.build.number,
+        median_ms=plain.milliseconds,
+        full=full.build,
+        full_ms=full.median_ms,
+    )
+
+
+def slow(candidate: Candidate, plain: Candidate) -> bool:
+    """Return whether what a plan keeps makes its engine slow."""
+    is_slow = SLOW * plain.milliseconds < candidate.milliseconds < inf
+    return is_slow and len(candidate.keep) > 0
+
+
+def quicker(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine seems faster than another, as each was timed alone."""
+    return one.milliseconds < other.milliseconds < inf
+
+
+def tf32_note(fastest: Candidate, best: Candidate) -> str:
+    """Return what TF32 for what is kept gains, a sentence."""
+    assert fastest.excess is not None
+    assert best.excess is not None
+    return (
+        "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
+        f"{number(fastest.milliseconds)} ms with it and {number(best.milliseconds)} ms without, "
+        f"the error is {number(fastest.excess)} and {number(best.excess)} of what is allowed."
+    )

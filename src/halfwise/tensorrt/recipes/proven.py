@@ -1,0 +1,54 @@
+"""The recipe of a single engine, before the run that it comes from has a record."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from halfwise.graph.model import Network
+from halfwise.records import BuildOutcome, Recipe
+from halfwise.tensorrt.recipes.recipe import Source, constraints_of, layers_of
+
+_NOTES = (
+    "The engine that was judged is model.engine, beside this file; its run had not ended.",
+    "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA.",
+)
+
+
+def recipe_of(
+    build: BuildOutcome,
+    network: Network,
+    model: str,
+    files: Mapping[str, str],
+    *,
+    tensorrt: str,
+    run: str,
+) -> Recipe:
+    """Return what builds an engine again.
+
+    Args:
+        build: Its build.
+        network: The FP32 model, whose nodes the build keeps.
+        model: Name of the ONNX file that it was built from.
+        files: SHA-256 of that and of its external data, by name.
+        tensorrt: The version of TensorRT.
+        run: The run folder, as the recipe tells it.
+    """
+    config = build.config
+    source = Source(network, model, files)
+    return Recipe(
+        tensorrt=tensorrt,
+        run=run,
+        typing=config.typing,
+        low=config.low,
+        tf32=config.tf32,
+        model=model,
+        files=dict(files),
+        engine="rebuilt.engine",
+        constraints=constraints_of(source, frozenset(config.keep), layers_of(build)),
+        profiles=config.profiles,
+        workspace_bytes=config.workspace_bytes,
+        optimization_level=config.optimization_level,
+        tactic_sources=config.tactic_sources,
+        plugins=config.plugins,
+        versions={"halfwise": version("halfwise")},
+        notes=_NOTES,
+    )
