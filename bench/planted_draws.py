@@ -17,7 +17,7 @@ from tests.fake_tensorrt.plan import Plan
 from tests.fake_tensorrt.program import Program
 from tests.fake_tensorrt.regions import Region, Wrong
 
-DEPTHS = {"convolutions": (7, 60), "transformer": (1, 9), "recurrent": (5, 50), "branches": (4, 37)}
+DEPTHS = {"convolutions": (7, 60), "transformer": (1, 9), "recurrent": (5, 50), "branches": (4, 35)}
 """Fewest and most blocks: 50 to 500 nodes."""
 MARGIN_DB = 6.0
 """By how much an output is worse than what counts as right; smaller faults are drawn anew."""

@@ -96,11 +96,13 @@ class Found:
         ]
 
 
-def diagnosed(trial: Trial, folder: Path, library: Path) -> Found:
+def diagnosed(
+    trial: Trial, folder: Path, library: Path, interpreter: str = sys.executable
+) -> Found:
     """Diagnose the network of a trial with engines of the stand-in; `folder` is made."""
     started = time.monotonic()
     drawn = trial.network()
-    run, error = _run(halfwise.diagnose, trial, drawn, folder, library)
+    run, error = _run(halfwise.diagnose, trial, drawn, folder, library, interpreter)
     rungs = () if run is None else run.diagnosis or ()
     rung = next((rung for rung in rungs if rung.passed is False), None)
     builds = folder / "worker-counts" / "build"
@@ -128,11 +130,17 @@ def blamed(trial: Trial, folder: Path, library: Path) -> tuple[str, ...]:
 
 
 def _run(
-    command: Callable[..., Result], trial: Trial, drawn: Drawn, folder: Path, library: Path
+    command: Callable[..., Result],
+    trial: Trial,
+    drawn: Drawn,
+    folder: Path,
+    library: Path,
+    interpreter: str = sys.executable,
 ) -> tuple[Run | None, str]:
     """Return what a command makes of a trial, or why it comes to no end; `folder` is made."""
     folder.mkdir()
-    worker = worker_command(folder, library, trial.version, **trial.knobs())
+    knobs = trial.knobs()
+    worker = worker_command(folder, library, trial.version, interpreter=interpreter, **knobs)
     try:
         found = command(
             drawn.proto,

@@ -174,7 +174,7 @@ def recurrent(blocks: int, seed: int, batches: list[int]) -> Drawn:
 
 
 def branches(blocks: int, seed: int, batches: list[int]) -> Drawn:
-    """Return an inception-like network of 13 nodes for each block and 7 more; two outputs."""
+    """Return an inception-like network of 14 nodes for each block and 7 more; two outputs."""
     s = _Layers(seed)
     x = s.input("x", ["n", 3, SIZE, SIZE])
     x = s.op("Relu", s.conv(x, "stem/Conv", inside=3), name="stem/Relu")
@@ -184,8 +184,8 @@ def branches(blocks: int, seed: int, batches: list[int]) -> Drawn:
         one = s.op("Relu", s.conv(x, f"{at}/b1/Conv", kernel=1), name=f"{at}/b1/Relu")
         two = s.op("LeakyRelu", s.conv(x, f"{at}/b2/Conv"), name=f"{at}/b2/LeakyRelu", alpha=0.1)
         two = s.op("Sigmoid", s.conv(two, f"{at}/b2/Conv_1"), name=f"{at}/b2/Sigmoid")
-        pool = {"kernel_shape": [3, 3], "pads": [1] * 4}
-        three = s.op("AveragePool", x, name=f"{at}/b3/AveragePool", **pool)
+        mean = s.op("ReduceMean", x, name=f"{at}/b3/ReduceMean", axes=[2, 3])
+        three = s.op("Sub", x, mean, name=f"{at}/b3/Sub")
         three = s.op("Tanh", s.conv(three, f"{at}/b3/Conv", kernel=1), name=f"{at}/b3/Tanh")
         joined = s.op("Concat", one, two, three, name=f"{at}/Concat", axis=1)
         joined = s.conv(joined, f"{at}/Conv", inside=3 * CHANNELS, kernel=1)

@@ -66,7 +66,7 @@ def _operators() -> list[Trial]:
         Trial("every GRU, garbage", "recurrent", 5, Wrong(ops=("GRU",))),
         Trial("a GRU, 30 dB", "recurrent", 12, Wrong(nodes=_at("gru6", "GRU"), size=DB30)),
         Trial("a Div, 30 dB", "transformer", 10, Wrong(nodes=norm, size=DB30)),
-        Trial("an AveragePool, zero", "branches", 16, Wrong(ops=("AveragePool",), do="zero")),
+        Trial("every ReduceMean, garbage", "branches", 16, Wrong(ops=("ReduceMean",), size=0.5)),
     ]
 
 
