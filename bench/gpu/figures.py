@@ -29,6 +29,7 @@ from bench.gpu import race
 from bench.gpu.autocast import FILE as AUTOCAST
 from bench.gpu.jobs import JOBS, Host, Job, add_host, host_of
 from bench.gpu.polygraphy_bisect import Bisected, bisect
+from bench.gpu.typed import beside
 from bench.runs import ROOT
 from halfwise import report
 from halfwise.records import Run, WorkerInfo
@@ -132,6 +133,7 @@ def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
         details["polygraphy"] = other.told()
         if run is not None and run.engines is not None:
             figures += seen.comparison(name, run.engines, log, other, judged)
+    figures += beside(name, folder)
     found = Result(f"gpu_{name}", _command(name), figures, None, details=details)
     found.machine.update(_gpu(worker, host))
     return found

@@ -16,8 +16,17 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 mkdir "$work/site"; models=()
 if [ -n "$pack" ]; then
   pack=$(cd "$pack" && pwd)
-  python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-compile \
-    --target "$work/site" "$pack"/[0-9]/*.whl || exit 2
+  mkdir "$work/wheels"
+  for first in "$pack"/[0-9]*/*.whl.00; do
+    [ -e "$first" ] || continue
+    name=$(basename "$first" .00)
+    for n in {00..99}; do
+      cat "$pack"/[0-9]*/"$name.$n" 2> /dev/null || break
+    done > "$work/wheels/$name"
+  done
+  find "$pack" "$work/wheels" -name '*.whl' -print0 | xargs -0 python3 -m pip install -q \
+    --disable-pip-version-check --no-index --no-deps --no-compile --target "$work/site" || exit 2
+  rm -r "$work/wheels"
   [ ! -d "$pack/models" ] || models=(--models "$pack/models")
 fi
 # halfwise asks for its own version, so source on the path is not enough.
