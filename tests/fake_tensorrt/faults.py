@@ -31,10 +31,11 @@ class Fault:
             fault ends the CUDA context), "foreign" (no implementation for a fused block), or "wait"
             (until the folder of counts has a file "go", then all goes on).
         on: The calls at that place that it strikes, counted from 1; empty for all.
-        when: What must hold for the engine: "low", "tf32" and "typing" equal, or all of "kept" FP32
-            by constraint.
+        when: What must hold for the engine: "low", "tf32", "typing" and "level" equal, or all of
+            "kept" FP32 by constraint.
         nodes: The block of "foreign".
-        fails: "foreign" strikes where "some", not all, of its nodes are constrained, or "any".
+        among: The nodes of the block that matter to `fails`; none for all of them.
+        fails: "foreign" strikes where "some", not all, of these are constrained, or "any".
         region: What a network must hold, at "build"; None where it does not matter. With "foreign"
             it is the block, whatever is constrained.
     """
@@ -44,6 +45,7 @@ class Fault:
     on: tuple[int, ...] = ()
     when: Mapping[str, Any] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
+    among: tuple[str, ...] = ()
     fails: str = "some"
     region: Region | None = None
 
@@ -75,8 +77,8 @@ class Fault:
             return False
         if self.do != "foreign" or self.region is not None:
             return True
-        touched = kept.intersection(self.nodes)
-        return bool(touched) and (self.fails == "any" or touched != set(self.nodes))
+        among = set(self.among or self.nodes)
+        return bool(kept & among) and (self.fails == "any" or not among <= kept)
 
 
 def knob_text(name: str, otherwise: str) -> str:

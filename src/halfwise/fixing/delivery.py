@@ -9,7 +9,7 @@ from shutil import move
 
 from halfwise.case import Case
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import FP32_FILE, Proven
+from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Proven, write_out
 from halfwise.fixing.engines.concurrent_search import concurrently
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.loop import Fixed
@@ -29,6 +29,7 @@ from halfwise.store import (
     write_observations,
     write_run,
 )
+from halfwise.tensorrt.recipes.recipe import written_out_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
 ENGINE_FILE = "model.engine"
@@ -71,6 +72,8 @@ def store(
     save_checked(fixed.rewritten.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built of it, and those of other workers are judged against it.
     save(case.network.model, partial / FP32_FILE)
+    if written_out := written_out_nodes(run):
+        save(write_out(case.network, written_out).network.model, partial / BUILT_FILE)
     engines = run.engines
     if engines.delivered is not None:
         move(engines.delivered.path, partial / ENGINE_FILE)

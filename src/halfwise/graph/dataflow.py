@@ -226,6 +226,26 @@ def region_model(
     return copy
 
 
+def between(network: Network, names: frozenset[NodeName]) -> frozenset[NodeName]:
+    """Return all nodes on the ways from one of `names` to another, these included."""
+    nodes = list(network.nodes())
+    after = _reached_from(nodes, names, forwards=True)
+    return after & _reached_from(reversed(nodes), names, forwards=False)
+
+
+def _reached_from(
+    nodes: Iterable[ir.Node], names: frozenset[NodeName], *, forwards: bool
+) -> frozenset[NodeName]:
+    values: set[ir.Value] = set()
+    found: set[NodeName] = set()
+    for node in nodes:
+        read, given = set(operands(node)), set(node.outputs)
+        if node_name(node) in names or values & (read if forwards else given):
+            found.add(node_name(node))
+            values |= given if forwards else read
+    return frozenset(found)
+
+
 class Ancestry:
     """What computes what in a network; it is read once."""
 

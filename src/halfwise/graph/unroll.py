@@ -23,6 +23,8 @@ direction, and builders are quick with some thousands of nodes, not with tens of
 _AXES_ARE_READ = 13
 """First operator set in which Split and Unsqueeze take sizes and axes as inputs."""
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
+UNROLLED_OPS = tuple(_ACTIVATIONS)
+"""Operators that are written out."""
 _X, _W, _R, _B, _LENGTHS, _H, _C, _PEEPHOLES = range(8)
 
 

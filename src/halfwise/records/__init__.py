@@ -121,6 +121,7 @@ from halfwise.records.record import (
     Severity,
     TensorName,
 )
+from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
     Comparison,
@@ -210,6 +211,8 @@ __all__ = [
     "MadeUp",
     "MetricResult",
     "Modernized",
+    "Move",
+    "MoveKind",
     "NearPlan",
     "NetworkLayer",
     "NodeComparison",
@@ -235,6 +238,8 @@ __all__ = [
     "Recipe",
     "Recognised",
     "Record",
+    "Refusal",
+    "RefusalKind",
     "Remark",
     "RemarkKind",
     "Repeated",

@@ -5,6 +5,7 @@ from typing import Literal
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
 from halfwise.records.judged import Verdict
 from halfwise.records.record import NodeName, Record, TensorName
+from halfwise.records.refusal import Move, Refusal
 from halfwise.records.timed import Latency, ProvenEngine, Spared, TimeRatio
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
@@ -229,7 +230,8 @@ class EngineRound(Record):
     """One step of the loop between prediction and engine.
 
     Attributes:
-        step: What was tried, one sentence.
+        step: What was tried, one sentence; empty where `move` tells it.
+        move: What was tried since the builder had refused another plan; None where none was.
         build: Number of the build.
         keep: Nodes to be FP32.
         predicted: Excess over the tolerance that the emulation predicts (1 is the tolerance).
@@ -241,6 +243,7 @@ class EngineRound(Record):
     """
 
     step: str
+    move: Move | None = None
     build: int
     keep: tuple[NodeName, ...]
     predicted: float | None = None
@@ -280,6 +283,7 @@ class Engines(Record):
         causes: What engines show about why nothing of the low format passed; empty where it did.
         proven: Engines that were told to be proven while the run went on, in order.
         spared: What was not built, and why.
+        refusals: Builds that were refused, in order.
         timing_cache: Timing cache in the run folder, relative to it; None without.
         notes: Sentences about the engines as a whole.
     """
@@ -303,6 +307,7 @@ class Engines(Record):
     causes: tuple[Cause, ...] = ()
     proven: tuple[ProvenEngine, ...] = ()
     spared: tuple[Spared, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     timing_cache: str | None = None
     notes: tuple[str, ...] = ()
 

@@ -14,6 +14,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.reporting.moves import move_line, refusal_line
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import cause_line, first_line, rung_line, spared_line
@@ -53,6 +54,7 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         lines_of("What the engines show", map(cause_line, engines.causes)),
         lines_of("Attention", map(_core_line, engines.cores)),
         _rounds(engines.rounds),
+        lines_of("What the builder refused", map(refusal_line, engines.refusals)),
         _failed(engines.builds),
         _shapes(engines.results),
         lines_of("Not as asked", _findings(engines.results)),
@@ -136,7 +138,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     rows: list[tuple[str, ...]] = [
         (
             str(r.build),
-            shorten(r.step, 40),
+            shorten(r.step if r.move is None else move_line(r.move), 40),
             str(len(r.keep)),
             _known(r.predicted),
             _known(r.predicted_fused),

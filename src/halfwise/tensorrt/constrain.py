@@ -1,4 +1,4 @@
-"""Constraints for weak typing: which nodes to pin to FP32, what else to try when a build fails.
+"""Constraints for weak typing: which nodes to pin to FP32.
 
 TensorRT maps layers to ONNX nodes by their metadata, so a constraint is the name of a node. What
 moves data between kept nodes is constrained too: a Shuffle layer may round otherwise. What two
@@ -13,11 +13,9 @@ from math import isfinite
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.records import EngineResult, NetworkLayer, NodeName, Verdict
-from halfwise.tensorrt.layer_names import foreign_region, names_in
 from halfwise.wording import count, fixed, number
 
 Assignment = frozenset[NodeName]
@@ -26,12 +24,7 @@ _UNTYPED = ("Cast", "Constant")
 """Operators whose layers have a type of their own: constraining a Cast ends the build with an
 assertion of castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
-_NOTABLE_GROWTH = 1.5
-"""A set of nodes is worth a build where the next larger one has so many times its nodes."""
-_ISLAND = 1 / 2
-"""Share of the compute nodes; more of them in FP32 is hardly a mixed engine."""
 _SHOWN = 5
-_NO_KERNEL = "Could not find any implementation for node "
 
 
 def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
@@ -51,13 +44,14 @@ def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeN
         if name not in fp32:
             continue
         inner = [n for body in bodies(node) for n in body.all_nodes()]
-        found += [node_name(n) for n in inner if roles.part(n).role.free and _takes_type(n)]
-        if not inner and _takes_type(node):
+        found += [node_name(n) for n in inner if roles.part(n).role.free and takes_type(n)]
+        if not inner and takes_type(node):
             found.append(name)
     return tuple(found)
 
 
-def _takes_type(node: ir.Node) -> bool:
+def takes_type(node: ir.Node) -> bool:
+    """Return whether a node has a layer that takes a type: it gives a float, and has no bodies."""
     if bodies(node) or is_standard(node, *_UNTYPED):
         return False
     return any(is_float(v) for v in node.outputs)
@@ -128,119 +122,6 @@ def _why(node: ir.Node, told: str) -> str:
     if is_standard(node, *_PASSED_ON):
         return "it only passes its input on"
     return told
-
-
-def rebuildable(
-    network: Network,
-    roles: Roles,
-    kept: Assignment,
-    log: str,
-    *,
-    certain: Assignment = frozenset(),
-) -> list[tuple[str, Assignment]]:
-    """Return other sets to keep, where no engine could be built with `kept`.
-
-    "Could not find any implementation for node {ForeignNode[first...last]}" means that the compiler
-    of a fused region has no kernel for a mixture of types. So the kept nodes of the region are
-    widened until it need not mix within what it fuses, or they are given up.
-
-    Args:
-        network: The model.
-        roles: Roles of its nodes.
-        kept: The kept compute nodes.
-        log: What the builder said; where it names no region that has kept nodes, the model is
-            taken for one.
-        certain: Nodes that guards are certain about.
-
-    Returns:
-        What was done, in a few words, and the kept compute nodes. First what still passes wherever
-        `kept` does: wider islands, the smallest first. Then, of the region, the certain nodes only;
-        then sets that keep more than half of the model; last, nothing in the region.
-    """
-    computing = roles.computing
-    region = _region(network, roles, log) & computing
-    if not region & kept:  # what is kept beside it made the region what it is
-        region = computing
-    inside, outside = kept & region, kept - region
-    larger = [
-        *wider(network, roles, inside),
-        ("all between the kept nodes", _between(network, inside) & computing),
-        ("the whole region", region),
-    ]
-    sets = sorted(((name, outside | wide) for name, wide in larger), key=lambda s: len(s[1]))
-    sets = [(f"no kernel for a mixture there, so {name} kept", s) for name, s in sets if s > kept]
-    most = _ISLAND * len(computing)
-    sure = [("only what guards are certain about kept there", outside | (inside & certain))]
-    order = [
-        *_spaced([s for s in sets if len(s[1]) <= most]),
-        *(sure if inside & certain else []),
-        *_spaced([s for s in sets if len(s[1]) > most]),
-        ("nothing kept there", outside),
-    ]
-    names: dict[Assignment, str] = {}
-    for name, chosen in order:
-        names.setdefault(chosen, name)
-    return [(name, chosen) for chosen, name in names.items() if chosen != kept]
-
-
-def _spaced(sets: Sequence[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
-    """Return the largest of `sets`, which grow, and what is notably smaller than the next one."""
-    found: list[tuple[str, Assignment]] = []
-    for name, chosen in reversed(sets):
-        if not found or len(found[0][1]) >= _NOTABLE_GROWTH * len(chosen):
-            found.insert(0, (name, chosen))
-    return found
-
-
-def _region(network: Network, roles: Roles, log: str) -> Assignment:
-    """Return the nodes from the first to the last of the region, in graph order."""
-    nodes = list(network.nodes())
-    found = [line.partition(_NO_KERNEL)[2] for line in log.splitlines() if _NO_KERNEL in line]
-    names = names_in(found[-1]) if found else ()
-    ends = (foreign_region(found[-1]) if found else None) or (*names[:1], *names[-1:])
-    if not ends:
-        return frozenset(map(node_name, nodes))
-    places = _places(nodes, roles)
-    first = min(places.get(ends[0], (0,)))
-    last = max(places.get(ends[1], (len(nodes) - 1,)))
-    return frozenset(node_name(n) for n in nodes[min(first, last) : max(first, last) + 1])
-
-
-def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
-    """Return where in the graph nodes are, by their names and the tensors that they compute.
-
-    Layers of constants stand where these are read, and lack `.weight` and the like.
-    """
-    found: dict[str, list[int]] = {}
-    for place, node in enumerate(nodes):
-        given = (v for v in node.inputs if v is not None and v.producer() is None)
-        for name in (v.name for v in (*given, *node.outputs) if v.name):
-            for known in {name, *names_in(name)}:
-                found.setdefault(known, []).append(place)
-    for place, node in enumerate(nodes):
-        found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
-    return found
-
-
-def _between(network: Network, kept: Assignment) -> Assignment:
-    """Return all nodes on the ways from one of `kept` to another."""
-    nodes = list(network.nodes())
-    after = _reached(nodes, kept, forwards=True)
-    return after & _reached(reversed(nodes), kept, forwards=False)
-
-
-def _reached(nodes: Iterable[ir.Node], kept: Assignment, *, forwards: bool) -> Assignment:
-    values: set[ir.Value] = set()
-    found: set[NodeName] = set()
-    for node in nodes:
-        read = {v for v in node.inputs if v is not None}
-        for inner in (n for body in bodies(node) for n in body.all_nodes()):
-            read |= {v for v in inner.inputs if v is not None}
-        given = set(node.outputs)
-        if node_name(node) in kept or values & (read if forwards else given):
-            found.add(node_name(node))
-            values |= given if forwards else read
-    return frozenset(found)
 
 
 _CHANGED_ERROR = 2.0

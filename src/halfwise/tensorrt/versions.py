@@ -36,6 +36,7 @@ DEFAULT_BUILDER = "10.16"
 
 Feature = Literal[
     "layers for casts",
+    "optimization levels",
     "native InstanceNorm",
     "strong typing",
     "bf16",
@@ -51,6 +52,7 @@ Feature = Literal[
 ]
 FIRST_WITH: Mapping[Feature, Version] = {
     "layers for casts": (8, 6),  # before, a Cast is an Identity layer (NVIDIA/TensorRT#3618)
+    "optimization levels": (8, 6),
     "native InstanceNorm": (8, 6),
     "strong typing": (9, 0),
     "bf16": (9, 0),

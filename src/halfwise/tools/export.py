@@ -12,7 +12,7 @@ import onnx
 
 from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.engines import FP32_FILE
+from halfwise.fixing.engines import BUILT_FILE, FP32_FILE
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.model import Network, load_network
@@ -29,6 +29,7 @@ from halfwise.tensorrt.recipes.recipe import (
     make_recipe,
     nothing_low,
     tuned_by,
+    written_out_nodes,
 )
 from halfwise.tensorrt.recipes.tuning import tuning
 from halfwise.tensorrt.worker.transfer import model_files
@@ -212,7 +213,8 @@ def _source(
     partial: Path,
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
-    inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else FP32_FILE)
+    built = BUILT_FILE if written_out_nodes(run) else FP32_FILE
+    inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else built)
     if typing == "strong" and not inside.is_file():
         raise RecordMismatch(
             f"{folder} lacks {inside.name}, from which its engine is built.",

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, load_network, network_from_proto, node_name
-from halfwise.graph.roles import Role, bodies, is_float, roles_of
+from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.roles import bodies, is_float, roles_of
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -25,20 +25,14 @@ from halfwise.tensorrt.constrain import (
     constraints,
     fp32_remark,
     layer_types,
-    rebuildable,
     same_outputs,
     unmatched,
 )
-from halfwise.tensorrt.layer_names import foreign_region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 
 F32 = TensorProto.FLOAT
 DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits" / "model.onnx"
-NO_KERNEL = (
-    "10: [optimizer.cpp::computeCosts::3873] Error Code 10: Internal Error "
-    "(Could not find any implementation for node {}.)"
-)
 
 
 def names(*values: str) -> frozenset[NodeName]:
@@ -165,104 +159,6 @@ def test_nodes_without_a_layer_are_told_with_the_reason() -> None:
         "No constraint reached exp0, exp1, exp2, exp3, exp4 and 2 more: no layer names it.",
     )
     assert unmatched(net, {}) == ()
-
-
-# --- regions without an implementation --------------------------------------------------------
-
-
-def chain(count: int = 8) -> Network:
-    """MatMul with proj.weight, then Exp, over and over."""
-    nodes, last = [], "x"
-    for i in range(count):
-        nodes.append(node("MatMul", f"{last} proj.weight", f"m{i}", f"mul{i}"))
-        nodes.append(node("Exp", f"m{i}", f"e{i}", f"exp{i}"))
-        last = f"e{i}"
-    return network([*nodes, node("Neg", last, "y", "neg")])
-
-
-def tried(net: Network, kept, log, **options) -> list[frozenset[NodeName]]:
-    return [s for _, s in rebuildable(net, roles_of(net), kept, log, **options)]
-
-
-def test_kept_nodes_of_the_region_are_joined_or_given_up() -> None:
-    log = NO_KERNEL.format("{ForeignNode[mul1...exp3]}")
-    kept = names("exp1", "exp2", "exp6")
-    found = rebuildable(chain(), roles_of(chain()), kept, log, certain=names("exp1"))
-    assert [s for _, s in found] == [
-        kept | names("mul2"),
-        kept | names("mul1", "mul2", "mul3", "exp3"),
-        names("exp1", "exp6"),
-        names("exp6"),
-    ]
-    assert found[0][0] == "no kernel for a mixture there, so all between the kept nodes kept"
-    assert found[-1][0] == "nothing kept there"
-
-
-def test_sets_that_keep_most_of_the_model_come_after_the_certain_nodes() -> None:
-    kept, log = names("exp1", "exp6"), NO_KERNEL.format("{ForeignNode[mul0...neg]}")
-    found = tried(chain(), kept, log, certain=names("exp6"))
-    sure = found.index(names("exp6"))
-    assert all(kept < island and len(island) <= 8 for island in found[:sure])
-    assert all(len(most) > 8 for most in found[sure + 1 : -1])
-    assert found[-2:] == [frozenset(roles_of(chain())), frozenset()]
-
-
-@pytest.mark.parametrize(
-    ("foreign", "first", "last"),
-    [
-        ("{ForeignNode[m2...e3]}", "mul2", "exp3"),
-        ("{ForeignNode[exp2]}", "exp2", "exp2"),
-        ("exp2 + mul3", "exp2", "mul3"),
-        ("PWN(exp2)", "exp2", "exp2"),
-        ("{ForeignNode[(Unnamed Layer* 3) [Shuffle]...exp2]}", "mul0", "exp2"),
-        ("{ForeignNode[exp2...(Unnamed Layer* 9) [Shuffle]]}", "exp2", "neg"),
-        ("{ForeignNode[proj.weight...exp2]}", "mul0", "exp2"),
-    ],
-)
-def test_the_region_reaches_from_the_first_name_to_the_last(foreign, first, last) -> None:
-    net = chain()
-    order = [node_name(n) for n in net.nodes()]
-    region = frozenset(order[order.index(NodeName(first)) : order.index(NodeName(last)) + 1])
-    assert tried(net, frozenset(order), NO_KERNEL.format(foreign)) == [frozenset(order) - region]
-
-
-def test_without_a_region_the_model_is_taken_for_one() -> None:
-    kept = names("exp1")
-    assert frozenset() in tried(chain(), kept, "the connection broke")
-    beside = tried(chain(), kept, NO_KERNEL.format("{ForeignNode[mul4...exp6]}"))
-    assert beside == tried(chain(), kept, "the connection broke")
-
-
-def test_the_norms_of_a_transformer_are_completed_first() -> None:
-    net = load_network(DIGITS)
-    roles = roles_of(net)
-    squares = frozenset(n for n in roles if n.endswith("norm1/Pow"))
-    order = [node_name(n) for n in net.nodes()]
-    log = NO_KERNEL.format(f"{{ForeignNode[{order[0]}...{order[-1]}]}}")
-    found = rebuildable(net, roles, squares, log)
-    assert [len(s) for _, s in found] == [54, 132, 258, 0]
-    assert foreign_region(log) == (order[0], order[-1])
-
-
-@given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
-def test_what_is_tried_next_is_other_sets_of_compute_nodes(drawn, data) -> None:
-    net = network_from_proto(drawn.proto)
-    roles = roles_of(net)
-    computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
-    kept = data.draw(plans(net)) & computing
-    order = [node_name(n) for n in net.nodes()]
-    first, last = data.draw(st.sampled_from(order)), data.draw(st.sampled_from(order))
-    log = NO_KERNEL.format(f"{{ForeignNode[{first}...{last}]}}")
-    certain = data.draw(plans(net)) & computing
-    found = rebuildable(net, roles, kept, log, certain=certain)
-    assert found == rebuildable(net, roles, kept, log, certain=certain)
-    sets = [s for _, s in found]
-    assert len(set(sets)) == len(sets)
-    assert kept not in sets
-    for chosen in sets:
-        assert chosen <= computing
-        assert chosen > kept or chosen < kept
-    assert not kept or sets[-1] < kept
 
 
 SIDE = Side(minimum=0.0, maximum=1.0, mean=0.5, deviation=0.1)

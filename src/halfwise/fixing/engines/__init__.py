@@ -1,11 +1,12 @@
 """The loop between emulation and engine.
 
-`run` is a run in order; `search` decides what to build next, `ddmin` what to leave out and `units`
-what only as a whole, `attempts` tries it on the `workbench`, where `builds` builds and writes down
-and `measure` runs what was built; `proposals` say what to try when an engine disappoints,
-`prediction` what emulation expects of one; `heldout` has the samples that judge; `table` is the
-comparison at the end and chooses among its rows, which `race` lets take turns; `conclude` sums up
-and tells why nothing lower passed.
+`run` is a run in order; `search` decides what to build next, `ddmin` what to leave out, `units`
+what only as a whole, `tried` what to go on from; `attempts` tries it on the `workbench`, where
+`builds` builds and writes down and `measure` runs what was built. `proposals` say what to try when
+an engine disappoints, `moves` when the builder refuses, on which `terms` (`written_out` is one),
+and `refusals` remember it; `prediction` is what emulation expects; `heldout` has the samples that
+judge; `table` is the comparison at the end and chooses among its rows, which `race` lets take
+turns; `conclude` sums up and tells why nothing lower passed.
 """
 
 from halfwise.fixing.engines.builds import Builds, build_failed, regime
@@ -13,8 +14,10 @@ from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.workbench import FP32_FILE, Workbench
+from halfwise.fixing.engines.written_out import BUILT_FILE, write_out
 
 __all__ = [
+    "BUILT_FILE",
     "FP32_FILE",
     "Builds",
     "EngineRun",
@@ -24,4 +27,5 @@ __all__ = [
     "build_failed",
     "regime",
     "with_shapes",
+    "write_out",
 ]

@@ -3,24 +3,36 @@
 A plan is built, and its engine measured on the calibration samples.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 
 from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
+from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
-from halfwise.interruption import Interruption, interruption
-from halfwise.records import BuildOutcome, Latency, NodeName, Precision, PrecisionProof, TensorName
-from halfwise.tensorrt.constrain import alike, constraints
+from halfwise.records import (
+    BuildOutcome,
+    Latency,
+    Move,
+    NodeName,
+    Precision,
+    PrecisionProof,
+    TensorName,
+)
+from halfwise.reporting.moves import move_line
+from halfwise.tensorrt.constrain import alike
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import count, number
 
 Assignment = frozenset[NodeName]
+Plan = tuple[Assignment, Terms]
+Step = str | Move
 
 LOW: tuple[Precision, ...] = ("fp16", "bf16")
 """What a node that was to be FP32 is in where its constraint was not honoured."""
@@ -32,28 +44,38 @@ class Candidate:
 
     Attributes:
         keep: Compute nodes to be FP32.
-        step: Why it was tried, one sentence.
+        step: Why it was tried: one sentence, or what was done since another plan was refused.
         build: What came of the build.
         excess: Error over what the search may use; 1 is the limit. None without an engine that ran.
         latency: Its speed; None where it was not measured.
         failure: Why there is an engine that did not run; empty otherwise.
         untimed: Why one that runs could not be timed; empty otherwise.
-        tf32: Whether the search allowed TF32 for what is kept.
+        terms: What the build was told beyond the settings.
         lost: Whether the connection was lost while it ran, was timed or was fetched, which tells
             nothing of the plan.
         proof: What it computes in; looked at where it is off, None otherwise.
     """
 
     keep: Assignment
-    step: str
+    step: Step
     build: BuildOutcome
     excess: float | None = None
     latency: Latency | None = None
     failure: str = ""
     untimed: str = ""
-    tf32: bool = False
+    terms: Terms = USUAL
     lost: bool = False
     proof: PrecisionProof | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What tells its plan from others."""
+        return self.keep, self.terms
+
+    @property
+    def visible(self) -> Assignment:
+        """Kept nodes that are in the file that was built; what is written out is not."""
+        return self.keep - self.terms.written_out
 
     @property
     def milliseconds(self) -> float:
@@ -91,7 +113,7 @@ class Candidate:
 
         In TF32 it is not what the emulation computes.
         """
-        if self.proof is None:
+        if self.proof is None or self.visible != self.keep:
             return False
         asked = [n for n in self.proof.nodes if n.asked == "fp32"]
         return all(n.precision in ("fp32", "other") for n in asked)
@@ -129,34 +151,6 @@ def is_steady(builds: Sequence[Candidate]) -> bool:
 
 
 @dataclass
-class Budget:
-    """Builds that may still be spent on new plans; after Ctrl-C none.
-
-    Attributes:
-        builds: How many are left but for that.
-        over: Returns whether Ctrl-C came when an engine was proven: then nothing more is built.
-    """
-
-    builds: int
-    over: Callable[[], bool] = lambda: False
-    interruption: Interruption = field(default_factory=interruption)
-
-    @property
-    def left(self) -> int:
-        """How many may be spent."""
-        return 0 if self.interruption.asked else self.builds
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether some are left, and Ctrl-C is why they may not be spent."""
-        return self.interruption.asked and self.builds > 0
-
-    def take(self) -> None:
-        """Spend one."""
-        self.builds -= 1
-
-
-@dataclass
 class Attempts:
     """Builds and measures plans.
 
@@ -167,28 +161,29 @@ class Attempts:
 
     planner: Planner
     bench: Workbench
-    _built: set[tuple[Assignment, bool]] = field(default_factory=set)
+    _built: set[Plan] = field(default_factory=set)
     _fastest: dict[Hashable, float] = field(default_factory=dict)
     _reasons: set[str] = field(default_factory=set)
 
-    def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
+    def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         """Build the plan that keeps `keep`, and measure its engine.
 
         Args:
             keep: Compute nodes to be FP32.
             step: Why it is tried.
-            tf32: Whether to allow TF32 although the settings do not ask for it.
+            terms: What to tell the builder beyond the settings.
         """
-        fresh = (keep, tf32) in self._built
-        self._built.add((keep, tf32))
-        candidate = self._once(keep, step, tf32=tf32, fresh=fresh)
+        fresh = (keep, terms) in self._built
+        self._built.add((keep, terms))
+        candidate = self._once(keep, step, terms, fresh=fresh)
         if candidate.lost:  # that tells of the connection, not yet of the plan
-            candidate = self._once(keep, step, tf32=tf32, fresh=fresh)
+            candidate = self._once(keep, step, terms, fresh=fresh)
         return candidate
 
-    def _once(self, keep: Assignment, step: str, *, tf32: bool, fresh: bool) -> Candidate:
-        build = self._build(keep, step, tf32=tf32, fresh=fresh)
-        return self.measured(Candidate(keep, step, build, tf32=tf32), (keep, tf32))
+    def _once(self, keep: Assignment, step: Step, terms: Terms, *, fresh: bool) -> Candidate:
+        words = step if isinstance(step, str) else move_line(step)
+        build = self._build(keep, terms, words, fresh=fresh)
+        return self.measured(Candidate(keep, step, build, terms=terms), (keep, terms))
 
     def measured(self, candidate: Candidate, name: Hashable, *, untimed: bool = False) -> Candidate:
         """Return what was built with its error on the calibration samples and its speed.
@@ -228,15 +223,18 @@ class Attempts:
         if found.passed or (build.config.low is None and build.config.typing == "weak"):
             return found
         with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
-            asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
+            asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
             found = replace(found, proof=self.bench.measure.proof(build, self.planner.roles, asked))
         return found
 
-    def model_of(self, keep: Assignment) -> Path:
-        """Return the ONNX file that a plan was built from."""
+    def model_of(self, plan: Plan) -> Path:
+        """Return the ONNX file that a plan is built from; OSError where it cannot be written."""
+        files, written_out = self.bench.files, plan[1].written_out
         if self.bench.builds.typing == "strong":
-            return self.bench.files.mixed(self.planner, keep)
-        return self.bench.fp32
+            return files.mixed(self.planner, plan[0])
+        if not written_out:
+            return self.bench.fp32
+        return files.written_out(self.planner.case.network, written_out)[0]
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""
@@ -249,11 +247,11 @@ class Attempts:
             return replace(candidate, excess=None, failure=failed.message, lost=lost)
         return replace(candidate, excess=excess)
 
-    def marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
+    def marked(self, plan: Plan, names: Sequence[TensorName]) -> BuildOutcome:
         """Build a plan with further outputs; without any, one that shows what fusion leaves."""
         which = count(len(names), "tensor") if names else "what fusion leaves"
         step = f"{which} marked, to see where the engine departs"
-        return self._build(keep, step, outputs=names, unfused=not names)
+        return self._build(*plan, step, outputs=names, unfused=not names)
 
     def _tell(self, what: str, why: str) -> None:
         """Tell what happened and why; a reason in full only once."""
@@ -284,36 +282,44 @@ class Attempts:
     def _build(
         self,
         keep: Assignment,
+        terms: Terms,
         step: str,
         *,
         outputs: Sequence[TensorName] = (),
         unfused: bool = False,
-        tf32: bool = False,
         fresh: bool = False,
     ) -> BuildOutcome:
-        tf32 = tf32 or self.bench.builds.settings.tf32
-        if self.bench.builds.typing == "strong":
-            try:
-                mixed = self.bench.files.mixed(self.planner, keep)
-            except OSError as error:
-                failed = self.bench.builds.without_model(error, step)
-                self._tell(f"build {failed.number} was not begun", failed.message)
-                return failed
-            return self.bench.builds.build(
-                mixed, step, tf32=tf32, outputs=outputs, unfused=unfused, fresh=fresh
-            )
-        return self.bench.builds.build(
-            self.bench.fp32,
-            step,
-            low=low_format(self.planner.settings.fmt),
-            tf32=tf32,
-            keep=self._constraints(keep),
+        build = partial(
+            self.bench.builds.build,
+            purpose=step,
+            tf32=terms.tf32 or self.bench.builds.settings.tf32,
+            level=terms.level,
             outputs=outputs,
             unfused=unfused,
             fresh=fresh,
         )
+        try:
+            path = self.model_of((keep, terms))
+        except OSError as error:
+            failed = self.bench.builds.without_model(error, step)
+            self._tell(f"build {failed.number} was not begun", failed.message)
+            return failed
+        if self.bench.builds.typing == "strong":
+            return build(path)
+        return build(
+            path,
+            low=low_format(self.planner.settings.fmt),
+            keep=self._constraints(keep, terms),
+            written_out=sorted(terms.written_out),
+        )
 
-    def _constraints(self, keep: Assignment) -> tuple[NodeName, ...]:
+    def fp32(self, plan: Plan) -> Assignment:
+        """Return the nodes of a plan that are FP32 by constraint or Cast."""
+        if self.bench.builds.typing == "strong":
+            return self.planner.resolve(plan[0])
+        return frozenset(self._constraints(*plan))
+
+    def _constraints(self, keep: Assignment, terms: Terms) -> tuple[NodeName, ...]:
         """Return what to constrain to FP32, which is what the emulation has in FP32.
 
         None where nothing is kept but what moves data between FP32 inputs and outputs: that is
@@ -323,4 +329,8 @@ class Attempts:
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         if not (keep or pinned or self.planner.forced.kept):
             return ()
-        return constraints(self.planner.case.network, roles, self.planner.resolve(keep) | pinned)
+        network, fp32 = self.planner.case.network, self.planner.resolve(keep) | pinned
+        kept = terms.constrained(network, roles, fp32)
+        if not terms.written_out:
+            return kept
+        return self.bench.files.written_out(network, terms.written_out)[1].constraints(kept)

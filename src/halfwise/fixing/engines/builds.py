@@ -69,9 +69,11 @@ class Builds:
         *,
         low: Literal["fp16", "bf16"] | None = None,
         tf32: bool = False,
+        level: int | None = None,
         keep: Iterable[NodeName] = (),
         outputs: Iterable[TensorName] = (),
         unfused: bool = False,
+        written_out: Iterable[NodeName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return what came of it.
@@ -81,9 +83,11 @@ class Builds:
             purpose: What the engine is for.
             low: Low format that the builder may choose; weak typing only.
             tf32: Whether FP32 products may be TF32.
+            level: Optimization level; None for that of the settings.
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
             unfused: Mark what fusion leaves for debugging.
+            written_out: GRUs and LSTMs that are written out in the file.
             fresh: Time all tactics anew, so that chance has its say, rather than take them from the
                 cache that builds on this GPU share. A cache of the user's is always used.
 
@@ -100,11 +104,12 @@ class Builds:
             keep=tuple(keep) if weak else (),
             profiles=self.settings.profiles,
             workspace_bytes=self.settings.workspace_bytes,
-            optimization_level=self.settings.optimization_level,
+            optimization_level=self.settings.optimization_level if level is None else level,
             tactic_sources=self.settings.tactic_sources,
             plugins=self.settings.plugins,
             outputs=tuple(outputs),
             unfused=unfused,
+            written_out=tuple(written_out),
         )
         outcome = self._once(model, config, purpose, fresh=fresh)
         if outcome.status == "lost":

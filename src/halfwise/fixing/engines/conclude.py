@@ -14,6 +14,7 @@ from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, is_s
 from halfwise.fixing.engines.proposals import WORSE, Departure
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, choose, faster
+from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.trial import Trials
 from halfwise.records import (
     FULL_RUNGS,
@@ -115,13 +116,14 @@ class Ended:
             "rung": None if delivered is None else delivered.rung,
             "rungs": rungs(self.offers, delivered, search.groups, relative=search.relative),
             "causes": causes(
-                [c for group in search.tried.values() for c in group],
+                [c for group in search.groups for c in group if c.terms != WITH_TF32],
                 self.chosen.plain,
                 told,
                 self.departures,
                 passed=any(o.passed for o in self._low),
                 relative=search.relative,
             ),
+            "refusals": search.proposals.refusals.records(),
             "spread": excesses,
             "confirmed": sum(e <= 1 for e in excesses),
         }
@@ -160,13 +162,14 @@ class Ended:
 
 def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
     """Return every plan that was built, with what fused emulation and `trials` predict of it."""
-    kept = search.tried | search.relaxed
+    kept = {group[0].keep for group in search.groups}
     predicted = {keep: trials.excess(keep) for keep in kept}
     prediction = search.prediction
     fused = {} if prediction is None else {keep: prediction.excess(keep) for keep in kept}
     return tuple(
         EngineRound(
-            step=c.step,
+            step=c.step if isinstance(c.step, str) else "",
+            move=None if isinstance(c.step, str) else c.step,
             build=c.build.number,
             keep=tuple(n for n in search.order if n in c.keep),
             predicted=predicted[c.keep],

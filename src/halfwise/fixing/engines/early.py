@@ -15,9 +15,10 @@ from pathlib import Path
 
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError, UsageError
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Step
 from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import with_shapes
+from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.interruption import Interruption, interruption
@@ -141,7 +142,7 @@ class Early:
         files = model_files(model)
         recipe = recipe_of(
             build,
-            bench.case.network,
+            bench.network_of(build),
             model.name,
             files.hashes,
             tensorrt=info.tensorrt or "",
@@ -176,9 +177,9 @@ class Judging:
     heldout: HeldOut
     passed: bool = False
 
-    def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
+    def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         """Do what `Attempts.attempt` does."""
-        found = self.attempts.attempt(keep, step, tf32)
+        found = self.attempts.attempt(keep, step, terms)
         if not found.passed or not self.heldout.unseen or not self.early.worth(found.latency):
             return found
         samples, references = self.heldout.samples, self.heldout.references
@@ -189,7 +190,7 @@ class Judging:
             self.passed = True
             self.early.tell(
                 found.build,
-                self.attempts.model_of(keep),
+                self.attempts.model_of(found.plan),
                 found.latency,
                 low_format(self.attempts.planner.settings.fmt),
                 len(keep),

@@ -17,13 +17,15 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Plan
+from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.moves import Allowed, Moves, Proposal
+from halfwise.fixing.engines.refusals import Refusals, Shown
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.metrics import Outputs, finite_relative_rms
 from halfwise.records import EngineFile, NodeName, TensorName
-from halfwise.tensorrt.constrain import rebuildable
 from halfwise.tensorrt.versions import has
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import number
@@ -182,6 +184,9 @@ class Proposals:
         """Take what the attempts work with."""
         self.planner, self.bench = self.attempts.planner, self.attempts.bench
         self.measure = self.bench.measure
+        network, roles = self.planner.case.network, self.planner.roles
+        shown = Shown(self.bench, roles)
+        self.refusals = Refusals(network, roles, self.attempts.fp32, shown.blocks)
 
     def culprits(
         self, failed: Candidate, *, idle: bool = False
@@ -212,17 +217,25 @@ class Proposals:
         yield "everything that guards suspect", (evidence.suspected & allowed) - keep
         yield from () if first else islands
 
-    def unbuildable(self, failed: Candidate) -> Iterable[tuple[str, Assignment]]:
-        """Return other sets to keep instead of one that no engine could be built with."""
-        certain = frozenset().union(*self.planner.evidence.certain)
-        found = rebuildable(
-            self.planner.case.network,
-            self.planner.roles,
-            failed.keep,
-            "\n".join((failed.build.message, *failed.build.log)),
-            certain=certain,
-        )
-        return self._allowed(found)
+    def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
+        """Yield what to try instead of a plan that no engine could be built with."""
+        refused = self.refusals.of(failed)
+        allowed = Allowed.on(self.bench, frozenset().union(*self.planner.evidence.certain))
+        network, roles = self.planner.case.network, self.planner.roles
+        moves = Moves(network, roles, failed, refused.region, refused.kind, allowed)
+        yield from (p for p in moves.proposals() if self._is_allowed(p.keep))
+
+    def refused(self, plan: Plan) -> bool:
+        """Return whether a plan would be refused as another one was."""
+        return self.refusals.expected(plan)
+
+    def hear(self, candidate: Candidate) -> None:
+        """Remember a candidate that was refused."""
+        self.refusals.take(candidate)
+
+    def is_elsewhere(self, refused: Candidate) -> bool:
+        """Return whether a candidate was refused in a region where none was before."""
+        return self.refusals.is_elsewhere(refused)
 
     def gains_from_tf32(self, keep: Assignment) -> bool:
         """Return whether TF32 is forbidden so far, and would make a kept node faster."""
@@ -236,8 +249,10 @@ class Proposals:
 
     def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
         """Return the sets that follow the rules of the user."""
-        lowered = frozenset(self.planner.forced.lowered)
-        return [(name, keep) for name, keep in found if self.ruled <= keep and not keep & lowered]
+        return [(name, keep) for name, keep in found if self._is_allowed(keep)]
+
+    def _is_allowed(self, keep: Assignment) -> bool:
+        return self.ruled <= keep and not keep & frozenset(self.planner.forced.lowered)
 
     def _departure(self, failed: Candidate) -> Departure | None:
         """Look into the engine, within the budget; the last build is left for what comes of it."""
@@ -296,7 +311,7 @@ class Proposals:
         Where marking made another engine of it, that is noted.
         """
         self.budget.take()
-        build = self.attempts.marked(failed.keep, names)
+        build = self.attempts.marked(failed.plan, names)
         if build.engine is None or failed.build.engine is None:
             return None
         try:

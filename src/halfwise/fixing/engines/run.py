@@ -9,8 +9,9 @@ from pathlib import Path
 
 from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate, Chosen
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
 from halfwise.fixing.engines.builds import AMPERE, build_failed, judging, nothing_judged
+from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.early import Early, Judging
 from halfwise.fixing.engines.measure import again_if_lost
@@ -18,15 +19,8 @@ from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import quicker
-from halfwise.fixing.engines.table import (
-    FP32,
-    TF32,
-    Offer,
-    Table,
-    better_known,
-    choose,
-    rows_of,
-)
+from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, rows_of
+from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.engines.units import Units, cores, units_of
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
@@ -140,7 +134,7 @@ class EngineRun(Workbench):
         if self._tf32 is None:
             self.tf32()
         with self._stage("engines"):
-            search, attempts, proposals = self._search(fixed, heldout)
+            search, attempts = self._search(fixed, heldout)
             # Whatever becomes of the worker meanwhile, this one is judged and here.
             table = Table(self, fixed.planner, heldout)
             exact = self._exact(attempts, table)
@@ -155,7 +149,7 @@ class EngineRun(Workbench):
                 search.spared.append(Spared(kind="no-tf32"))
             tf32 = None
             if (build := self._tf32) is not None:
-                tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
+                tf32 = attempts.measured(Candidate(frozenset(), TF32, build, terms=WITH_TF32), TF32)
         with self._stage("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = better_known(exact, self._exact(attempts, table))
@@ -163,7 +157,7 @@ class EngineRun(Workbench):
             offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
-        ended = Ended(search, chosen, offers, delivered, proposals.departures)
+        ended = Ended(search, chosen, offers, delivered, search.proposals.departures)
         self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
         return self._conclude(ended)
 
@@ -257,16 +251,15 @@ class EngineRun(Workbench):
             verdict=with_failures(proven.verdict, (lost,)),
         )
 
-    def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, Attempts, Proposals]:
+    def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, Attempts]:
         planner = fixed.planner
         attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds, lambda: self.early.over)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
-        proposals = Proposals(attempts, budget, ruled)
         search = EngineSearch(
             attempt=Judging(attempts, self.early, heldout).attempt,
-            proposals=proposals,
+            proposals=Proposals(attempts, budget, ruled),
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
             builds=self.engine_settings.builds if weak else 1,
@@ -277,7 +270,7 @@ class EngineRun(Workbench):
             units=Units() if weak else self._units(fixed),
             full=self.early.yardstick(self.engine_settings.prefer),
         )
-        return search, attempts, proposals
+        return search, attempts
 
     def _units(self, fixed: Fixed) -> Units:
         planner = fixed.planner

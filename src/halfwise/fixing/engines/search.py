@@ -4,19 +4,25 @@ Knows engines only through `attempt`, which builds one and measures it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from halfwise.fixing.engines.attempts import (
     Assignment,
-    Budget,
     Candidate,
     Chosen,
+    Plan,
+    Step,
     is_steady,
     passing_share,
 )
+from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.moves import Proposal
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.speed import futile, quicker, slow, tf32_note
+from halfwise.fixing.engines.terms import USUAL, Terms
+from halfwise.fixing.engines.tried import restart
 from halfwise.fixing.engines.units import Units
 from halfwise.records import NodeName, ProvenEngine, Spared
 from halfwise.wording import count, number, verb
@@ -33,8 +39,8 @@ class EngineSearch:
     """Finds the plan whose engine passes with the fewest kept nodes, and no slower than it must be.
 
     Attributes:
-        attempt: Builds and measures the plan that keeps a set; told why, and whether TF32 is
-            allowed although the settings do not ask for it.
+        attempt: Builds and measures the plan that keeps a set; told why, and what to tell the
+            builder beyond the settings.
         proposals: What to try next.
         order: Nodes in graph order.
         budget: Builds that may still be spent on new plans.
@@ -45,13 +51,12 @@ class EngineSearch:
             decide.
         relative: Whether errors are shares of what is allowed; what a metric falls is none.
         units: What is kept as a whole or not at all.
-        tried: Every build of each plan.
-        relaxed: The same with TF32 that the settings do not ask for.
+        tried: Every build of each plan; on other terms it is another one.
         notes: What to know of the result.
         spared: What was not built, and why.
     """
 
-    attempt: Callable[[Assignment, str, bool], Candidate]
+    attempt: Callable[[Assignment, Step, Terms], Candidate]
     proposals: Proposals
     order: Sequence[NodeName]
     budget: Budget
@@ -61,8 +66,7 @@ class EngineSearch:
     full: ProvenEngine | None = None
     relative: bool = True
     units: Units = field(default_factory=Units)
-    tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
-    relaxed: dict[Assignment, list[Candidate]] = field(default_factory=dict)
+    tried: dict[Plan, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     spared: list[Spared] = field(default_factory=list)
 
@@ -84,14 +88,9 @@ class EngineSearch:
 
         `measure` gives a candidate with its error on all of them.
         """
-        for groups in (self.tried, self.relaxed):
-            groups |= {keep: [measure(c) for c in group] for keep, group in groups.items()}
-        plans = {keep: group for keep, group in self.tried.items() if keep >= self.ruled}
-        passing = [keep for keep, group in plans.items() if all(c.passed for c in group)]
-        # What was built with TF32 alone is not among them.
-        failed = start if start in plans else max(plans, key=len)
-        known = start if start in passing else min(passing, key=len, default=failed)
-        return self._search(min(self.tried[known], key=lambda c: c.passed))
+        self.tried = {plan: [measure(c) for c in group] for plan, group in self.tried.items()}
+        plans = [group for group in self.groups if group[0].keep >= self.ruled]
+        return self._search(restart(plans, start))
 
     def _search(self, first: Candidate) -> Chosen:
         # Of a plan that fails it tells whether what is kept had any effect.
@@ -116,10 +115,10 @@ class EngineSearch:
                 reserved = RESERVED if slow(best, plain) else 0
                 minimal, predicted = self._shrink(ladder, reserved)
             settled = self._settle(ladder)
-            if settled is None or settled.keep != ladder[-1].keep:
+            if settled is None or settled.plan != ladder[-1].plan:
                 minimal, predicted = False, frozenset()
             if settled is None:  # it owed it to chance
-                best = self._repair(next(c for c in self.tried[best.keep] if not c.passed))
+                best = self._repair(next(c for c in self._group(best) if not c.passed))
         if settled is None:
             return Chosen(None, plain, (), False, frozenset(), tuple(self.notes))
         faster = self._faster(settled, plain)
@@ -132,50 +131,52 @@ class EngineSearch:
         Among equals (all overflow, say) it is the one that keeps most: of that one, what it
         computes in can contradict what was asked.
         """
-        ran = [c for group in self.tried.values() for c in group if c.excess is not None]
+        ran = [c for group in self.groups for c in group if c.excess is not None]
         return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
 
     @property
     def groups(self) -> list[list[Candidate]]:
-        """All builds of each plan; with TF32 it is another one."""
-        return [*self.tried.values(), *self.relaxed.values()]
+        """All builds of each plan."""
+        return list(self.tried.values())
 
     def others(self, best: Candidate | None) -> list[Candidate]:
         """Return the fastest engine that passes of each other steady plan, fastest first.
 
-        With TF32 it is another plan. Those that do without what the user's rules keep are none.
+        On other terms it is another plan. Those without what the user's rules keep are none.
         """
-        chosen = None if best is None else (best.keep, best.tf32)
+        chosen = None if best is None else best.plan
         groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
-        found = [self._fastest(g[0]) for g in groups if (g[0].keep, g[0].tf32) != chosen]
+        found = [self._fastest(g[0]) for g in groups if g[0].plan != chosen]
         return sorted(found, key=lambda c: c.milliseconds)
 
     def excesses(self, candidate: Candidate) -> tuple[float, ...]:
         """Return the errors of all builds of a candidate's plan, over what the search may use."""
         return tuple(c.excess for c in self._group(candidate) if c.excess is not None)
 
-    def _try(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
+    def _try(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         self.budget.take()
-        return self._attempt(keep, step, tf32=tf32)
+        return self._attempt(keep, step, terms)
 
-    def _attempt(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
-        candidate = self.attempt(keep, step, tf32)
+    def _attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
+        candidate = self.attempt(keep, step, terms)
+        self.proposals.hear(candidate)
         if candidate.build.status != "interrupted":  # nothing is known of it
-            (self.relaxed if tf32 else self.tried).setdefault(keep, []).append(candidate)
+            self.tried.setdefault((keep, terms), []).append(candidate)
         return candidate
 
     def _group(self, candidate: Candidate) -> list[Candidate]:
         """Return all builds of the plan of a candidate."""
-        return (self.relaxed if candidate.tf32 else self.tried)[candidate.keep]
+        return self.tried[candidate.plan]
 
     def _plain(self) -> Candidate | None:
         """Return the engine with nothing kept; it is a row of the table, so it costs no budget.
 
         None where the user wants what there is, and it is not built yet.
         """
-        if frozenset() not in self.tried and not self.budget.over():
+        plan = (frozenset[NodeName](), USUAL)
+        if plan not in self.tried and not self.budget.over():
             self._attempt(frozenset(), "plain low precision")
-        return next(iter(self.tried.get(frozenset(), ())), None)
+        return next(iter(self.tried.get(plan, ())), None)
 
     def _repair(self, failed: Candidate) -> Candidate | None:
         """Return a candidate that passes, from one that does not; None when the budget ends.
@@ -185,28 +186,34 @@ class EngineSearch:
         queue = self._next_proposals(failed)
         while self.budget.left > 0 and any(not c.untold for group in self.groups for c in group):
             # Looking for the next proposal may take builds of its own.
-            proposal = next((p for p in queue if p[1] not in self.tried), None)
+            proposal = next((p for p in queue if not self._pointless(p.plan)), None)
             if proposal is None or self.budget.left <= 0:
                 return None
-            candidate = self._try(proposal[1], proposal[0])
+            candidate = self._try(proposal.keep, proposal.step, proposal.terms)
             if candidate.passed:
                 return candidate
-            if candidate.excess is not None:
+            if candidate.excess is not None and not candidate.terms.loose:
                 # What fails as an engine tells more than what could not be built.
                 queue = self._next_proposals(candidate)
+            elif candidate.excess is not None or self.proposals.is_elsewhere(candidate):
+                queue = chain(queue, self._next_proposals(candidate))
         return None
 
-    def _next_proposals(self, base: Candidate) -> Iterator[tuple[str, Assignment]]:
+    def _pointless(self, plan: Plan) -> bool:
+        """Return whether a plan was built, or would be refused as another one was."""
+        return plan in self.tried or self.proposals.refused(plan)
+
+    def _next_proposals(self, base: Candidate) -> Iterator[Proposal]:
         if base.excess is None:
-            for step, keep in self.proposals.unbuildable(base):
+            for proposal in self.proposals.unbuildable(base):
                 # Of a kernel that is missing nothing is known then.
-                why = "instead of a plan that was lost" if base.untold else step
-                yield why, self.units.whole(keep)
+                why = "instead of a plan that was lost" if base.untold else proposal.step
+                yield Proposal(why, self.units.whole(proposal.keep), proposal.terms)
             return
         plain = self._plain()
         useless = self.relative and plain is not None and base.changes_nothing(plain)
         for step, added in self.proposals.culprits(base, idle=useless):
-            yield step, self.units.whole(base.keep | added)
+            yield Proposal(step, self.units.whole(base.keep | added), base.terms)
 
     def _confirmed(self, candidate: Candidate) -> bool:
         """Build the plan again until it has `builds` engines; return whether all passed.
@@ -217,7 +224,7 @@ class EngineSearch:
         while len(known) < self.builds and all(c.passed for c in known) and not self.budget.over():
             number = len(known) + 1
             step = f"build {number} of {self.builds} of the same plan"
-            self._attempt(candidate.keep, step, tf32=candidate.tf32)
+            self._attempt(candidate.keep, step, candidate.terms)
         return all(c.passed for c in known)
 
     def _shrink(self, ladder: list[Candidate], reserved: int) -> tuple[bool, Assignment]:
@@ -233,9 +240,10 @@ class EngineSearch:
             return False, frozenset()
         self._propose(ladder)
         ruled_out: set[Assignment] = set()
+        terms = ladder[-1].terms
 
         def passes(keep: Assignment) -> bool | None:
-            if keep in self.tried or not keep:
+            if not keep or self._pointless((keep, terms)):
                 return False
             if self._hopeless(keep):
                 ruled_out.add(keep)
@@ -244,7 +252,7 @@ class EngineSearch:
                 return None
             dropped = len(ladder[-1].keep - keep)
             needed = verb(dropped, "node is", "nodes are")
-            candidate = self._try(keep, f"whether {dropped} kept {needed} needed")
+            candidate = self._try(keep, f"whether {dropped} kept {needed} needed", terms)
             if candidate.passed:
                 ladder.append(candidate)
             return candidate.passed or (None if self.budget.over() else False)
@@ -265,11 +273,11 @@ class EngineSearch:
         prediction = self.prediction
         if prediction is None:
             return
-        start = ladder[-1].keep
+        start, terms = ladder[-1].plan
         proposal, _ = self.units.smallest(start, self.order, self.ruled, prediction.enough)
-        if proposal == start or proposal in self.tried or self.budget.left <= 0:
+        if proposal == start or self._pointless((proposal, terms)) or self.budget.left <= 0:
             return
-        candidate = self._try(proposal, "what is enough by the emulation with fusion")
+        candidate = self._try(proposal, "what is enough by the emulation with fusion", terms)
         if candidate.passed:
             ladder.append(candidate)
 
@@ -278,7 +286,7 @@ class EngineSearch:
         prediction = self.prediction
         if prediction is None or not prediction.beyond(keep, HOPELESS):
             return False
-        seen = [(c.keep, c.excess) for group in self.tried.values() for c in group]
+        seen = [(c.keep, c.excess) for group in self.groups for c in group]
         return all(e is None or prediction.error(k) <= HOPELESS * e for k, e in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
@@ -289,13 +297,13 @@ class EngineSearch:
         for candidate in reversed(ladder):
             if self._confirmed(candidate):
                 return self._fastest(candidate)
-            known = self.tried[candidate.keep]
+            known = self._group(candidate)
             self.notes.append(
                 f"keeping {len(candidate.keep)} nodes passed in "
                 f"{sum(c.passed for c in known)} of {len(known)} builds only"
             )
-        steadiest = max(ladder, key=lambda c: passing_share(self.tried[c.keep]))
-        return self._fastest(steadiest) if is_steady(self.tried[steadiest.keep]) else None
+        steadiest = max(ladder, key=lambda c: passing_share(self._group(c)))
+        return self._fastest(steadiest) if is_steady(self._group(steadiest)) else None
 
     def _fastest(self, candidate: Candidate) -> Candidate:
         """Return the fastest engine of a candidate's plan that passes."""
@@ -311,8 +319,9 @@ class EngineSearch:
         chosen = best
         if not slow(best, plain):
             return best
-        if self.proposals.gains_from_tf32(best.keep):
-            chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", tf32=True)
+        if not best.terms.tf32 and self.proposals.gains_from_tf32(best.keep):
+            relaxed = replace(best.terms, tf32=True)
+            chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", relaxed)
         islands = self.proposals.wider(best.keep)
         plans = [(f"wider islands: {name}", self.units.whole(keep)) for name, keep in islands]
         if (apart := self.units.apart(best.keep)) != best.keep:
@@ -320,21 +329,19 @@ class EngineSearch:
         for step, keep in plans:
             if not slow(chosen, plain) or self.budget.left <= 0:
                 break
-            chosen = self._faster_of(chosen, keep, step, tf32=chosen.tf32)
+            chosen = self._faster_of(chosen, keep, step, chosen.terms)
         if chosen is not best and not self._confirmed(chosen):
             self.notes.append("a faster engine of another plan did not pass in every build")
             return best
         fastest = self._fastest(chosen)
-        if fastest.tf32:
+        if fastest.terms.tf32 and not best.terms.tf32:
             self.notes.append(tf32_note(fastest, best))
         return fastest
 
-    def _faster_of(
-        self, chosen: Candidate, keep: Assignment, step: str, *, tf32: bool
-    ) -> Candidate:
+    def _faster_of(self, chosen: Candidate, keep: Assignment, step: str, terms: Terms) -> Candidate:
         """Return the faster one of `chosen` and another plan that passes, built at most once."""
-        known = (self.relaxed if tf32 else self.tried).get(keep)
-        if known is None and self.budget.left <= 0:
+        known = self.tried.get((keep, terms))
+        if not known and (self.budget.left <= 0 or self.proposals.refused((keep, terms))):
             return chosen
-        other = known[0] if known else self._try(keep, step, tf32=tf32)
+        other = known[0] if known else self._try(keep, step, terms)
         return other if other.passed and quicker(other, chosen) else chosen

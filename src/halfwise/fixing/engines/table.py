@@ -291,7 +291,7 @@ class Table:
 
     def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
         """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
-        asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
+        asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
         if candidate.build.config.typing == "strong":
             low = self.planner.roles.computing - candidate.keep
             asked |= dict.fromkeys(low, low_format(self.planner.settings.fmt))

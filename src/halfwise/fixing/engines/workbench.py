@@ -15,12 +15,13 @@ import onnx_ir as ir
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.fixing.engines.builds import Builds, regime
 from halfwise.fixing.engines.measure import Measure
+from halfwise.fixing.engines.written_out import BUILT_FILE, WrittenOut, write_out
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
 from halfwise.graph.model import Network
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, NodeName
+from halfwise.records import BuildOutcome, EngineFile, NodeName
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.journal import Journal
@@ -36,6 +37,7 @@ class ModelFiles:
         """Take an existing folder."""
         self._folder = folder
         self._mixed: dict[frozenset[NodeName], Path] = {}
+        self._written_out: dict[frozenset[NodeName], tuple[Path, WrittenOut]] = {}
 
     def fp32(self, network: Network) -> Path:
         """Return the file of the FP32 model."""
@@ -43,6 +45,20 @@ class ModelFiles:
         if not path.exists():
             save(network.model, path)
         return path
+
+    def written_out(self, network: Network, nodes: frozenset[NodeName]) -> tuple[Path, WrittenOut]:
+        """Return the file of the FP32 model with `nodes` written out, and what it holds.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if nodes not in self._written_out:
+            made = write_out(network, nodes)
+            path = self._folder / f"written-out-{len(self._written_out) + 1}" / BUILT_FILE
+            path.parent.mkdir()
+            save(made.network.model, path)
+            self._written_out[nodes] = path, made
+        return self._written_out[nodes]
 
     def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
         """Return the file of the strongly typed model that keeps `kept`.
@@ -163,6 +179,13 @@ class Workbench:
         self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
         self.measure = Measure(self.worker, self.case, self.settings, how)
         self.files, self.fetched = ModelFiles(self.folder), Fetched(self.worker, self.folder)
+
+    def network_of(self, build: BuildOutcome) -> Network:
+        """Return the FP32 model with what is written out in the file of a build."""
+        written_out = frozenset(build.config.written_out)
+        if not written_out:
+            return self.case.network
+        return self.files.written_out(self.case.network, written_out)[1].network
 
     @property
     def fp32(self) -> Path:

@@ -161,14 +161,13 @@ class Explainer:
         if not line.text:
             return
         self._note_call(line.text)
-        if self._parser.take(line.text, raw, _known):
+        if self._parser.take(line.text, raw, known):
             return
-        if at := _AT.search(line.text):
-            self._at = at["layer"]
+        self._at = at_layer(line.text) or self._at
         if line.severity == "verbose":
             self._take_names(line.text)
             return
-        found = _known(line.text)
+        found = known(line.text)
         if found is not None:
             self._take_known(*found, raw)
         elif line.severity in ("error", "warning"):
@@ -201,8 +200,15 @@ class Explainer:
         self.tensorrt = self.tensorrt or logged_version(text)
 
 
+def at_layer(text: str) -> str:
+    """Return the layer that a builder says it is at; "" where a line says nothing of it."""
+    found = _AT.search(text)
+    return found["layer"] if found else ""
+
+
 @lru_cache(maxsize=4096)
-def _known(text: str) -> tuple[Message, re.Match[str]] | None:
+def known(text: str) -> tuple[Message, re.Match[str]] | None:
+    """Return the known message that a line is, without its prefix; None where it is none."""
     for message in KNOWN:
         if match := message.compiled.search(text):
             return message, match

@@ -10,7 +10,7 @@ from halfwise.case import Case, EngineSettings
 from halfwise.declarations import Inputs, RepeatOptions
 from halfwise.declarations.engines import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
-from halfwise.fixing.engines import FP32_FILE, Builds
+from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Builds
 from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
@@ -193,11 +193,12 @@ class _Repeater:
         if typing == "strong":
             return builds.build(self.folder / MODEL_FILE, "the delivered plan", tf32=config.tf32)
         return builds.build(
-            self.folder / FP32_FILE,
+            self.folder / (BUILT_FILE if config.written_out else FP32_FILE),
             "the delivered plan",
             low=config.low or ("bf16" if self._plan.low == "bf16" else "fp16"),
             tf32=config.tf32,
             keep=config.keep if config.typing == "weak" else self._constraints(),
+            written_out=config.written_out,
         )
 
     def _constraints(self) -> tuple[NodeName, ...]:

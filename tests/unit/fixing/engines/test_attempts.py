@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.attempts import Budget, Candidate
+from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.terms import USUAL
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -129,7 +130,7 @@ def test_candidates_are_measured_again_on_samples_that_joined(stage):
 
 def test_marked_tensors_are_outputs(stage):
     ready = stage(models.layer_norm())
-    build = ready.attempts.marked(KEPT, ["square_out"])
+    build = ready.attempts.marked((KEPT, USUAL), ["square_out"])
     assert build.config.outputs == ("square_out",)
     assert set(build.config.keep) >= KEPT
     assert {"square_out", "gamma_out"} == set(
@@ -156,14 +157,3 @@ def test_tf32_where_it_is_asked_for(stage):
 )
 def test_passing(excess, passed):
     assert Candidate(frozenset(), "", build(1, "mixed"), excess).passed is passed
-
-
-def test_a_budget_is_spent():
-    budget = Budget(2)
-    budget.take()
-    assert budget.left == 1
-    budget.interruption.ready = True
-    assert budget.interruption.take()
-    assert (budget.left, budget.interrupted) == (0, True)
-    budget.take()
-    assert not budget.interrupted

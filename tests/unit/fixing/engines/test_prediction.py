@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.attempts import Budget, Candidate
+from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.terms import USUAL
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.casing import names
@@ -126,14 +128,14 @@ def test_samples_that_join_count():
 
 
 def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
-    def attempt(keep, step, tf32):
-        return Candidate(keep, step, build(1, step), 0.5, latency(1.0), tf32=tf32)
+    def attempt(keep, step, terms):
+        return Candidate(keep, step, build(1, step), 0.5, latency(1.0), terms=terms)
 
     proposals: Any = None
     search = EngineSearch(attempt, proposals, list(made.roles), Budget(1), 1, prediction(made))
     search.tried = {
-        NORM: [Candidate(NORM, "second", build(3, "b"), 0.4, latency(2.0))],
-        NOTHING: [Candidate(NOTHING, "first", build(2, "a"))],
+        (NORM, USUAL): [Candidate(NORM, "second", build(3, "b"), 0.4, latency(2.0))],
+        (NOTHING, USUAL): [Candidate(NOTHING, "first", build(2, "a"))],
     }
     first, second = rounds(search, made.trials)
     assert (first.step, first.build, first.measured, first.median_ms) == ("first", 2, None, None)

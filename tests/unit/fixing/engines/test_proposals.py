@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
-from halfwise.fixing.engines.attempts import Budget
+from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.proposals import MARKED, Proposals, localise
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
@@ -172,8 +172,8 @@ def test_regions_are_widened_and_nothing_lowered_is_kept(stage):
     fault = Fault("build", "foreign", nodes=region)
     ready = stage(models.layer_norm(), faults=[fault])
     made, attempts = proposals(ready)
-    sets = dict(made.unbuildable(attempts.attempt(KEPT, "mixed")))
-    assert any(keep >= names(*region) for keep in sets.values())
+    sets = [p.keep for p in made.unbuildable(attempts.attempt(KEPT, "mixed"))]
+    assert any(keep >= names(*region) for keep in sets)
     assert any(keep > KEPT for _, keep in made.wider(KEPT))
 
 
@@ -183,7 +183,7 @@ def test_what_a_rule_lowers_is_never_kept(stage):
     ready = stage(models.layer_norm(), options={"lower": ["divide"]}, faults=[fault])
     made, attempts = proposals(ready)
     failed = attempts.attempt(KEPT, "mixed")
-    sets = [keep for found in (made.unbuildable(failed), made.wider(KEPT)) for _, keep in found]
+    sets = [p.keep for p in made.unbuildable(failed)] + [keep for _, keep in made.wider(KEPT)]
     assert sets
     assert not any("divide" in keep for keep in sets)
 
@@ -192,7 +192,7 @@ def test_what_a_rule_keeps_is_always_kept(stage):
     fault = Fault("build", "foreign", nodes=("square", "variance", "eps", "root", "divide"))
     ready = stage(models.layer_norm(), faults=[fault])
     made, attempts = proposals(ready, ruled=names("root"))
-    sets = [keep for _, keep in made.unbuildable(attempts.attempt(KEPT, "mixed"))]
+    sets = [p.keep for p in made.unbuildable(attempts.attempt(KEPT, "mixed"))]
     assert sets
     assert all("root" in keep for keep in sets)
 

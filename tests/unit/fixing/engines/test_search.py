@@ -7,16 +7,19 @@ from dataclasses import dataclass, field, replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.attempts import Assignment, Budget, Candidate, Chosen
+from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, Plan, Step
+from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.moves import Proposal
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.records import BuildOutcome, NodeName, ProvenEngine
 from tests.unit.reporting.engine_runs import build, latency
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
 NOTHING: Assignment = frozenset()
-Step = tuple[str, Assignment]
+Added = tuple[str, Assignment]
 
 
 def names(*numbers: int) -> Assignment:
@@ -54,18 +57,18 @@ class World:
     steps: list[str] = field(default_factory=list)
     idle: dict[Assignment, bool] = field(default_factory=dict)
 
-    def attempt(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
+    def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         self.attempts[keep] += 1
-        self.steps.append(step)
-        made = build(self.attempts.total(), step)
+        self.steps.append(str(step))
+        made = build(self.attempts.total(), str(step))
         if not self.can_be_built(keep):
-            return Candidate(keep, step, made.model_copy(update={"engine": None}), tf32=tf32)
+            return Candidate(keep, step, made.model_copy(update={"engine": None}), terms=terms)
         excess = 0.5 if self.passes(keep, self.attempts[keep]) else 20.0
-        speed = self.speed(keep) * (self.tf32 if tf32 else 1.0)
-        return Candidate(keep, step, made, excess, latency(speed), tf32=tf32)
+        speed = self.speed(keep) * (self.tf32 if terms.tf32 else 1.0)
+        return Candidate(keep, step, made, excess, latency(speed), terms=terms)
 
-    def lose(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
-        return replace(self.attempt(keep, step, tf32), excess=None, lost=True)
+    def lose(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
+        return replace(self.attempt(keep, step, terms), excess=None, lost=True)
 
     def search(
         self, *, left: int = 6, builds: int = 3, ruled: Assignment = NOTHING
@@ -79,17 +82,26 @@ class Proposed(Proposals):
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def culprits(self, failed: Candidate, *, idle: bool = False) -> Iterator[Step]:
+    def culprits(self, failed: Candidate, *, idle: bool = False) -> Iterator[Added]:
         self.world.idle[failed.keep] = idle
         yield from (("add", nodes) for nodes in self.world.added)
 
-    def unbuildable(self, failed: Candidate) -> list[Step]:  # noqa: ARG002
-        return [("instead", nodes) for nodes in self.world.others]
+    def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
+        yield from (Proposal("instead", nodes, failed.terms) for nodes in self.world.others)
+
+    def hear(self, candidate: Candidate) -> None:
+        pass
+
+    def refused(self, plan: Plan) -> bool:  # noqa: ARG002
+        return False
+
+    def is_elsewhere(self, refused: Candidate) -> bool:  # noqa: ARG002
+        return False
 
     def gains_from_tf32(self, keep: Assignment) -> bool:  # noqa: ARG002
         return self.world.products
 
-    def wider(self, keep: Assignment) -> list[Step]:
+    def wider(self, keep: Assignment) -> list[Added]:
         return [("island", keep | nodes) for nodes in self.world.islands]
 
 
@@ -144,7 +156,7 @@ def test_what_is_delivered_passed_and_the_budget_holds(
         return
     assert chosen.best.passed
     assert chosen.best.keep >= ruled
-    known = search.tried[chosen.best.keep]
+    known = search.tried[chosen.best.plan]
     assert chosen.best in known
     passed = sum(c.passed for c in known)
     assert passed > len(known) / 2
@@ -254,7 +266,7 @@ def test_nothing_is_left_to_try():
     closest = search.closest()
     assert closest is not None
     assert closest.excess == 20.0
-    assert len(closest.keep) == max(map(len, search.tried))
+    assert len(closest.keep) == max(len(keep) for keep, _ in search.tried)
 
 
 def test_where_no_engine_runs_none_is_closest():
@@ -327,7 +339,7 @@ def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
     kept = names(1, 2)
     world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, tf32=0.35, products=True)
     chosen = run(world, kept)
-    assert best(chosen).tf32
+    assert best(chosen).terms.tf32
     assert best(chosen).keep == kept
     assert any("TF32 is allowed" in note for note in chosen.notes)
     assert len(chosen.excesses) == 3  # confirmed like any other plan
@@ -336,13 +348,13 @@ def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
 def test_tf32_is_left_alone_where_the_plan_is_fast_enough():
     kept = names(1, 2)
     chosen = run(World(always(kept), tf32=0.1, products=True), kept)
-    assert not best(chosen).tf32
+    assert not best(chosen).terms.tf32
 
 
 def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
     kept = names(*range(8))
     world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
-    assert best(run(world, kept, left=4)).tf32
+    assert best(run(world, kept, left=4)).terms.tf32
 
 
 class Foretold(Prediction):
@@ -469,7 +481,7 @@ def test_after_a_wider_plan_with_tf32_fails_on_further_samples_the_search_goes_o
     world = World(always(names(0)), speed=speed, islands=(names(1),), tf32=0.9, products=True)
     search = world.search(builds=1)
     first = best(search.run(names(0)))
-    assert first.tf32
+    assert first.terms.tf32
     assert first.keep == names(0, 1)
     gone = search.again(first.keep, lambda c: replace(c, excess=20.0))
     assert gone.best is None
@@ -479,9 +491,9 @@ def test_others_hold_plans_with_tf32_and_the_same_without():
     world = World(always(names(0)), speed=lambda k: 1.0 + 8 * len(k), tf32=0.5, products=True)
     search = world.search(builds=1)
     chosen = best(search.run(names(0)))
-    assert chosen.tf32
-    assert [(c.keep, c.tf32) for c in search.others(chosen)] == [(names(0), False)]
-    assert [c.tf32 for c in search.others(None)] == [True, False]
+    assert chosen.terms.tf32
+    assert [(c.keep, c.terms.tf32) for c in search.others(chosen)] == [(names(0), False)]
+    assert [c.terms.tf32 for c in search.others(None)] == [True, False]
 
 
 def test_where_every_build_was_lost_the_search_ends():
@@ -520,8 +532,8 @@ def test_after_ctrl_c_nothing_is_built_where_an_engine_is_proven():
 
 
 def test_a_build_that_ctrl_c_ended_tells_nothing():
-    def interrupted(keep: Assignment, step: str, tf32: bool) -> Candidate:  # noqa: ARG001
-        made = build(3, step, status="interrupted", engine=None)
+    def interrupted(keep: Assignment, step: Step, terms: Terms) -> Candidate:  # noqa: ARG001
+        made = build(3, str(step), status="interrupted", engine=None)
         search.budget.over = lambda: True
         return Candidate(keep, step, made)
 

@@ -1,0 +1,240 @@
+"""What to try in place of a plan that the builder refused, likeliest first.
+
+The region that it names had its kernels in the engine with everything in FP32, and mostly in the
+one with everything low: it is how the plan was put that has none. So first the same plan is asked
+for otherwise, with fewer constraints in the region, then other plans. In one model the builder of
+TensorRT 8.6.0 refused to constrain everything to FP32, and built the same in FP32 where FP16 was
+not allowed; most of what is constrained in its fused block only moves data (basic_pitch, H200).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import onnx_ir as ir
+
+from halfwise.emulation.tf32 import TENSOR_CORE_OPS
+from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step
+from halfwise.fixing.engines.terms import Terms
+from halfwise.fixing.engines.workbench import Workbench
+from halfwise.graph.dataflow import between
+from halfwise.graph.fusions import wider
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.roles import Role, Roles
+from halfwise.graph.unroll import UNROLLED_OPS, refusal
+from halfwise.records import Move, MoveKind, NodeName, RefusalKind
+from halfwise.tensorrt.regions import Region, rim
+from halfwise.tensorrt.versions import has
+
+LEVELS = (5, 1)
+"""Optimization levels to try: at 5 the builder looks at every kernel that it has or can make, at 1
+it makes none and asks its compiler least (TensorRT's developer guide, "Builder optimization
+level"; the default is 3)."""
+_ISLAND = 1 / 2
+"""Share of the compute nodes; more of them in FP32 is hardly a mixed engine."""
+_NOTABLE_GROWTH = 1.5
+"""A set of nodes is worth a build where the next larger one has so many times its nodes."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A plan to try.
+
+    Attributes:
+        step: Why.
+        keep: Compute nodes to be FP32.
+        terms: What to tell the builder beyond the settings.
+    """
+
+    step: Step
+    keep: Assignment
+    terms: Terms
+
+    @property
+    def plan(self) -> Plan:
+        """What tells it from others."""
+        return self.keep, self.terms
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What may be changed.
+
+    Attributes:
+        constraints: Whether constraints say what is FP32: weak typing.
+        level: Whether the optimization level is free: the version has levels, and the user named
+            none.
+        tf32: Whether TF32 is not allowed as it is.
+        certain: Nodes that guards are certain about.
+    """
+
+    constraints: bool = True
+    level: bool = True
+    tf32: bool = True
+    certain: Assignment = frozenset()
+
+    @classmethod
+    def on(cls, bench: Workbench, certain: Assignment) -> Self:
+        """Return what the run, its worker and its settings leave free."""
+        settings = bench.builds.settings
+        levels = has("optimization levels", bench.worker.info.tensorrt)
+        return cls(
+            constraints=bench.builds.typing == "weak",
+            level=levels and settings.optimization_level is None,
+            tf32=not settings.tf32,
+            certain=certain,
+        )
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Proposes plans in place of one that was refused.
+
+    Attributes:
+        network: The model.
+        roles: Roles of its nodes.
+        failed: What was refused.
+        region: Where.
+        kind: How.
+        allowed: What may be changed.
+    """
+
+    network: Network
+    roles: Roles
+    failed: Candidate
+    region: Region
+    kind: RefusalKind
+    allowed: Allowed
+
+    def proposals(self) -> Iterator[Proposal]:
+        """Yield the plans, each once, and never the one that was refused."""
+        seen = {self.failed.plan}
+        for proposal in self._all():
+            if proposal.plan not in seen:
+                seen.add(proposal.plan)
+                yield proposal
+
+    def _all(self) -> Iterator[Proposal]:
+        whole = self._keep | self._computing
+        small = len(whole) <= _ISLAND * len(self.roles.computing)
+        yield from self._with_fewer_constraints(self._keep)
+        if small:
+            yield self._plan("region", whole)
+            yield from self._with_fewer_constraints(whole)
+        levels = LEVELS if self.kind in ("no-kernel", "compiler", "unknown") else LEVELS[::-1]
+        yield from self._at_levels(levels[:1])
+        yield from self._written_out()
+        yield from self._with_tf32()
+        yield from self._halves()
+        yield from self._islands(small=True)
+        yield from self._at_levels(levels[1:])
+        inside = self._keep & self._computing
+        if sure := inside & self.allowed.certain:
+            yield self._plan("certain", self._keep - inside | sure)
+        if not small:
+            yield from self._islands(small=False)
+            yield self._plan("region", whole)
+        yield self._plan("none", self._keep - inside)
+
+    @property
+    def _keep(self) -> Assignment:
+        return self.failed.keep
+
+    @property
+    def _computing(self) -> Assignment:
+        """The compute nodes of the region.
+
+        What is kept beside a region that no engine shows made it what it is: then all of the model.
+        """
+        computing = self.region.nodes & self.roles.computing
+        if computing & self._keep or self.region.shown:
+            return computing
+        return self.roles.computing
+
+    def _plan(
+        self,
+        kind: MoveKind,
+        keep: Assignment,
+        terms: Terms | None = None,
+        island: str = "",
+    ) -> Proposal:
+        terms = terms or self.failed.terms
+        move = Move(
+            kind=kind,
+            refused=self.failed.build.number,
+            ends=self.region.ends,
+            island=island,
+            level=terms.level,
+            border=bool(terms.border),
+        )
+        return Proposal(move, keep, terms)
+
+    def _with_fewer_constraints(self, keep: Assignment) -> Iterator[Proposal]:
+        """Yield `keep` with nothing constrained there that moves data, then with its border only.
+
+        Where nothing is kept, or all is next to something low, no constraint is one too many.
+        """
+        terms, nodes = self.failed.terms, self.region.nodes
+        if not self.allowed.constraints or not keep & nodes:
+            return
+        moving = {n for n in nodes if self.roles[n].role is Role.MOVEMENT}
+        if moving and not terms.computing:
+            yield self._plan("computing", keep, replace(terms, computing=nodes))
+        kept = keep & nodes | moving
+        if not terms.border and not kept <= rim(self.network, self.roles, kept):
+            yield self._plan("border", keep, replace(terms, border=nodes))
+
+    def _at_levels(self, levels: Iterable[int]) -> Iterator[Proposal]:
+        terms = self.failed.terms
+        for level in levels if self.allowed.level and terms.level is None else ():
+            yield self._plan("level", self._keep, replace(terms, level=level))
+
+    def _with_tf32(self) -> Iterator[Proposal]:
+        """Yield the plan with TF32, where it has an effect on what is FP32 there."""
+        terms = self.failed.terms
+        products = {node_name(n) for n in self._nodes if is_standard(n, *TENSOR_CORE_OPS)}
+        if self.allowed.tf32 and not terms.tf32 and products & self._keep:
+            yield self._plan("tf32", self._keep, replace(terms, tf32=True))
+
+    def _written_out(self) -> Iterator[Proposal]:
+        """Yield the plan with the GRUs and LSTMs of the region written out."""
+        recurrent = (n for n in self._nodes if is_standard(n, *UNROLLED_OPS))
+        names = frozenset(node_name(n) for n in recurrent if refusal(n) is None)
+        terms = self.failed.terms
+        if self.allowed.constraints and names and not terms.written_out:
+            yield self._plan("written-out", self._keep, replace(terms, written_out=names))
+
+    def _halves(self) -> Iterator[Proposal]:
+        """Yield the plan with either half of the region kept, where it has something kept."""
+        order = [name for name in map(node_name, self._nodes) if name in self._computing]
+        middle = (len(order) + 1) // 2
+        for half in map(frozenset[NodeName], (order[:middle], order[middle:])):
+            if half & self._keep:
+                yield self._plan("half", self._keep | half)
+
+    def _islands(self, *, small: bool) -> Iterator[Proposal]:
+        """Yield wider islands around what is kept there, up to half of the model or above."""
+        inside, most = self._keep & self._computing, _ISLAND * len(self.roles.computing)
+        if not inside:
+            return
+        larger = [
+            *wider(self.network, self.roles, inside),
+            ("all between the kept nodes", between(self.network, inside) & self.roles.computing),
+        ]
+        sets = sorted(((name, self._keep | wide) for name, wide in larger), key=lambda s: len(s[1]))
+        for name, keep in _spaced([s for s in sets if (len(s[1]) <= most) == small]):
+            yield self._plan("island", keep, island=name)
+
+    @property
+    def _nodes(self) -> list[ir.Node]:
+        """The nodes of the region in graph order."""
+        return [n for n in self.network.nodes() if node_name(n) in self.region.nodes]
+
+
+def _spaced(sets: Sequence[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
+    """Return the largest of `sets`, which grow, and what is notably smaller than the next one."""
+    found: list[tuple[str, Assignment]] = []
+    for name, chosen in reversed(sets):
+        if not found or len(found[0][1]) >= _NOTABLE_GROWTH * len(chosen):
+            found.insert(0, (name, chosen))
+    return found

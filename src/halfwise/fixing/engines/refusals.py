@@ -1,0 +1,151 @@
+"""What the builder refused in this run, so that it is not asked for the same again."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan
+from halfwise.fixing.engines.workbench import Workbench
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Roles
+from halfwise.records import BuildOutcome, Refusal, RefusalKind
+from halfwise.tensorrt.log.refused import blamed
+from halfwise.tensorrt.regions import Ends, Region, blocks, neighbours, region_of
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+
+INSPECTED = 2
+"""Engines that are looked at: the one in FP32, and one more."""
+REFUSED = ("failed", "crashed", "timeout")
+"""Ends of a build that tell of what was asked, not of the worker."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A plan that was refused.
+
+    Attributes:
+        plan: The plan.
+        kind: How.
+        build: Number of the build.
+        region: Where.
+        avoided: Plans that were not built because of it.
+    """
+
+    plan: Plan
+    kind: RefusalKind
+    build: int
+    region: Region
+    avoided: frozenset[Plan] = frozenset()
+
+
+@dataclass
+class Refusals:
+    """The plans that the builder refused.
+
+    Attributes:
+        network: The model.
+        roles: Roles of its nodes.
+        fp32: Returns the nodes of a plan that are FP32 by constraint or Cast.
+        blocks: Returns the fused blocks that engines of this model show, by their ends; it is asked
+            when a builder names one.
+    """
+
+    network: Network
+    roles: Roles
+    fp32: Callable[[Plan], Assignment]
+    blocks: Callable[[], dict[Ends, Assignment]]
+    found: list[Refused] = field(default_factory=list)
+
+    def take(self, candidate: Candidate) -> None:
+        """Remember a candidate that was refused; any other is nothing to remember."""
+        build = candidate.build
+        if build.engine is None and build.status in REFUSED:
+            how = blamed(build.status, _said(build))
+            shown = self.blocks() if how.ends else {}
+            region = region_of(self.network, self.roles, how.ends, shown)
+            self.found.append(Refused(candidate.plan, how.kind, build.number, region))
+
+    def of(self, candidate: Candidate) -> Refused:
+        """Return how and where a candidate was refused; nothing is known of one that was not."""
+        known = (r for r in self.found if r.build == candidate.build.number)
+        whole = region_of(self.network, self.roles, (), {})
+        otherwise = Refused(candidate.plan, "unknown", candidate.build.number, whole)
+        return next(known, otherwise)
+
+    def is_elsewhere(self, candidate: Candidate) -> bool:
+        """Return whether a candidate was refused in a region where none was before."""
+        own = self.of(candidate)
+        before = [r.region for r in self.found if r.build < own.build]
+        return own in self.found and own.region not in before
+
+    def expected(self, plan: Plan) -> bool:
+        """Return whether a plan would be refused as another one was, and count it.
+
+        It would where it is built on the same terms and has the same nodes in FP32, in the region
+        and next to it: these decide about every type that the region computes in, reads and gives.
+        Of a region that no engine shows, that takes the same nodes in all of the model.
+        """
+        for place, refused in enumerate(self.found):
+            if self._alike(plan, refused):
+                if plan != refused.plan:
+                    self.found[place] = replace(refused, avoided=refused.avoided | {plan})
+                return True
+        return False
+
+    def _alike(self, plan: Plan, refused: Refused) -> bool:
+        other, region = refused.plan, refused.region
+        settings = [
+            (terms.tf32, terms.level, terms.written_out) for terms in (plan[1], refused.plan[1])
+        ]
+        if settings[0] != settings[1]:
+            return False
+        differ = self.fp32(plan) ^ self.fp32(other)
+        if not region.shown:
+            return not differ
+        return not differ & (region.nodes | neighbours(self.network, self.roles, region.nodes))
+
+    def records(self) -> tuple[Refusal, ...]:
+        """Return what was refused, in order."""
+        order = [node_name(n) for n in self.network.nodes()]
+        return tuple(
+            Refusal(
+                kind=r.kind,
+                build=r.build,
+                ends=r.region.ends,
+                nodes=tuple(n for n in order if n in r.region.nodes) if r.region.ends else (),
+                shown=r.region.shown,
+                avoided=len(r.avoided),
+            )
+            for r in self.found
+        )
+
+
+@dataclass
+class Shown:
+    """What engines show of how the builder fuses the model.
+
+    Attributes:
+        bench: Has the engines.
+        roles: Roles of the model's nodes.
+    """
+
+    bench: Workbench
+    roles: Roles
+    _found: dict[int, dict[Ends, Assignment]] = field(default_factory=dict)
+
+    def blocks(self) -> dict[Ends, Assignment]:
+        """Return the fused blocks of the first engines that were built, by their ends."""
+        for build in self.bench.builds.outcomes:
+            if build.engine is None or build.number in self._found:
+                continue
+            if len(self._found) == INSPECTED:
+                break
+            self._found[build.number] = {}
+            with suppress(*ENGINE_FAULTS):  # it shows none then
+                layers = self.bench.measure.proof(build, self.roles, {}).layers
+                self._found[build.number] = blocks(layers)
+        return {ends: nodes for found in self._found.values() for ends, nodes in found.items()}
+
+
+def _said(build: BuildOutcome) -> tuple[str, ...]:
+    return (*build.message.splitlines(), *build.log)

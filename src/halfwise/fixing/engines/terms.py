@@ -1,0 +1,47 @@
+"""What a build is told beside which nodes are FP32."""
+
+from dataclasses import dataclass
+
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Role, Roles
+from halfwise.records import NodeName
+from halfwise.tensorrt.constrain import constraints
+from halfwise.tensorrt.regions import rim
+
+Assignment = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a build is told beyond the settings of the run.
+
+    Attributes:
+        tf32: Whether TF32 is allowed for what is FP32.
+        level: The optimization level; None for that of the settings.
+        computing: Nodes of which only those that compute are constrained: none that moves data.
+            In weak typing only, as `border`.
+        border: Nodes of which only those next to something low are constrained.
+        written_out: GRUs and LSTMs that are written out in the model that is built.
+    """
+
+    tf32: bool = False
+    level: int | None = None
+    computing: Assignment = frozenset()
+    border: Assignment = frozenset()
+    written_out: Assignment = frozenset()
+
+    @property
+    def loose(self) -> bool:
+        """Whether some of what is kept may be low all the same."""
+        return bool(self.computing or self.border)
+
+    def constrained(self, network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
+        """Return the nodes to constrain in weak typing, where `fp32` are to be FP32."""
+        free = {n for n in fp32 & self.computing if roles[n].role is not Role.COMPUTE}
+        free |= (fp32 & self.border) - rim(network, roles, fp32)
+        return constraints(network, roles, fp32 - free)
+
+
+USUAL = Terms()
+"""The settings of the run alone."""
+WITH_TF32 = Terms(tf32=True)

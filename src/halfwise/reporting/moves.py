@@ -1,0 +1,48 @@
+"""Plans that a builder refused, and what was tried in their place, in words."""
+
+from collections.abc import Mapping
+
+from halfwise.records import Move, MoveKind, Refusal, RefusalKind
+from halfwise.wording import count, sentence, shorten
+
+_MOVES: Mapping[MoveKind, str] = {
+    "computing": "nothing constrained there that moves data",
+    "border": "constrained there at the border only",
+    "region": "all of the region kept",
+    "level": "optimization level {level}",
+    "tf32": "TF32 allowed",
+    "written-out": "its GRUs and LSTMs written out",
+    "half": "half of the region kept",
+    "island": "{island} kept",
+    "certain": "only what guards are certain about kept there",
+    "none": "nothing kept there",
+}
+_REFUSALS: Mapping[RefusalKind, str] = {
+    "no-kernel": "has no kernel for",
+    "compiler": "fails in its own compiler for",
+    "crash": "crashed in",
+    "timeout": "took too long for",
+    "unknown": "gave up",
+}
+
+
+def move_line(move: Move) -> str:
+    """Return what was tried in place of a refused plan, in a few words."""
+    text = _MOVES[move.kind].format(level=move.level, island=move.island)
+    if move.border and move.kind != "border":
+        text += ", constrained at its border only"
+    return f"instead of build {move.refused}: {text}"
+
+
+def refusal_line(refusal: Refusal) -> str:
+    """Return what was refused, where, and what was not built because of it, as a sentence."""
+    where = "the model"
+    if refusal.ends:
+        first, last = shorten(refusal.ends[0], 40), shorten(refusal.ends[-1], 40)
+        how = "" if refusal.shown else " in the order of the file"
+        where = f"{count(len(refusal.nodes), 'node')} from {first} to {last}{how}"
+    text = f"Build {refusal.build}: the builder {_REFUSALS[refusal.kind]}"
+    text += f" {where}" if refusal.kind != "unknown" or refusal.ends else ""
+    if refusal.avoided:
+        text += f"; {count(refusal.avoided, 'plan')} with the same there not built"
+    return sentence(f"{text}.")

@@ -1,0 +1,66 @@
+"""Read from a builder's log how it refused a build, and what it named as the cause."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from halfwise.records import RefusalKind
+from halfwise.tensorrt.layer_names import foreign_region, names_in
+from halfwise.tensorrt.log.log import at_layer, known, split_line
+
+_KINDS: Mapping[str, RefusalKind] = {
+    "no-kernel": "no-kernel",
+    "no-format": "no-kernel",
+    "myelin": "compiler",
+    "cask": "compiler",
+    "assertion": "compiler",
+}
+"""What messages mean, by their kind; the first that is found in a log counts."""
+_ENDED: Mapping[str, RefusalKind] = {"crashed": "crash", "timeout": "timeout"}
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """How a build was refused.
+
+    Attributes:
+        kind: How.
+        layer: What was named, as the builder calls it: `{ForeignNode[a...b]}`, `a + b`; empty where
+            nothing was.
+    """
+
+    kind: RefusalKind
+    layer: str = ""
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The first and the last layer; empty where nothing was named."""
+        names = names_in(self.layer)
+        return foreign_region(self.layer) or (*names[:1], *names[-1:])
+
+
+def blamed(status: str, lines: Iterable[str]) -> Blamed:
+    """Return how a build was refused.
+
+    Args:
+        status: How it ended, as `BuildOutcome.status` tells.
+        lines: What the builder said. The last line that names a layer counts; where no error does,
+            the layer that it was at.
+    """
+    kinds: dict[RefusalKind, None] = {}
+    layer = at = ""
+    for line in lines:
+        text = split_line(line).text
+        at = at_layer(text) or at
+        found = known(text)
+        if found is None or found[0].kind not in _KINDS:
+            continue
+        kinds[_KINDS[found[0].kind]] = None
+        layer = found[1].groupdict().get("layer") or _fused(text) or layer
+    told: RefusalKind = next((kind for kind in _KINDS.values() if kind in kinds), "unknown")
+    return Blamed(_ENDED.get(status, told), (layer or at).strip())
+
+
+def _fused(text: str) -> str:
+    """Return the text from the name of a fused block on; "" without one."""
+    start = text.find("{ForeignNode[")
+    return text[start:] if start >= 0 else ""

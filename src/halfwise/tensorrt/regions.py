@@ -1,0 +1,111 @@
+"""The region of a network that a builder names, as ONNX nodes.
+
+A builder calls a fused block `{ForeignNode[first...last]}`. What is between is not told: the two
+are the ends of its own order, not of the graph's. An engine of the same model that was built shows
+it: TensorRT 8.6.0 called the block of one model alike whether it was FP32, TF32, FP16 or mixed, and
+it had 117 nodes, where 8 lie between its ends in the graph's order (basic_pitch, H200).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.graph.dataflow import operands
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.records import EngineLayer, NodeName
+from halfwise.tensorrt.layer_names import foreign_region, names_in
+
+Assignment = frozenset[NodeName]
+Ends = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that a builder refuses together.
+
+    Attributes:
+        ends: First and last layer, as the builder calls them; empty where it named none.
+        nodes: The nodes; all of the model where it named none.
+        shown: Whether an engine shows them.
+    """
+
+    ends: Ends
+    nodes: Assignment
+    shown: bool = False
+
+
+def blocks(layers: Iterable[EngineLayer]) -> dict[Ends, Assignment]:
+    """Return the nodes of the fused blocks of an engine, by their ends."""
+    named = ((foreign_region(layer.name), frozenset(layer.nodes)) for layer in layers)
+    return {ends: nodes for ends, nodes in named if ends is not None and nodes}
+
+
+def region_of(
+    network: Network, roles: Roles, ends: Ends, shown: Mapping[Ends, Assignment]
+) -> Region:
+    """Return the region between two ends.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        ends: First and last layer, as the builder calls them; empty for the whole model.
+        shown: Blocks of engines of this model, by their ends.
+
+    Returns:
+        The block of these ends; else the nodes from the first to the last in graph order.
+    """
+    nodes = list(network.nodes())
+    if ends in shown:
+        return Region(ends, shown[ends], shown=True)
+    if not ends:
+        return Region((), frozenset(map(node_name, nodes)))
+    places = _places(nodes, roles)
+    first = min(places.get(ends[0], (0,)))
+    last = max(places.get(ends[1], (len(nodes) - 1,)))
+    between = nodes[min(first, last) : max(first, last) + 1]
+    return Region(ends, frozenset(map(node_name, between)))
+
+
+def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
+    """Return where in the graph nodes are, by their names and the tensors that they compute.
+
+    Layers of constants stand where these are read, and lack `.weight` and the like.
+    """
+    found: dict[str, list[int]] = {}
+    for place, node in enumerate(nodes):
+        given = (v for v in node.inputs if v is not None and v.producer() is None)
+        for name in (v.name for v in (*given, *node.outputs) if v.name):
+            for known in {name, *names_in(name)}:
+                found.setdefault(known, []).append(place)
+    for place, node in enumerate(nodes):
+        found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
+    return found
+
+
+def neighbours(network: Network, roles: Roles, names: Assignment) -> Assignment:
+    """Return the other nodes that give `names` a float or read one of theirs, bodies included."""
+    found: set[NodeName] = set()
+    for node in network.nodes():
+        name = node_name(node)
+        reads = {_maker(v) for v in operands(node) if is_float(v)}
+        if name in names:
+            found |= {maker for maker in reads if maker is not None}
+        elif reads & names and roles[name].role is not Role.BLIND:
+            found.add(name)
+    return frozenset(found - names)
+
+
+def rim(network: Network, roles: Roles, names: Assignment) -> Assignment:
+    """Return those of `names` that give a float to another node, or read one of its.
+
+    Inputs, outputs and constants of the graph are no nodes.
+    """
+    outside = neighbours(network, roles, names)
+    return neighbours(network, roles, outside) & names
+
+
+def _maker(value: ir.Value) -> NodeName | None:
+    producer = value.producer()
+    return None if producer is None else node_name(producer)

@@ -1,0 +1,126 @@
+"""Plans that the builder refuses, and the one move that leads to an engine, on the stand-in."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from halfwise.fixing.engines.attempts import Chosen
+from halfwise.fixing.engines.run import EngineRun
+from halfwise.progress import Silent
+from halfwise.records import Move, Refusal
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.regions import Region
+from tests.models import Ill
+from tests.unit.casing import names
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.graph.test_unroll import recurrent
+
+REGION = ("pre", "square", "shrink", "mid", "turn", "root", "post")
+KEPT = ("square", "shrink", "mid", "root")
+
+
+def region() -> Ill:
+    """A square that overflows; what moves data and a product are inside of what is kept."""
+    s = Sketch()
+    x = s.op("Mul", s.input("x", [1, 32]), 1.5, name="pre")
+    shrunk = s.op("Mul", s.op("Pow", x, f32(2.0), name="square"), 1e-4, name="shrink")
+    mid = s.op("MatMul", shrunk, f32(np.eye(32)), name="mid")
+    root = s.op("Sqrt", s.op("Transpose", mid, name="turn"), name="root")
+    last = s.op("Mul", root, 0.5, name="post")
+    for i in range(6):
+        last = s.op("Add", last, 0.25, name=f"tail{i}")
+    side = s.op("Tanh", s.op("Transpose", shrunk, name="side_turn"), name="side")
+    proto = s.proto(s.op("Add", last, side, name="joined"))
+    return Ill(proto, {"x": models.signals(1, 32, seed=5, peak=3e3)})
+
+
+def refuses(*among: str, fails: str = "any", **when: object) -> Fault:
+    return Fault("build", "foreign", nodes=REGION, among=among, fails=fails, when=when)
+
+
+def chosen(run: EngineRun, fixed, start) -> tuple[Chosen, list[str], tuple[Refusal, ...]]:
+    """Return what is chosen, the moves until it was found, and what was refused."""
+    run.reference()
+    search, _ = run._search(fixed, fixed.heldout.for_watcher(Silent()))
+    found = search.run(names(*start))
+    steps = [c.step for g in search.groups for c in g[:1] if isinstance(c.step, Move)]
+    return found, [step.kind for step in steps], search.proposals.refusals.records()
+
+
+FEWER = ["computing", "border"]
+RESCUES = [
+    ("computing", [refuses("turn")], ["computing"]),
+    ("border", [refuses("mid")], FEWER),
+    ("region", [refuses(*(n for n in REGION if n != "turn"), fails="some")], [*FEWER, "region"]),
+    ("level", [refuses("square", level=3)], [*FEWER, "region", *FEWER, "level"]),
+    ("tf32", [refuses("square", tf32=False)], [*FEWER, "region", *FEWER, "level", "tf32"]),
+    (
+        "half",
+        [refuses("pre", "square", fails="some"), refuses("square", kept=["pre", "post"])],
+        [*FEWER, "region", *FEWER, "level", "tf32", "half"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "faults", "moves"), RESCUES, ids=[r[0] for r in RESCUES])
+def test_the_move_that_helps_is_found(stage, kind, faults, moves):
+    ready = stage(region(), faults=faults, options={"keep": list(KEPT)}, engine={"max_builds": 12})
+    found, tried, refused = chosen(ready.run, ready.fixed, KEPT)
+    assert found.best is not None
+    assert found.best.passed
+    assert isinstance(found.best.step, Move)
+    assert (found.best.step.kind, found.best.step.refused) == (kind, 2)
+    assert tried == moves
+    config = found.best.build.config
+    assert config.optimization_level == (5 if kind == "level" else None)
+    assert config.tf32 == (kind == "tf32")
+    assert ("turn" in config.keep) == (kind not in FEWER)
+    assert ("pre" in config.keep) == (kind in ("region", "half"))
+    assert refused[0].build == 2
+    assert {(r.kind, r.ends) for r in refused} == {("no-kernel", ("pre", "post"))}
+
+
+def test_an_island_helps_where_nothing_smaller_does(stage):
+    faults = [refuses("square", "mid", fails="some"), refuses("square", kept=["post"])]
+    keep = ("square", "shrink", "root")
+    ready = stage(region(), faults=faults, options={"keep": keep}, engine={"max_builds": 12})
+    found, tried, _ = chosen(ready.run, ready.fixed, keep)
+    assert found.best is not None
+    assert found.best.passed
+    assert tried[-1] == "island"
+    assert found.best.keep == names(*keep, "mid")
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "left", "faults", "lossy"),
+    [
+        ("certain", ("square", "shrink", "mid"), ("square", "shrink"), [refuses("mid")], {}),
+        ("none", ("mid", "tail3"), ("tail3",), [refuses(*REGION)], {"tail3": 1.5}),
+    ],
+)
+def test_what_is_kept_in_the_region_is_given_up_in_the_end(stage, kind, start, left, faults, lossy):
+    ill = region()
+    if kind == "none":
+        ill = Ill(ill.proto, {"x": ill.inputs["x"] / 30})
+    ready = stage(ill, faults=faults, lossy=lossy, engine={"max_builds": 20})
+    found, tried, _ = chosen(ready.run, ready.fixed, start)
+    assert found.best is not None
+    assert found.best.passed
+    assert tried[-1] == kind
+    assert found.best.keep == names(*left)
+
+
+def test_a_recurrence_that_has_no_kernel_is_written_out(stage):
+    network, sample = recurrent(steps=3)
+    rng = np.random.default_rng(1)
+    inputs = {"x": rng.normal(size=(8, *sample["x"].shape)).astype(np.float32)}
+    fault = Fault("build", "foreign", region=Region(ops=("GRU",)), when={"low": "fp16"})
+    ready = stage(
+        Ill(ir.serde.serialize_model(network.model), inputs),
+        faults=[fault],
+        engine={"max_builds": 12},
+    )
+    found, tried, _ = chosen(ready.run, ready.fixed, ("rnn",))
+    assert found.best is not None
+    assert tried[-1] == "written-out"
