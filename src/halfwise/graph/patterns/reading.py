@@ -52,6 +52,11 @@ class Reduction:
     nodes: Nodes
 
 
+def moves(node: ir.Node) -> bool:
+    """Return whether a node only moves elements, or changes their type."""
+    return node.op_type in _MOVES
+
+
 def is_constant(value: ir.Value | None) -> bool:
     """Return whether `value` is a constant or moved from one."""
     return value is not None and behind(value).value.const_value is not None

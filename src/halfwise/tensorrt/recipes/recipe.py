@@ -21,6 +21,7 @@ from halfwise.records import (
     Run,
     Typing,
 )
+from halfwise.tensorrt.recipes.attention import note_on_attention
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
@@ -313,6 +314,7 @@ def _notes(
             _note_on_proof(run, config, version, typing),
             _note_on_opset(network, version),
             _note_on_custom(network),
+            note_on_attention(run, network, kept_nodes(run), version) if typing == "strong" else "",
         )
         if note
     )

@@ -1,0 +1,51 @@
+"""What a strongly typed recipe says of attention that is FP32 in part."""
+
+import shlex
+from collections.abc import Iterator
+
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.patterns.activations import attentions
+from halfwise.graph.patterns.reading import moves
+from halfwise.records import NodeName, Run
+from halfwise.tensorrt.versions import has
+from halfwise.wording import count, verb
+
+_MOST = 24
+"""Options that a note spells out; of more it tells the number."""
+
+
+def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], version: str) -> str:
+    """Return what to know where a plan keeps cores of attention in part; empty otherwise.
+
+    Where a strongly typed engine was judged, that has been weighed.
+
+    Args:
+        run: A run of `fix`.
+        network: The mixed model.
+        kept: Nodes that are FP32 in it.
+        version: TensorRT's.
+    """
+    if run.engines is not None and run.engines.typing == "strong":
+        return ""
+    found = list(_split(network, kept))
+    if not found:
+        return ""
+    missing = sorted(frozenset().union(*found))
+    options = " ".join(f"--keep {shlex.quote(name)}" for name in missing)
+    if len(missing) > _MOST:
+        options = f"--keep for {len(missing)} nodes more"
+    upcast = has("FP32 sums in fused attention", version)
+    sums = " (in FP32 with queries, keys and values cast up too, by its notes)" if upcast else ""
+    return (
+        f"{count(len(found), 'attention core')} {verb(len(found), 'is', 'are')} FP32 in part, and "
+        f"TensorRT {version} fuses only what is of one type{sums}: "
+        f"halfwise fix with --start-from and {options} keeps all of it, and judges that."
+    )
+
+
+def _split(network: Network, kept: frozenset[NodeName]) -> Iterator[frozenset[NodeName]]:
+    """Yield what is low of every core that has FP32 nodes too."""
+    for nodes in dict.fromkeys(attentions(network)):
+        core = frozenset(node_name(n) for n in nodes if not moves(n))
+        if core & kept and core - kept:
+            yield core - kept

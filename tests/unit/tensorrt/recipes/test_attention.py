@@ -1,0 +1,36 @@
+import onnx_ir as ir
+import pytest
+
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.model import network_from_proto
+from halfwise.records import NodeName
+from halfwise.tensorrt.recipes.attention import note_on_attention
+from tests.unit.fixing.engines.test_units import CORE, attention
+from tests.unit.reporting.runs import run
+
+
+def note(kept, version="11.4.0", blocks=1):
+    network, roles = attention(blocks)
+    names = frozenset(map(NodeName, kept))
+    mixed = network_from_proto(ir.to_proto(rewrite(network, roles, names, FP16).model))
+    return note_on_attention(run(), mixed, names, version)
+
+
+def test_what_is_low_of_a_core_is_named():
+    told = note({"add", "softmax", "q"})
+    assert "1 attention core is FP32 in part, and TensorRT 11.4.0 fuses only" in told
+    assert "--keep mix --keep scale --keep scores keeps all of it" in told
+    assert "with queries, keys and values cast up" in told
+    assert "cast up" not in note({"softmax"}, "10.16")
+    assert note({"softmax", "add1"}, blocks=2).startswith("2 attention cores are FP32 in part")
+
+
+@pytest.mark.parametrize("kept", [set(), CORE, {"q", "out"}])
+def test_a_whole_core_or_none_is_not_told(kept):
+    assert note(kept) == ""
+
+
+def test_of_many_nodes_the_number_is_told():
+    told = note({f"softmax{i or ''}" for i in range(7)}, blocks=7)
+    assert "--keep for 28 nodes more keeps" in told
