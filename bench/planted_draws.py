@@ -66,16 +66,37 @@ def shows(trial: Trial, wrong: Wrong) -> bool:
 
 
 def _region(rng: random.Random, nodes: Sequence[ir.Node], size: int) -> tuple[str, ...]:
-    """Return a chain of so many nodes that ends inside the graph, first one first."""
+    """Return a chain of so many nodes that ends inside the graph, first one first.
+
+    No way leads out of it and back into it: no compiler could make one kernel of that.
+    """
     while True:
         chain = [rng.choice(nodes)]
         while len(chain) < size:
-            readers = [use.node for v in chain[-1].outputs for use in v.uses()]
+            readers = _readers(chain[-1])
             if not readers:
                 break
             chain.append(rng.choice(readers))
-        if len(chain) == size and any(True for v in chain[-1].outputs for _ in v.uses()):
+        if len(chain) == size and _readers(chain[-1]) and not _comes_back(chain):
             return tuple(str(node.name) for node in chain)
+
+
+def _readers(node: ir.Node) -> list[ir.Node]:
+    return [use.node for value in node.outputs for use in value.uses()]
+
+
+def _comes_back(chain: Sequence[ir.Node]) -> bool:
+    """Return whether a way leads from the nodes out and back to one of them."""
+    waiting = [n for node in chain for n in _readers(node) if n not in chain]
+    seen: set[ir.Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node in chain:
+            return True
+        if node not in seen:
+            seen.add(node)
+            waiting += _readers(node)
+    return False
 
 
 def _spoilt(rng: random.Random) -> tuple[str, float]:
