@@ -36,7 +36,7 @@ for word in sys.argv[1:]:
 assert len(pairs) > 1 or "--refPair" not in given
 assert open(given["--tuneBuildRouteFile"]).read().split() == ["-a=[on|off]", "-b:c=[0|1|2]"]
 session = onnxruntime.InferenceSession(given["--onnx"], providers=["CPUExecutionProvider"])
-items = [item.rpartition(":")[::2] for item in given["--shapes"].split(",")]
+items = [item.rpartition(":")[::2] for item in given.get("--shapes", "").split(",") if item]
 shapes = {{n.strip("'"): [int(axis) for axis in shape.split("x")] for n, shape in items}}
 types = {{"tensor(float)": "f4", "tensor(float16)": "f2", "tensor(int64)": "i8"}}
 losses = []
@@ -44,7 +44,10 @@ for pair in pairs:
     feed = {{}}
     for i in session.get_inputs():
         array = np.fromfile(pair["--loadInputs"][i.name], types[i.type])
-        feed[i.name] = array.reshape(shapes[i.name])
+        # As trtexec: what is static takes none.
+        static = all(isinstance(axis, int) for axis in i.shape)
+        assert static != (i.name in shapes)
+        feed[i.name] = array.reshape(i.shape if static else shapes[i.name])
     for o, out in zip(session.get_outputs(), session.run(None, feed)):
         if o.name in pair["--loadRefOutputs"]:
             ref = np.fromfile(pair["--loadRefOutputs"][o.name], types[o.type]).astype(float)

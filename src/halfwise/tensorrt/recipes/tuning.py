@@ -157,7 +157,8 @@ def tuning(recipe: Recipe, handed: Handed) -> dict[str, str]:
         CaseError: trtexec cannot be told the name of a tensor.
     """
     command = [["trtexec"], *([word] for word in arguments(recipe, run=True))]
-    command.append([f"--shapes={format_shapes(handed.shapes)}"])
+    if dynamic := _dynamic(recipe, handed):
+        command.append([f"--shapes={format_shapes(dynamic)}"])
     command += [[f"--tuneBuildRouteFile={ROUTES}"], ["--tuningSearch=mixed"]]
     command += [["--tuningCacheFile=tuning.jsonl"], [f"--tuningTimeOut={SECONDS}"]]
     for place, (inputs, references) in enumerate(handed.pairs):
@@ -172,6 +173,22 @@ def tuning(recipe: Recipe, handed: Handed) -> dict[str, str]:
         "tune_engine.sh": shell_script(_comments(recipe, handed), command, before=ask),
         KNOBS: _KNOBS,
     }
+
+
+def _dynamic(recipe: Recipe, handed: Handed) -> dict[TensorName, Shape]:
+    """Return the shapes of inputs that have dynamic axes: trtexec refuses them for a static model.
+
+    Raises:
+        CaseError: an input's values decide about shapes: trtexec takes these from no file.
+    """
+    values = sorted({name for profile in recipe.profiles for name in profile.values})
+    if values:
+        raise CaseError(
+            f"The values of input {values[0]!r} decide about shapes; trtexec takes no file for it.",
+            "Take --as python instead, and judge the engine with halfwise verify.",
+        )
+    dynamic = {name for profile in recipe.profiles for name in profile.shapes}
+    return {name: shape for name, shape in handed.shapes.items() if name in dynamic}
 
 
 def _files(files: Mapping[TensorName, str]) -> str:

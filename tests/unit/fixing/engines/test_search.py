@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.terms import USUAL, Terms
+from halfwise.fixing.engines.units import Units
 from halfwise.records import BuildOutcome, NodeName, ProvenEngine
 from tests.unit.reporting.engine_runs import build, latency
 
@@ -273,6 +275,18 @@ def test_where_no_engine_runs_none_is_closest():
     search = World(always(NOTHING), lambda _: False).search()
     assert search.run(names(1)).best is None
     assert search.closest() is None
+
+
+@pytest.mark.parametrize(("slow", "kept"), [(2.0, names(3)), (1.0, names(2, 3, 4))])
+def test_a_unit_is_kept_whole_and_in_part_where_that_is_faster(slow, kept):
+    world = World(always(names(3)), speed=lambda keep: slow if names(2) <= keep else 1.0)
+    units = Units((names(2, 3, 4), names(5, 6)), names(3))
+    chosen = replace(world.search(left=8), units=units).run(names(3, 7))
+    assert chosen.best is not None
+    assert chosen.best.keep == kept
+    assert next(iter(world.attempts)) == names(2, 3, 4, 7)
+    assert ("attention cores in part" in world.steps) == (slow > 1)
+    assert chosen.minimal == (slow == 1)
 
 
 def test_wider_islands_where_mixed_is_slow():

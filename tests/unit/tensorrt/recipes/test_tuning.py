@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
-from halfwise.records import Criterion, TensorName
+from halfwise.records import Criterion, ShapeRange, TensorName
 from halfwise.tensorrt.recipes.tuning import Handed, gate, tuning
 from tests.unit.tensorrt.recipes.made import profile, strong
 
@@ -71,6 +71,18 @@ def test_one_pair_has_no_number():
     assert "--skipInference" not in text
     made = Handed([one, one], {x: (2, 3)}, made.gate)
     assert "--refPair=1 --loadInputs=x:tuning/a" in tuning(recipe, made)["tune_engine.sh"]
+
+
+def test_shapes_are_told_of_inputs_that_have_dynamic_axes():
+    x, y = TensorName("x"), TensorName("y")
+    pair = ({x: "a", y: "b"}, {TensorName("z"): "c"})
+    made = Handed([pair], {x: (2, 3), y: (4,)}, gate(Criterion(), [outputs(1.0)], {}))
+    dynamic = tuning(strong(tensorrt="11.1", profiles=(profile("x"),)), made)
+    assert "--shapes=x:2x3 \\\n" in dynamic["tune_engine.sh"]
+    assert "--shapes" not in tuning(strong(tensorrt="11.1"), made)["tune_engine.sh"]
+    lengths = ShapeRange(min=(1,), opt=(2,), max=(3,))
+    with pytest.raises(CaseError, match="values of input 'lengths' decide about shapes"):
+        tuning(strong(tensorrt="11.1", profiles=(profile("x", lengths=lengths),)), made)
 
 
 def test_names_that_trtexec_cannot_be_told():
