@@ -80,6 +80,7 @@ def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figu
         at_most(f"{name}: builds until an engine passed", proven, MOST_BUILDS)
         if job.bisect
         else reported(f"{name}: builds until an engine passed", proven),
+        *_first_proven(name, engines),
         reported(f"{name}: builds in all", len(engines.builds), _outcomes(engines)),
         reported(f"{name}: nodes kept by the emulation", len(engines.rounds[0].keep)),
         reported(f"{name}: nodes kept in the engine", len(engines.keep)),
@@ -156,8 +157,16 @@ def _outcomes(engines: Engines) -> str:
     return ", ".join(f"{b.purpose}: {b.status} {b.seconds:.0f} s" for b in engines.builds)
 
 
+def _first_proven(name: str, engines: Engines) -> Iterable[Figure]:
+    """Return when the first engine was there that is proven on held-out data, of any rung."""
+    for first in engines.proven[:1]:
+        purpose = engines.builds[first.build - 1].purpose
+        what = f"{name}: seconds until the first proven engine, of whatever rung"
+        yield reported(what, first.seconds, f"build {first.build}, {purpose}")
+
+
 def proving_build(engines: Engines) -> float:
-    """Return the number of the first build whose engine passed; inf without one."""
+    """Return the number of the first build in the low format that passed; inf without one."""
     return min((r.build for r in engines.rounds if r.passed), default=float("inf"))
 
 

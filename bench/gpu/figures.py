@@ -16,7 +16,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,15 @@ def _logged(
         return child.returncode, time.monotonic() - started
 
 
-def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
-    """Return what came of one job; what is not done by `end`, by the monotonic clock, is left."""
+def measure(
+    name: str, host: Host, work: Path, end: float = math.inf, options: Sequence[str] = ()
+) -> Result:
+    """Return what came of one job; what is not done by `end`, by the monotonic clock, is left.
+
+    `options` are further ones of `halfwise fix`.
+    """
     job, folder = JOBS[name], work / name
+    job = replace(job, options=(*job.options, *options))
     lacking = _provide(name, job, host, folder)
     if lacking:
         return Result(f"gpu_{name}", _command(name), [], lacking)
@@ -245,13 +252,14 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="takes models and runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_<name>.json")
     parser.add_argument("--minutes", type=float, default=math.inf, help="give up after these")
+    parser.add_argument("--options", default="", help="of `halfwise fix`, beside the job's own")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     host = host_of(given)
     results = []
     for name in given.names:
         print(f"{name} …", flush=True)
-        results.append(measure(name, host, given.work.resolve(), end))
+        results.append(measure(name, host, given.work.resolve(), end, given.options.split()))
         results[-1].save(given.results)
         print(table(results[-1:]), flush=True)
     print(f"machine: {machine()['cpu']}")

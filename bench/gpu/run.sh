@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs GPU benches on a host without network. Usage, from anywhere:
-#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage|tf32_ranks] \
+#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage|tf32_ranks] [OPTIONS="--builds 1"] \
 #     run.sh TRT_PYTHON PACK OUT NAME...
 #   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
 #   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted
@@ -45,8 +45,10 @@ python3 -m halfwise doctor --trt-python "$work/trt-python"
 mkdir "$work/runs" "$work/runs/results"
 results=$out
 case ${BENCH:-figures} in
-  figures) further=(--minutes "${MINUTES:-inf}" --work "$work/runs") ;;
-  session) further=(--minutes "${MINUTES:-18}" --work "$work/runs"); results=$work/runs/results ;;
+  figures) further=(--minutes "${MINUTES:-inf}" --work "$work/runs" "--options=${OPTIONS:-}") ;;
+  session)
+    further=(--minutes "${MINUTES:-18}" --work "$work/runs" "--options=${OPTIONS:-}")
+    results=$work/runs/results ;;
   triage) further=(--work "$out/triage") ;;
   *) further=() ;;
 esac

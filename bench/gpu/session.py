@@ -77,7 +77,10 @@ def run(steps: Mapping[str, Step], given: argparse.Namespace) -> Iterator[tuple[
         seconds = min(step.seconds, left)
         folders = [f"--work={given.work.resolve() / step.bench}", f"--results={given.results}"]
         # It ends by itself a little earlier, with what it has by then.
-        within = [f"--minutes={(seconds - LEAST / 2) / 60}"] if step.bench == "figures" else []
+        own = seconds - LEAST / 2
+        within = [f"--seconds={own}"]
+        if step.bench == "figures":
+            within = [f"--minutes={own / 60}", f"--options={given.options}"]
         words = [sys.executable, "-m", f"bench.gpu.{step.bench}", *host, *folders, *within]
         started = time.monotonic()
         code = _ended([*words, *step.words], seconds)
@@ -106,6 +109,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="takes models and runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_<name>.json")
     parser.add_argument("--minutes", type=float, default=18.0, help="for all of them")
+    parser.add_argument("--options", default="", help="further ones of `halfwise fix`")
     given = parser.parse_args()
     if unknown := [n for n in given.names if n not in STEPS]:
         parser.error(f"there is no {', '.join(unknown)}, but {', '.join(STEPS)}")

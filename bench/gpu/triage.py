@@ -16,13 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from bench.figures import Figure, Result, equal, reported, table
+from bench.figures import Figure, Result, at_most, equal, reported, table
 from bench.gpu.engines import samples_of
 from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused
@@ -38,6 +39,9 @@ SAME_DB = 60.0
 MOST_SAMPLES = 4
 SECONDS = 400.0
 PARTS = ("snr", "diagnose", "compare")
+WRONG = {"gtcrn": "GRU"}
+"""Operators that were seen to be wrong in FP32 engines of TensorRT 8.6.0."""
+MOST_BUILDS, PLACE = 8, 3
 _FORMATS: Mapping[str, dict[str, Any]] = {
     "FP32": {},
     "TF32": {"tf32": True},
@@ -73,10 +77,14 @@ def snrs(network: Network, samples: Sequence[Arrays], pipe: Pipe) -> dict[str, f
     return found
 
 
-def diagnosed(host: Host, model: Path, inputs: Path, work: Path) -> list[dict[str, Any]]:
-    """Return every rung of `halfwise diagnose`, as `run.json` has it."""
+def diagnosed(
+    host: Host, model: Path, inputs: Path, work: Path, seconds: float = SECONDS
+) -> list[dict[str, Any]]:
+    """Return every rung of `halfwise diagnose`, as `run.json` has it; none where it has none."""
     words = ["diagnose", str(model), "--inputs", str(inputs), *host.options()]
-    _command([*words, "-o", str(work / "run")], work / "diagnose.log")
+    _command([*words, "-o", str(work / "run")], work / "diagnose.log", seconds)
+    if not (work / "run" / "run.json").exists():
+        return []
     return [r.model_dump(mode="json") for r in report(work / "run").diagnosis]
 
 
@@ -87,11 +95,11 @@ def compared(host: Host, model: Path, inputs: Path, work: Path) -> tuple[int | N
     return _command([*words, *options], work / "compare.log")
 
 
-def _command(words: Sequence[str], log: Path) -> tuple[int | None, str]:
+def _command(words: Sequence[str], log: Path, seconds: float = SECONDS) -> tuple[int | None, str]:
     line = [sys.executable, "-m", "halfwise", *words]
     try:
         done = subprocess.run(
-            line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS
+            line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds
         )
     except subprocess.TimeoutExpired as late:
         text = (late.stdout or b"").decode() + (late.stderr or b"").decode()
@@ -112,6 +120,8 @@ def figures(
         what = f"{name}: rung 4 calls the FP32 engine"
         said = "right" if fourth["passed"] else "wrong"
         found.append(equal(what, said, "right" if fp32 >= SAME_DB else "wrong", fourth["cause"]))
+    for rung in rungs:
+        found += _located(name, rung.get("engine") or {})
     last = rungs[-1] if rungs else None
     if last is not None:
         outcome = "all rungs passed" if last["passed"] is not False else last["cause"]
@@ -119,8 +129,34 @@ def figures(
     return found
 
 
+def _located(name: str, told: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yield where an engine is wrong, in how many builds that was found, and what cures it."""
+    if not told:
+        return
+    faults = told["faults"]
+    operators = sorted({op for fault in faults for op in fault["operators"]})
+    places = [place for fault in faults for place in fault["places"]]
+    note = f"{sum(map(len, places))} nodes in {len(places)} places, of {told['searched']}"
+    if name in WRONG:
+        yield equal(f"{name}: operators named", ", ".join(operators), WRONG[name], note)
+        yield at_most(f"{name}: builds until they are", told["builds"], MOST_BUILDS)
+        yield at_most(f"{name}: largest place (nodes)", max(map(len, places), default=inf), PLACE)
+    else:
+        yield reported(f"{name}: operators named", ", ".join(operators), note)
+        yield reported(f"{name}: builds until they are", told["builds"])
+    for cure in told["cures"]:
+        decibels = cure["snr_db"] if cure["snr_db"] is not None else cure["message"][:80]
+        time = "" if cure["median_ms"] is None else f"{cure['median_ms']:.4g} ms"
+        yield reported(f"{name}: cure {cure['kind']} (dB)", decibels, f"{cure['status']} {time}")
+
+
 def measure(
-    name: str, host: Host, pipe: Pipe, work: Path, parts: Collection[str] = PARTS
+    name: str,
+    host: Host,
+    pipe: Pipe,
+    work: Path,
+    parts: Collection[str] = PARTS,
+    limit: float = SECONDS,
 ) -> Iterator[tuple[list[Figure], dict[str, Any]]]:
     """Yield figures and details of one model, step by step."""
     model, inputs = host.subject(name)
@@ -131,7 +167,7 @@ def measure(
         yield [reported(f"{name}: SNR of the {n} engine (dB)", v) for n, v in decibels.items()], {}
     if "diagnose" in parts:
         started = time.monotonic()
-        rungs = diagnosed(host, model, inputs, work)
+        rungs = diagnosed(host, model, inputs, work, limit)
         seconds = time.monotonic() - started
         found = figures(name, decibels, rungs)
         found.append(reported(f"{name}: diagnose (s)", seconds))
@@ -151,6 +187,7 @@ def main() -> int:
     parser.add_argument("names", nargs="+", metavar="NAME")
     add_host(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for diagnose")
     parser.add_argument("--work", type=Path, required=True, help="takes runs and logs")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -162,7 +199,9 @@ def main() -> int:
         result.machine |= pipe.told()
         for name in given.names:
             result.details[name] = {}
-            for found, details in measure(name, host, pipe, given.work / name, given.parts):
+            for found, details in measure(
+                name, host, pipe, given.work / name, given.parts, given.seconds
+            ):
                 result.figures += found
                 result.details[name] |= details
                 result.save(given.results)
