@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import math
 import os
 import subprocess
@@ -177,6 +178,8 @@ def _raced(
     """Return how the delivered engine does against others; `details` gets all of them."""
     racers = race.race(run, kept, host, folder, end)
     details["race"] = [racer.told() for racer in racers]
+    text = json.dumps(details["race"], ensure_ascii=False, allow_nan=False)
+    (folder / race.FILE).write_text(text + "\n", encoding="utf-8")
     return list(race.figures(name, racers))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.figures import Figure, at_most, reported
-from bench.gpu.autocast import FILE
+from bench.gpu.autocast import FILE as AUTOCAST
 from bench.gpu.engines import results_by_kind
 from bench.gpu.jobs import Host
 from bench.gpu.pipe import Pipe, Refused
@@ -37,6 +37,8 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Data
 from halfwise.records import EngineResult, Run
 
+FILE = "race.json"
+"""Beside the record of the run: what each engine is, kept, and gave."""
 SECONDS, WARMUP = 0.1, 0.03
 """Of one engine in one round."""
 CLOSE = 1.03
@@ -103,7 +105,7 @@ def others(network: Network, folder: Path) -> Iterator[Racer]:
     yield Racer("tf32", (), None, tf32=True)
     yield Racer("fp16", (), "fp16", tf32=False)
     sets = {"norms": norms(network)}
-    if (file := folder / FILE).exists():
+    if (file := folder / AUTOCAST).exists():
         sets["autocast"] = tuple(json.loads(file.read_text(encoding="utf-8")).get("nodes", ()))
     seen: set[frozenset[str]] = {frozenset()}
     for name, keep in sets.items():

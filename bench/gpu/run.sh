@@ -53,8 +53,8 @@ case ${BENCH:-figures} in
   *) further=() ;;
 esac
 pack_logs() {
-  (cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json' \
-    -o -name 'gpu_*.json' \) -print0 | tar -czf "$out/logs.new" --null -T -) 2>/dev/null
+  (cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json*' \
+    -o -name 'gpu_*.json' -o -name race.json -o -path './triage/*' -type f -size -2000k \) -print0 | tar -czf "$out/logs.new" --null -T -) 2>/dev/null
   mv "$out/logs.new" "$out/logs.tar.gz"
 }
 while sleep 20; do pack_logs; done &
