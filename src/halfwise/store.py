@@ -20,6 +20,11 @@ MODEL_FILE = "model.onnx"
 _PARTIAL = ".halfwise."
 
 
+def engine_file(worker: str = "") -> str:
+    """Return what an engine is called in its run folder, of several devices by its worker."""
+    return f"model.{worker}.engine" if worker else "model.engine"
+
+
 def refuse_irregular(path: Path, what: str) -> None:
     """Raise UsageError unless `path`, which is to be replaced, is a regular file or nothing.
 
@@ -216,3 +221,23 @@ def _not_writable(folder: Path, reason: str | None, what: str = "folder") -> Usa
     return UsageError(
         f"Cannot make the output {what} {folder}: {reason}.", f"Name another {what} with -o."
     )
+
+
+def on_one_device(run: Run, name: str | None) -> Run:
+    """Return a run as if one of its devices had been the only one.
+
+    Args:
+        run: A run; one with at most one device is returned as it is where no name is given.
+        name: The worker's name; None where nobody named one.
+
+    Raises:
+        UsageError: it has several and none is named, or none of that name.
+    """
+    names = [engines.worker.name for engines in run.devices]
+    if name is None and len(names) < 2:
+        return run
+    if name is None or name not in names:
+        told = ", ".join(names) or "none"
+        wrong = "has several devices" if name is None else f"has no device {name}"
+        raise UsageError(f"The run {wrong}: {told}.", "Name one of them: --trt-worker NAME.")
+    return run.on(name)

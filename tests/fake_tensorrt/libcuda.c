@@ -6,6 +6,7 @@
 
    HALFWISE_FAKE_CUDA_DEVICES   number of devices (1); 0 is a machine without a GPU
    HALFWISE_FAKE_CUDA_MEMORY    bytes of device memory (8 GiB); allocations beyond it fail
+   HALFWISE_FAKE_CUDA_NAME      name of the GPU ("Fake GPU")
    HALFWISE_FAKE_CUDA_UUID      a number in the device's UUID (0): what has another is another GPU
    HALFWISE_FAKE_CUDA_VERSION   what cuDriverGetVersion says (12040)
 */
@@ -85,7 +86,8 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     (void)device;
-    strncpy(name, "Fake GPU", (size_t)length);
+    const char *given = getenv("HALFWISE_FAKE_CUDA_NAME");
+    strncpy(name, given && *given ? given : "Fake GPU", (size_t)length);
     return OK;
 }
 

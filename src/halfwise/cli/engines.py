@@ -19,7 +19,7 @@ from halfwise.cli.options import (
 )
 from halfwise.cli.outcome import end, show, watched
 from halfwise.declarations import given
-from halfwise.declarations.engines import Building, Waiting, Worker
+from halfwise.declarations.engines import Building, OneDevice, Waiting, Worker
 from halfwise.declarations.plans import Reading
 from halfwise.errors import UsageError
 
@@ -136,7 +136,7 @@ def explain_log(
     end(passed=all(finding.severity != "error" for finding in found.findings))
 
 
-@accepts(Reading)
+@accepts(Reading, OneDevice)
 def export(
     run: RunArgument,
     kind: Annotated[
@@ -173,9 +173,7 @@ def export(
     min_shapes: Annotated[
         list[str] | None, _shapes("--minShapes", help="As trtexec takes them. Repeatable.")
     ] = None,
-    opt_shapes: Annotated[
-        list[str] | None, _shapes("--optShapes", help="Likewise: NAME:1x3x224x224,…")
-    ] = None,
+    opt_shapes: Annotated[list[str] | None, _shapes("--optShapes", help="As NAME:1x3,…")] = None,
     max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="Likewise.")] = None,
     inputs: MaybeInputsOption = None,
     **options: Any,
@@ -183,9 +181,9 @@ def export(
     """Write a recipe that builds the engine of a run with your TensorRT, without halfwise."""
     from halfwise.wording import clean
 
-    shapes = given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
-    which = given(trt_version=trt_version, typing=typing, model=model, inputs=inputs)
-    exported = api.export(run, kind, out=out, **which, **shapes, **options)
+    options |= given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
+    options |= given(trt_version=trt_version, typing=typing, model=model, inputs=inputs)
+    exported = api.export(run, kind, out=out, **options)
     if out is None and len(exported.texts) > 1:
         raise UsageError(
             f"This recipe has {len(exported.texts)} files: {', '.join(exported.texts)}.",

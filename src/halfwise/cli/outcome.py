@@ -44,8 +44,11 @@ def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
     from halfwise.tensorrt.worker.transport import started
     from halfwise.tensorrt.workers import resolve
 
+    named = {name: options[name] for name in Worker.__annotations__.keys() & options}
+    if isinstance(named.get("trt_worker"), list):
+        named["trt_worker"] = named["trt_worker"][0]
     try:
-        specs = resolve(**{name: options[name] for name in Worker.__annotations__.keys() & options})
+        specs = resolve(**named)
     except UsageError:
         specs = []
     for spec in specs[:1]:

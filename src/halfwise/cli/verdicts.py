@@ -19,7 +19,15 @@ from halfwise.cli.options import (
 )
 from halfwise.cli.outcome import conclude, end, show, watched
 from halfwise.declarations import RepeatOptions, spelt
-from halfwise.declarations.engines import Building, Target, Waiting, Worker, Workers
+from halfwise.declarations.engines import (
+    Building,
+    Devices,
+    OneDevice,
+    Target,
+    Waiting,
+    Worker,
+    Workers,
+)
 from halfwise.declarations.plans import (
     Acceptance,
     Arithmetic,
@@ -44,7 +52,7 @@ _RunOption = Annotated[
 
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Low, Plan, Arithmetic, Running),
-    *(Target, Worker, Building, "build_timeout", Waiting),
+    *(Target, Worker, Devices, Building, "build_timeout", Waiting),
 )
 def fix(
     model: ModelArgument,
@@ -231,12 +239,13 @@ def choose(
     conclude(found.run, as_json=as_json)
 
 
-def report(run: RunArgument, as_json: JsonOption = False) -> None:
+@accepts(OneDevice)
+def report(run: RunArgument, *, as_json: JsonOption = False, **options: Any) -> None:
     """Show the report of a saved run again; exits as that run did."""
     from halfwise.store import lost_model
     from halfwise.wording import clean
 
-    found = api.report(run)
+    found = api.report(run, **options)
     if lost := lost_model(run, found):
         typer.echo(clean(f"warning: {lost} is not there any more"), err=True)
     conclude(found, as_json=as_json)

@@ -42,7 +42,28 @@ class Worker(TypedDict, total=False):
             "CMD",
         ),
     ]
-    trt_worker: Annotated[str | None, _worker("Worker of that name in halfwise.toml.", "NAME")]
+    trt_worker: Annotated[
+        str | Sequence[str] | None, _worker("Worker of that name in halfwise.toml.", "NAME")
+    ]
+
+
+class Devices(TypedDict, total=False):
+    """Workers that one plan has to be right on."""
+
+    trt_worker: Annotated[
+        Sequence[str],
+        _worker(
+            "Worker of that name in halfwise.toml. Repeatable: one plan for all of them.", "NAME"
+        ),
+    ]
+
+
+class OneDevice(TypedDict, total=False):
+    """One of the devices of a run."""
+
+    trt_worker: Annotated[
+        str | None, _worker("The device of that name, where the run has several.", "NAME")
+    ]
 
 
 class Workers(TypedDict, total=False):

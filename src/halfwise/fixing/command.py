@@ -10,7 +10,6 @@ from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bounded import forgiving
 from halfwise.fixing.delivery import (
-    ENGINE_FILE,
     delivered,
     folder_of,
     journal_of,
@@ -18,6 +17,7 @@ from halfwise.fixing.delivery import (
     searching,
     store,
 )
+from halfwise.fixing.devices.command import fix_on_devices
 from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
 from halfwise.fixing.engines.early import proven_folder
@@ -35,7 +35,14 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run
 from halfwise.scratch import scratch
-from halfwise.store import MODEL_FILE, free_folder, new_folder, write_observations, write_run
+from halfwise.store import (
+    MODEL_FILE,
+    engine_file,
+    free_folder,
+    new_folder,
+    write_observations,
+    write_run,
+)
 from halfwise.tensorrt.working import usable
 
 
@@ -72,7 +79,8 @@ def fix(
     case = _linted(load_asked(model, request, watcher), watcher)
     with frozen_named(case, request.settings):
         if request.target is not None:
-            return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
+            run = fix_on_devices if request.target.devices else fix_in_engines
+            return run(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
     return concluded(case, request, fixed, folder, started)
 
@@ -139,7 +147,7 @@ def fix_in_engines(
     own = with_own_network(case)
     with (
         searching(case, request, start, watcher) as searched,
-        usable(request.target.workers[0], watcher, settings.wait_timeout, exact=True) as worker,
+        usable(request.target.worker, watcher, settings.wait_timeout, exact=True) as worker,
         journal_of(out, worker.info, resume=request.target.resume) as journal,
         scratch() as folder,
     ):
@@ -159,13 +167,13 @@ def fix_in_engines(
         watcher.stage("store")
         with folder_of(out) as partial:
             if partial is not None:
-                proven = engines.brought(proven, partial / ENGINE_FILE)
+                proven = engines.brought(proven, partial / engine_file())
             fixed = delivered(fixed, proven, engines.seconds)
             hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
             found = proven.engines
             run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
             if partial is not None:
-                run = store(partial, run, case, fixed, request, journal)
+                run = store(partial, run, case, fixed, request, {"": journal})
         engines.builds.forget(passed)
         if place is not None and found.delivered is not None:
             rmtree(place, ignore_errors=True)

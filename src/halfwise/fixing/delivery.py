@@ -1,7 +1,7 @@
 """What a run with engines has beside them: the search meanwhile, the journal, the run folder."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,10 @@ from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, NodeName, Plan, Remark, Run, WorkerInfo
+from halfwise.records import EngineFile, Engines, NodeName, Plan, Remark, Run, WorkerInfo
 from halfwise.store import (
     MODEL_FILE,
+    engine_file,
     new_folder,
     refuse_irregular,
     write_observations,
@@ -32,7 +33,6 @@ from halfwise.store import (
 from halfwise.tensorrt.recipes.recipe import written_out_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
-ENGINE_FILE = "model.engine"
 JOURNAL_FILE = "journal.jsonl"
 TIMING_CACHE_FILE = "timing.cache"
 
@@ -64,31 +64,51 @@ def store(
     case: Case,
     fixed: Fixed,
     request: Request,
-    journal: Journal | None,
+    journals: Mapping[str, Journal | None],
 ) -> Run:
-    """Write everything into the folder; return the run with the engine's place in it."""
-    assert run.engines is not None
+    """Write everything into the folder; return the run with the engines' places in it.
+
+    Args:
+        partial: The folder.
+        run: The run; its engines lie somewhere here.
+        case: The case.
+        fixed: What was found.
+        request: The options, with a target.
+        journals: Those of each device, by the name of its worker; "" for the only one.
+    """
     assert request.target is not None
     save_checked(fixed.rewritten.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built of it, and those of other workers are judged against it.
     save(case.network.model, partial / FP32_FILE)
     if written_out := written_out_nodes(run):
         save(write_out(case.network, written_out).network.model, partial / BUILT_FILE)
-    engines = run.engines
-    if engines.delivered is not None:
-        move(engines.delivered.path, partial / ENGINE_FILE)
-        here: EngineFile = engines.delivered.model_copy(update={"path": ENGINE_FILE})
-        engines = engines.model_copy(update={"delivered": here})
+    devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():
         (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
-        engines = engines.model_copy(update={"timing_cache": TIMING_CACHE_FILE})
-    if journal is not None:
-        (partial / JOURNAL_FILE).write_bytes(journal.path.read_bytes())
-    run = run.model_copy(update={"engines": engines})
+        devices[0] = devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
+    for name, journal in journals.items():
+        if journal is not None:
+            file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
+            (partial / file).write_bytes(journal.path.read_bytes())
+    run = run.model_copy(update={"engines": devices[0], "further": tuple(devices[1:])})
     write_observations(partial, fixed.observations)
     write_run(partial, run)
     return run
+
+
+def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
+    """Return the record with its engine's place in the run folder, where it is moved to.
+
+    What workers share lies there once.
+    """
+    if engines.delivered is None:
+        return engines
+    name = engine_file((engines.shares or engines.worker.name) if several else "")
+    if Path(engines.delivered.path).exists() and not (partial / name).exists():
+        move(engines.delivered.path, partial / name)
+    here: EngineFile = engines.delivered.model_copy(update={"path": name})
+    return engines.model_copy(update={"delivered": here})
 
 
 def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
@@ -145,9 +165,25 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
 
 
 def refused(
-    case: Case, request: Request, proven: Proven, out: Path | None, started: float
+    case: Case,
+    request: Request,
+    proven: Proven,
+    out: Path | None,
+    started: float,
+    further: tuple[Engines, ...] = (),
+    worker: str = "",
 ) -> Result:
-    """Return the run that ends because the FP32 engine is wrong."""
+    """Return the run that ends because the FP32 engine is wrong.
+
+    Args:
+        case: The case.
+        request: The options.
+        proven: What the engines show.
+        out: Run folder to make.
+        started: `time.monotonic()` when the run began.
+        further: Of several devices, all but the first.
+        worker: The device on which it is wrong, of several.
+    """
     run = unsearched_run(
         "fix",
         case,
@@ -156,11 +192,11 @@ def refused(
         cost(0, time.monotonic() - started, {}),
         next_step=(
             "Find the first thing that is wrong, from the inputs up to the kernels: "
-            f"{diagnose_command(case, request, out)}",
+            f"{diagnose_command(case, request, out, worker)}",
             "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
             "or another version of TensorRT.",
         ),
-    ).model_copy(update={"engines": proven.engines})
+    ).model_copy(update={"engines": proven.engines, "further": further})
     if out is not None:
         with new_folder(out) as partial:
             write_run(partial, run)
@@ -168,8 +204,12 @@ def refused(
 
 
 @contextmanager
-def journal_of(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[Journal | None]:
+def journal_of(
+    out: Path | None, worker: WorkerInfo, *, resume: bool, device: str = ""
+) -> Iterator[Journal | None]:
     """Give the journal beside the run folder; it stays only where a crash is to be remembered.
+
+    Of several devices it bears the name of each.
 
     Raises:
         UsageError: there is one of a run that ended early, and nobody said what to do with it, or
@@ -178,7 +218,7 @@ def journal_of(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterato
     if out is None:
         yield None
         return
-    path = out.with_name(f"{out.name}.{JOURNAL_FILE}")
+    path = out.with_name(f"{out.name}.{f'{device}.' if device else ''}{JOURNAL_FILE}")
     refuse_irregular(path, "The journal")
     if path.exists() and not resume:
         raise UsageError(

@@ -16,13 +16,13 @@ from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict
 from halfwise.reporting.curve import choosing
 from halfwise.reporting.ending import allow_more
 from halfwise.reporting.worth import cheaper
-from halfwise.store import MODEL_FILE
+from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
 from halfwise.tensorrt.trtexec.notation import unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
-from halfwise.wording import capital, count
+from halfwise.wording import capital, count, listed
 
 _OLDER = f"TensorRT {WEAK_ONLY[0]}.x"
 
@@ -117,29 +117,45 @@ _OTHER_BUILDS = (
 )
 
 
-def diagnose_command(case: Case, request: Request, out: Path | None) -> str:
-    """Return the `halfwise diagnose` of the same case on the same worker, quoted for a shell."""
+def diagnose_command(case: Case, request: Request, out: Path | None, worker: str = "") -> str:
+    """Return the `halfwise diagnose` of the same case on the same worker, quoted for a shell.
+
+    `worker` is the one to name where the run has several.
+    """
+    named = {"trt_worker": worker} if worker else {}
+    options = {**request.given, **named}
     given = request.data.inputs
     inputs = str(given) if isinstance(given, str | Path) else "DATA"
     model = str(case.network.path) if case.network.path is not None else "MODEL"
     words = ["halfwise", "diagnose", model, "--inputs", inputs]
     for name in _DIAGNOSED:
-        if name in request.given:
-            words += _option(name, request.given[name])
+        if name in options:
+            words += _option(name, options[name])
     folder = Path("DIAGNOSIS") if out is None else out.with_name(f"{out.name}.diagnosis")
     return shlex.join([*words, "-o", str(folder)])
 
 
-def delivered_next(out: Path | None) -> tuple[str, ...]:
-    """Return what to do with the engine in the run folder `out`; None where there is none."""
+def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[str, ...]:
+    """Return what to do with the engine in the run folder `out`; None where there is none.
+
+    `devices` are those of a run that has several.
+    """
     if out is None:
         return ()
-    folder, engine = (shlex.quote(str(p)) for p in (out, out / "model.engine"))
+    folder, engine = (shlex.quote(str(p)) for p in (out, out / engine_file()))
+    lines = [f"The engine is {engine}; it runs with that version of TensorRT on that kind of GPU."]
+    export = folder
+    if len(devices) > 1:
+        names = [e.worker.name for e in devices]
+        files = [shlex.quote(str(out / engine_file(e.shares or e.worker.name))) for e in devices]
+        told = listed([f"{file} ({name})" for file, name in zip(files, names, strict=True)])
+        lines = [f"The engines are {told}; each runs on that kind of GPU with that TensorRT."]
+        export = f"{folder} --trt-worker {names[0]}"
     return (
-        f"The engine is {engine}; it runs with that version of TensorRT on that kind of GPU.",
+        *lines,
         f"For another: halfwise verify {folder} --target tensorrt --inputs DATA builds and judges "
         "it there.",
-        f"To build it without halfwise: halfwise export {folder} --as trtexec (or python, cpp, "
+        f"To build it without halfwise: halfwise export {export} --as trtexec (or python, cpp, "
         "polygraphy, json).",
     )
 
@@ -200,7 +216,7 @@ def next_steps(
     fixed: Fixed,
     profiles: tuple[Profile, ...],
     out: Path | None,
-    engines: Engines | None,
+    devices: Sequence[Engines],
     worth: Worth | None,
 ) -> tuple[str, ...]:
     """Return what to do after a `fix`, in the order of the report.
@@ -211,9 +227,10 @@ def next_steps(
         fixed: What was found.
         profiles: Of the samples; none where shapes are fixed.
         out: The run folder; None where nothing was written.
-        engines: What real engines showed.
+        devices: What real engines showed on each device; empty without engines.
         worth: What the plan is worth, where that is known.
     """
+    engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
     other = tuple(choosing(fixed.curve, out, verdict, case.criterion))
     if verdict.required_worth is not None:
@@ -221,7 +238,7 @@ def next_steps(
     if not verdict.passed:
         return (*other, *lower, *_after_failure(verdict, case, fixed, engines))
     if verdict.level == "engine":
-        return (*delivered_next(out), *other, *lower)
+        return (*delivered_next(out, devices), *other, *lower)
     return (
         *other,
         *building_commands(case, fixed.plan, profiles, out),

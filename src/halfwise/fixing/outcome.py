@@ -84,6 +84,7 @@ def fix_run(
     hints: tuple[str, ...],
     out: Path | None,
     engines: Engines | None = None,
+    further: tuple[Engines, ...] = (),
 ) -> Run:
     """Return the record of a `fix`.
 
@@ -94,7 +95,8 @@ def fix_run(
         seconds: Wall time of the whole run.
         hints: Remarks about the criterion.
         out: The run folder.
-        engines: What real engines showed.
+        engines: What real engines showed, on the first device.
+        further: Likewise on the others.
     """
     verdict = counting_joined(fixed.verdict, fixed.search.joined)
     model = None if verdict.level == "engine" else fixed.rewritten.model
@@ -107,6 +109,7 @@ def fix_run(
     curve = fixed.curve.of_plan(None if engines is not None and engines.full else kept)
     fixed = replace(fixed, search=_with_ends(fixed), curve=curve)
     profiles = sample_profiles(case) if engines is None else ()
+    devices = () if engines is None else (engines, *further)
     run = Run(
         kind="fix",
         criterion=case.criterion,
@@ -123,10 +126,11 @@ def fix_run(
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
         engines=engines,
+        further=further,
         profiles=profiles,
         worth=worth,
         curve=curve,
-        next_step=next_steps(verdict, case, fixed, profiles, out, engines, worth),
+        next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )

@@ -1,6 +1,7 @@
 """Where engines are built, and how: made of the options."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -10,11 +11,16 @@ from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.declarations.engines import Worker
 from halfwise.errors import UsageError
+from halfwise.records import Profile
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
 
 TENSORRT = "tensorrt"
+
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+"""Names of workers that can be part of a file's name."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +32,42 @@ class Target:
         settings: As far as the options tell it; `profiled` adds the profiles.
         shapes: Values of --minShapes, --optShapes and --maxShapes.
         resume: Whether to go on after a run that ended early.
+        devices: Workers that one plan has to be right on, each with its settings, where several
+            are named; the first is that of `workers` and `settings`.
     """
 
     workers: tuple[WorkerSpec, ...]
     settings: EngineSettings
     shapes: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     resume: bool
+    devices: tuple[tuple[WorkerSpec, EngineSettings], ...] = ()
+
+    @property
+    def worker(self) -> WorkerSpec:
+        """The worker, for what needs one.
+
+        Raises:
+            UsageError: several are named.
+        """
+        if self.devices:
+            raise UsageError(
+                f"{len(self.devices)} workers are named, and this needs one.",
+                "Name one; halfwise fix finds one plan for several.",
+            )
+        return self.workers[0]
 
     def profiled(self, case: Case) -> EngineSettings:
         """Return the settings with the profiles that the options give; none without."""
+        return replace(self.settings, profiles=self._profiles(case))
+
+    def each_profiled(self, case: Case) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
+        """Return the devices, their settings with the same profiles."""
+        profiles = self._profiles(case)
+        return tuple((spec, replace(how, profiles=profiles)) for spec, how in self.devices)
+
+    def _profiles(self, case: Case) -> tuple[Profile, ...]:
         samples = case.calibration + case.heldout
-        profiles = profiles_from_options(case.network, samples, *self.shapes)
-        return replace(self.settings, profiles=profiles)
+        return profiles_from_options(case.network, samples, *self.shapes)
 
 
 def understand_target(given: Mapping[str, Any]) -> Target | None:
@@ -60,6 +90,9 @@ def engine_target(given: Mapping[str, Any]) -> Target:
     """Return where and how to build; errors are those of `understand_target`."""
     check(given)
     given, _ = split(given, EngineOptions)
+    devices = _devices(given)
+    if devices:
+        given = {**given, "trt_worker": devices[0][0].name}
     named, _ = split(given, Worker)
     workers = resolve(**named)
     lists = (_texts(given.get(f"{at}_shapes", ())) for at in ("min", "opt", "max"))
@@ -69,7 +102,45 @@ def engine_target(given: Mapping[str, Any]) -> Target:
         settings=engine_settings(given, workers[0].defaults),
         shapes=(minimum, optimum, maximum),
         resume=bool(given.get("resume", False)),
+        devices=devices,
     )
+
+
+def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with the name of a worker where they have a list of one."""
+    names = options.get("trt_worker")
+    if not isinstance(names, list | tuple) or len(names) != 1:
+        return dict(options)
+    return {**options, "trt_worker": names[0]}
+
+
+def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
+    """Return the workers that one plan has to be right on; none where at most one is named.
+
+    Raises:
+        UsageError: one is named twice, or cannot be told apart in the run folder, or an option
+            that is of one device stands beside several.
+    """
+    names = given.get("trt_worker")
+    if names is None or isinstance(names, str):
+        return ()
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"--trt-worker {twice} is given twice.", "Name each worker once.")
+    if odd := next((name for name in names if not _FILE_NAME.fullmatch(name)), None):
+        raise UsageError(
+            f"--trt-worker {odd!r} cannot be part of a file's name, as engines of several workers "
+            "are named.",
+            "Call it in halfwise.toml by letters, digits, '.', '_' and '-'.",
+        )
+    if "timing_cache" in given:
+        raise UsageError(
+            "--timing-cache is of one GPU and one version of TensorRT, and several workers are "
+            "named.",
+            "Leave it out: each worker has its own.",
+        )
+    others = {n: v for n, v in given.items() if n in ("trt_python", "trt_command")}
+    specs = [resolve(**others, trt_worker=name)[0] for name in names]
+    return tuple((spec, engine_settings(given, spec.defaults)) for spec in specs)
 
 
 def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:

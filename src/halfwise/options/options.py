@@ -17,7 +17,7 @@ from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
-from halfwise.options.engines import Target, understand_target
+from halfwise.options.engines import Target, one_worker, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion
 from halfwise.wording import typed
@@ -82,7 +82,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             f"Unknown option {', '.join(sorted(unknown))}.",
             f"Options: {', '.join(Options.__annotations__)}.",
         )
-    given = declarations.given(**options)
+    given = one_worker(declarations.given(**options))
     for name, value in given.items():
         if isinstance(value, str | Path) and _is_list(name):
             given[name] = (value,)

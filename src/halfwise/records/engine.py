@@ -31,12 +31,14 @@ RungEnd = Literal[
     "not-run",
     "unbuildable",
     "unfetched",
+    "elsewhere",
     "lost",
 ]
 """What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
 is slower, or equally fast and not preferred; it passed the search and failed on held-out data or at
 other shapes; it passed in half of the builds of its plan or less; it is off; it does not run to the
-end; no build gave an engine; it passed and could not be fetched; the connection was lost in all of
+end; no build gave an engine; it passed and could not be fetched; it passed, and its plan fails on
+another device of the run; the connection was lost in all of
 its builds and runs, which tells nothing of it."""
 CauseKind = Literal["lost", "no-engine", "not-run", "ignored", "no-effect", "kernel", "unknown"]
 """What engines show about why nothing of the low format passed: the connection was lost in every
@@ -286,6 +288,10 @@ class Engines(Record):
         refusals: Builds that were refused, in order.
         timing_cache: Timing cache in the run folder, relative to it; None without.
         notes: Sentences about the engines as a whole.
+        verdict: That on this device alone, where a run has several; None with one.
+        lost: Why the device was lost before its engine was judged; empty where it was not.
+        shares: The worker of the same kind that measured what all of them built; empty for that
+            one, and without others.
     """
 
     worker: WorkerInfo
@@ -310,6 +316,9 @@ class Engines(Record):
     refusals: tuple[Refusal, ...] = ()
     timing_cache: str | None = None
     notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    lost: str = ""
+    shares: str = ""
 
     @property
     def full(self) -> bool:

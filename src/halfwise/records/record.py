@@ -174,6 +174,7 @@ FailureKind = Literal[
     "fp32-wrong",
     "not-run",
     "unfetched",
+    "device-lost",
     "cause",
     "rung",
 ]
@@ -189,7 +190,8 @@ class Failure(Facts):
         numbers: Its numbers, such as "rel_max" or, of a metric, the values "before" and "after".
         under: Where it shows if that is not what the verdict judges, outermost first: "seen"
             samples, the "file" as ONNX Runtime runs it, a "batch" of so many, "shapes" of such an
-            end of the profile, "checked" by the worker before it was lost.
+            end of the profile, "checked" by the worker before it was lost, on one "device" of
+            several.
         text: Its words where the facts are on record elsewhere: what is not judged, causes, notes,
             rungs of a diagnosis. "" for the others.
     """

@@ -77,7 +77,9 @@ class Run(Record):
         verdict: The verdict on the rewritten model.
         original_names: Names in the user's file by halfwise's names, where they differ.
         warnings: Remarks on inputs and model.
-        engines: What real engines showed; None where none was asked for.
+        engines: What real engines showed; None where none was asked for. Of several devices, the
+            one that was named first.
+        further: The other devices.
         diagnosis: The rungs of `diagnose`, up to the first that failed.
         given_engine: The user's own engine, which was judged; None where it was none.
         profiles: The optimization profile that holds all samples; none where no shape varies, and
@@ -106,6 +108,7 @@ class Run(Record):
     original_names: dict[NodeName, str]
     warnings: tuple[str, ...]
     engines: Engines | None = None
+    further: tuple[Engines, ...] = ()
     diagnosis: tuple[Rung, ...] = ()
     given_engine: GivenEngine | None = None
     profiles: tuple[Profile, ...] = ()
@@ -114,3 +117,21 @@ class Run(Record):
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance
+
+    @property
+    def devices(self) -> tuple[Engines, ...]:
+        """What engines showed on each device; empty without engines."""
+        return () if self.engines is None else (self.engines, *self.further)
+
+    def on(self, name: str) -> "Run":
+        """Return the run as if the device of that name had been the only one.
+
+        Raises:
+            KeyError: it has none of that name.
+        """
+        for engines in self.devices:
+            if engines.worker.name == name:
+                verdict = engines.verdict or self.verdict
+                found = {"engines": engines, "further": (), "verdict": verdict}
+                return self.model_copy(update=found)
+        raise KeyError(name)

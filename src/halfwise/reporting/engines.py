@@ -49,7 +49,7 @@ _LOW = ("FP16", "BF16")
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return what the report says about engines, in reading order."""
     parts = (
-        Lines("Engines", tuple(_made(engines))),
+        Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", map(cause_line, engines.causes)),
         lines_of("Attention", map(_core_line, engines.cores)),
@@ -80,7 +80,8 @@ def _core_line(core: AttentionCore) -> str:
     return sentence(f"{ends} ({count(len(core.nodes), 'node')}{asked}) is {_FORMS[core.form]}.")
 
 
-def _made(engines: Engines) -> Iterator[str]:
+def made(engines: Engines) -> Iterator[str]:
+    """Yield where engines were built, which is delivered, and how sure it is, in sentences."""
     worker = engines.worker
     gpu = worker.gpu or "no GPU"
     facts = [f"TensorRT {worker.tensorrt or 'unknown'}", gpu]

@@ -38,6 +38,7 @@ _WORDS: Mapping[FailureKind, str] = {
     "problem",
     "not-run": "the engine does not run on the held-out samples: {why}",
     "unfetched": "the engine passed, and cannot be fetched from {path} on the worker's side: {why}",
+    "device-lost": "{device} was lost before its engine was judged: {why}",
 }
 """Templates, see `wording.filled`; the other kinds bring their words."""
 _UNDER: Mapping[str, str] = {
@@ -45,6 +46,7 @@ _UNDER: Mapping[str, str] = {
     "file": "as ONNX Runtime runs the file, ",
     "batch": "in batches of {}, ",
     "shapes": "at {} shapes: ",
+    "device": "on {}: ",
     "checked": "the FP32 engine, which was judged before the worker was lost, fails: ",
 }
 

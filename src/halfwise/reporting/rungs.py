@@ -27,6 +27,7 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "not-run": "no engine runs to the end",
     "unbuildable": "no engine could be built",
     "unfetched": "passed, and could not be fetched",
+    "elsewhere": "passed on this device, and not on each",
     "lost": "the worker was lost, which tells nothing of it",
 }
 
@@ -34,6 +35,7 @@ _WHY_FULL: Mapping[RungEnd, str] = {
     "slower": "it is faster than the {low} engines that passed",
     "not-preferred": "{low} engines that passed are not shown to be faster",
     "unfetched": "the {low} engine that passed could not be fetched",
+    "elsewhere": "no {low} plan passed on each device",
     "lost": "the worker was lost before any {low} engine was judged",
 }
 """Why FP32 is delivered, by how the low rung ended."""
@@ -53,6 +55,11 @@ _CAUSES: Mapping[CauseKind, str] = {
     "({builds})",
 }
 """Templates, see `wording.filled`."""
+
+
+def rung_name(rung: EngineRung) -> str:
+    """Return what a rung is called."""
+    return _RUNGS[rung]
 
 
 def rung_line(tried: RungTried) -> str:

@@ -15,7 +15,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.curve import curve_table, offer, part_table
-from halfwise.reporting.engines import engine_parts
+from halfwise.reporting.devices import device_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.notes import cut_lines
@@ -68,7 +68,7 @@ def report(run: Run) -> Report:
         _metric(run),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
-    parts += engine_parts(run.engines) if run.engines is not None else ()
+    parts += device_parts(run.devices)
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts.append(_reasons(run.verdict))
     if run.next_step:

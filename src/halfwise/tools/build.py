@@ -90,7 +90,7 @@ def build(
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     layers = _layers(network, layer_precisions)
     how = replace(target.settings, profiles=_profiles(network, samples, target))
-    with usable(target.workers[0], watcher, how.wait_timeout, exact=not how.tf32) as worker:
+    with usable(target.worker, watcher, how.wait_timeout, exact=not how.tf32) as worker:
         return _built(
             worker, how, network, samples, path, watcher, to=to, rules=rules, layers=layers
         )

@@ -19,7 +19,7 @@ from halfwise.graph.model import Network, load_network
 from halfwise.options.loading import load_model
 from halfwise.records import NodeName, Profile, Recipe, Run, Typing
 from halfwise.scratch import scratch
-from halfwise.store import MODEL_FILE, read_run, refuse_existing, refuse_unwritable
+from halfwise.store import MODEL_FILE, on_one_device, read_run, refuse_existing, refuse_unwritable
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.recipes.commands import KINDS
 from halfwise.tensorrt.recipes.recipe import (
@@ -71,6 +71,7 @@ def export(
     max_shapes: Sequence[str] = (),
     inputs: Inputs | None = None,
     preprocess: str | None = None,
+    trt_worker: str | None = None,
 ) -> Exported:
     """Return what builds the engine of a run without halfwise, and write it where `out` says.
 
@@ -89,14 +90,16 @@ def export(
         max_shapes: Largest shapes.
         inputs: Samples, as for `fix`; for "tuning" alone, which needs them and `out`.
         preprocess: As in `Options`.
+        trt_worker: The device whose engine it is; to be named where the run has several.
 
     Raises:
-        UsageError: no such kind, version or typing, or `out` exists or cannot be written to.
+        UsageError: no such kind, version, typing or device, or `out` cannot be written to.
         CaseError: there is no such recipe; the message says why.
         RecordMismatch: the run folder is damaged, or the model is another one.
     """
     _check(kind, inputs, out)
-    place, record = _Place(None if out is None else Path(out), kind), read_run(Path(run))
+    place = _Place(None if out is None else Path(out), kind)
+    record = on_one_device(read_run(Path(run)), trt_worker)
     place.refuse_unusable()
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     asked = tuned_by(record, trt_version) if kind == "tuning" else trt_version

@@ -237,6 +237,11 @@ AMPERE = 8.0
 """Compute capability from which on a GPU has BF16 and TF32."""
 
 
+def has_tf32(worker: WorkerInfo) -> bool:
+    """Return whether a GPU has TF32; one that tells nothing is taken to."""
+    return float(worker.compute_capability or AMPERE) >= AMPERE
+
+
 def low_format(fmt: Format) -> LowFormat:
     """Return the builder's name of a low format."""
     return "bf16" if fmt == BF16 else "fp16"

@@ -242,6 +242,8 @@ def _end(
     if delivered is not None and passed:
         if delivered in passed:
             return "delivered"
+        if all(o.elsewhere for o in passed):
+            return "elsewhere"
         slower = all(faster(delivered.row.latency, o.row.latency) for o in passed)
         return "slower" if slower else "not-preferred"
     if any(o.unfetched for o in offers):

@@ -10,7 +10,7 @@ from pathlib import Path
 from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
-from halfwise.fixing.engines.builds import AMPERE, build_failed, judging, nothing_judged
+from halfwise.fixing.engines.builds import build_failed, has_tf32, judging, nothing_judged
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.early import Early, Judging
@@ -110,7 +110,7 @@ class EngineRun(Workbench):
         needs no plan: so it is the first engine that is had, while the emulation looks for one. A
         GPU without TF32 would give the FP32 engine once more, so there it is not built.
         """
-        if float(self.worker.info.compute_capability or AMPERE) < AMPERE:
+        if not has_tf32(self.worker.info):
             return
         with self._stage("TF32 engine"):
             build = self._tf32 = self.builds.build(self.fp32, TF32, tf32=True)

@@ -47,6 +47,7 @@ class Offer:
             passes by chance.
         checked: Whether its verdict is the one before the search, since the worker was lost then.
         unfetched: Whether it was to be delivered, and could not be fetched.
+        elsewhere: Whether it passed, and its plan fails on another device.
     """
 
     rung: EngineRung
@@ -56,6 +57,7 @@ class Offer:
     allowed: bool = True
     checked: bool = False
     unfetched: bool = False
+    elsewhere: bool = False
 
     @property
     def verdict(self) -> Verdict | None:

@@ -229,7 +229,7 @@ def verify_engine(
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
     settings = request.settings
-    with usable(target.workers[0], watcher, target.settings.wait_timeout) as worker:
+    with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
         file = worker.upload(path)
         measure = measured(worker, file, case, settings, target.settings)
         watcher.stage("reference")

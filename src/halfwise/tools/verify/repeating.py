@@ -33,6 +33,7 @@ from halfwise.records import (
     Repeated,
     Repetition,
     Run,
+    WorkerInfo,
 )
 from halfwise.reporting.notes import told
 from halfwise.store import MODEL_FILE, read_run
@@ -76,18 +77,20 @@ def verify_run(
     request = understand(inputs, given)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     record = _with_metric_named(read_run(folder), named)
-    delivered = _delivered(record, folder)
+    delivered = _delivered(_as_on(record), folder)
     watcher.stage("load")
     case = _load(folder / FP32_FILE, request, record)
     tell(watcher, case.notes)
     session = check(case.network, runtime=request.settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in case.calibration]
-    repeater = _Repeater(record, folder, delivered, case, request, references, watcher)
+    repeater = _Repeater(_as_on(record), folder, delivered, case, request, references, watcher)
     rows: list[Repeated] = []
     for spec in _workers(**workers):
         try:
             with usable(spec, watcher, wait, exact=True) as worker:
-                rows += repeater.rows(spec, worker, limits)
+                own = _as_on(record, worker.info)
+                there = replace(repeater, run=own, delivered=_delivered(own, folder))
+                rows += there.rows(spec, worker, limits)
         except HalfwiseError as error:
             rows.append(
                 Repeated(name=spec.name, worker=None, what="rebuilt", failure=error.message)
@@ -133,10 +136,9 @@ class _Repeater:
         except HalfwiseError as error:
             row = row.model_copy(update={"failure": error.message})
         yield row
-        there, here = self.engines.worker, worker.info
-        if (there.tensorrt, there.gpu) != (here.tensorrt, here.gpu):
+        if _kind(self.engines.worker) != _kind(worker.info):
             return
-        row = Repeated(name=spec.name, worker=here, what="delivered")
+        row = Repeated(name=spec.name, worker=worker.info, what="delivered")
         try:
             yield self._judged(row, worker, worker.upload(self._file()), settings)
         except HalfwiseError as error:
@@ -258,6 +260,22 @@ def _load(model: Path, request: Request, run: Run) -> Case:
         notes = (*split.notes, Note(kind="of-the-run"))
         return replace(split, calibration=heldout, heldout=searched, notes=notes)
     return load_case(model, request.data, run.criterion, split=False)
+
+
+def _as_on(run: Run, worker: WorkerInfo | None = None) -> Run:
+    """Return a run as if its device of the same kind as `worker` had been the only one.
+
+    Without such a device it is the first that has an engine.
+    """
+    found = [e for e in run.devices if e.delivered is not None and not e.shares]
+    if len(run.devices) < 2 or not found:
+        return run
+    same = [e for e in found if worker and _kind(e.worker) == _kind(worker)]
+    return run.on((same or found)[0].worker.name)
+
+
+def _kind(worker: WorkerInfo) -> tuple[str | None, str | None]:
+    return worker.tensorrt, worker.gpu
 
 
 def _delivered(run: Run, folder: Path) -> BuildOutcome:

@@ -1,0 +1,150 @@
+"""Builds for one kind of device: begun before they are asked for, in threads, one per worker.
+
+Workers of the same GPU and the same TensorRT build for one another. One of them measures what all
+of them built; the others only build, so that no GPU is timed while it builds.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halfwise.errors import HalfwiseError
+from halfwise.fixing.engines.builds import Builds
+from halfwise.records import BuildConfig, BuildOutcome
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.worker.journal import config_key
+
+_LOOK_AGAIN = 0.2
+"""Seconds after which a worker that came up anew while it was ended is ended again."""
+
+
+class _Begun(Exception):
+    """A build is begun, and nobody waits for it yet."""
+
+
+@dataclass
+class Bay:
+    """A worker, and the thread that waits for its builds.
+
+    Attributes:
+        worker: The worker.
+        builds: What it built last, or builds now; None before.
+        lost: Why it builds no more; empty while it does.
+    """
+
+    worker: Worker
+    builds: "Future[BuildOutcome] | None" = None
+    lost: str = ""
+
+    def __post_init__(self) -> None:
+        """Make the thread."""
+        self._pool = ThreadPoolExecutor(1, "halfwise-build")
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can begin a build at once."""
+        return not self.lost and (self.builds is None or self.builds.done())
+
+    def begin(self, build: Callable[[], BuildOutcome]) -> "Future[BuildOutcome]":
+        """Build in the thread."""
+        # Ctrl-C ends what is built in whatever thread.
+        self.builds = self._pool.submit(copy_context().run, build)
+        return self.builds
+
+    def stop(self) -> None:
+        """End what it builds: nobody wants it any more. The worker can be asked again."""
+        while self.builds is not None and not self.builds.done():
+            # To the thread, the connection is lost then: nothing is shared with it but the number.
+            if (number := self.worker.process_id) is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(number, signal.SIGTERM)
+            wait([self.builds], _LOOK_AGAIN)
+
+    def end(self) -> None:
+        """End the thread too."""
+        self.stop()
+        self._pool.shutdown()
+
+
+@dataclass
+class KindBuilds(Builds):
+    """Builds engines on the workers of one kind.
+
+    Attributes:
+        folder: Takes engines of the workers that only build.
+        bays: The workers, the one that measures first.
+    """
+
+    folder: Path = field(default_factory=Path)
+    bays: tuple[Bay, ...] = ()
+    _waiting: dict[tuple[str, bool], list[tuple[Bay, "Future[BuildOutcome]"]]] = field(
+        default_factory=dict
+    )
+    _idle: Bay | None = None
+
+    def begin(self, build: Callable[[], object], *, helpers: bool = False) -> None:
+        """Begin what `build` builds, and do not wait for it; with no worker idle, do nothing.
+
+        Args:
+            build: Asks this object for one build.
+            helpers: Whether the worker that measures is left alone.
+        """
+        self._idle = next((bay for bay in self.bays[helpers:] if bay.idle), None)
+        if self._idle is not None:
+            try:
+                with suppress(_Begun, OSError):  # that is told when it is waited for
+                    build()
+            finally:
+                self._idle = None
+
+    def settle(self) -> None:
+        """End builds that were begun, and that nobody has asked for."""
+        for begun in self._waiting.values():
+            for bay, future in begun:
+                bay.stop()
+                with suppress(HalfwiseError):
+                    self._kept(future.result())
+        self._waiting.clear()
+
+    @property
+    def _next(self) -> int:
+        return len(self.outcomes) + sum(map(len, self._waiting.values())) + 1
+
+    def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
+        key = config_key(config), fresh
+        if self._idle is not None:
+            worker = self._idle.worker
+            build = self._begun(worker, model, config, purpose, fresh=fresh)
+            begun = self._idle.begin(lambda: self._here(worker, build()))
+            self._waiting.setdefault(key, []).append((self._idle, begun))
+            raise _Begun
+        if not self._waiting.get(key):
+            return super()._once(model, config, purpose, fresh=fresh)
+        bay, begun = self._waiting[key].pop(0)
+        outcome = begun.result()
+        if outcome.status == "lost" and bay is not self.bays[0]:
+            bay.lost = outcome.message
+        return self._kept(outcome)
+
+    def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
+        kept = super()._kept(outcome)
+        self.outcomes.sort(key=lambda each: each.number)
+        return kept
+
+    def _here(self, worker: Worker, outcome: BuildOutcome) -> BuildOutcome:
+        """Bring an engine here from a worker that only builds, so that the other gets it."""
+        if worker is self.worker or outcome.engine is None:
+            return outcome
+        try:
+            engine = worker.fetch(outcome.engine, self.folder / f"{outcome.engine.sha256}.engine")
+            worker.forget(outcome.engine)
+        except (*ENGINE_FAULTS, OSError) as error:
+            why = error.message if isinstance(error, HalfwiseError) else f"{error}."
+            return outcome.model_copy(update={"status": "lost", "engine": None, "message": why})
+        return outcome.model_copy(update={"engine": engine})

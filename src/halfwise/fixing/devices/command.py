@@ -1,0 +1,164 @@
+"""`fix` with several workers: one plan that is right on each of them."""
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+
+from halfwise.case import Case, EngineSettings
+from halfwise.fixing.delivery import delivered, folder_of, journal_of, refused, searching, store
+from halfwise.fixing.devices.builds import Bay, KindBuilds
+from halfwise.fixing.devices.device import DeviceRun
+from halfwise.fixing.devices.run import DevicesRun
+from halfwise.fixing.devices.telling import Named, Shared
+from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
+from halfwise.fixing.engines.early import proven_folder
+from halfwise.fixing.outcome import Result, fix_run
+from halfwise.graph.model import Network
+from halfwise.metrics import verdict_hints
+from halfwise.options.options import Request
+from halfwise.progress import Watcher
+from halfwise.records import EngineFile, Run
+from halfwise.scratch import scratch
+from halfwise.store import engine_file
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.working import usable
+
+
+def fix_on_devices(
+    case: Case,
+    request: Request,
+    watcher: Watcher,
+    *,
+    start: Network | Run | None,
+    out: Path | None,
+    started: float,
+) -> Result:
+    """Return what `fix` gives with several workers; see `fix_in_engines`."""
+    assert request.target is not None
+    shared = Shared(watcher)
+    devices = request.target.each_profiled(case)
+    place = proven_folder(out, resume=request.target.resume)
+    case = one_at_a_time(case)
+    own = with_own_network(case)
+    with searching(case, request, start, shared) as searched, ExitStack() as stack:
+        folder = stack.enter_context(scratch())
+        workers = {
+            spec.name: stack.enter_context(
+                usable(spec, Named(shared, spec.name), how.wait_timeout, exact=True)
+            )
+            for spec, how in devices
+        }
+        kinds = _kinds(workers, {spec.name: how for spec, how in devices})
+        keeping = partial(journal_of, out, resume=request.target.resume)
+        journals = {n: stack.enter_context(keeping(workers[n].info, device=n)) for n in kinds}
+        made = _Making(own, request, folder, place, started, shared, stack)
+        runs = {n: made.run(kind, journals[n]) for n, kind in kinds.items()}
+        together = DevicesRun(runs, shared)
+        if (wrong := together.reference()) is not None:
+            _forget(runs, {})
+            first, *others = wrong.engines.values()
+            one, name = replace(wrong.one, engines=first), next(iter(wrong.proven))
+            return refused(own, request, one, out, started, tuple(others), name)
+        together.tf32()
+        fixed = searched()
+        found = together.prove(fixed)
+        passed = {name: each.engines.delivered for name, each in found.proven.items()}
+        shared.stage("store")
+        with folder_of(out) as made_folder:
+            if made_folder is not None or len(workers) > len(runs):
+                at = made_folder or folder
+                found = together.brought(found, {n: at / engine_file(n) for n in runs})
+            found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
+            found = found.in_order(workers)
+            fixed = delivered(fixed, found.one, together.seconds)
+            hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
+            seconds = time.monotonic() - started
+            first, *others = found.engines.values()
+            run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
+            if made_folder is not None:
+                run = store(made_folder, run, case, fixed, request, journals)
+        _forget(runs, passed)
+        if place is not None and all(each.delivered is not None for each in run.devices):
+            rmtree(place, ignore_errors=True)
+        return Result(run, out, fixed.rewritten.model)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Workers with the same GPU, TensorRT and settings; the first measures.
+
+    Attributes:
+        workers: The workers, by name.
+        settings: How they build.
+    """
+
+    workers: dict[str, Worker]
+    settings: EngineSettings
+
+    def takes(self, worker: Worker, settings: EngineSettings) -> bool:
+        """Return whether another worker is of this kind."""
+        own, other = next(iter(self.workers.values())).info, worker.info
+        same = (own.gpu, own.tensorrt) == (other.gpu, other.tensorrt)
+        return same and self.settings == settings
+
+
+def _kinds(
+    workers: Mapping[str, Worker], settings: Mapping[str, EngineSettings]
+) -> dict[str, _Kind]:
+    """Return the kinds of workers there are, by the name of the first of each."""
+    kinds: dict[str, _Kind] = {}
+    for name, worker in workers.items():
+        kind = next((k for k in kinds.values() if k.takes(worker, settings[name])), None)
+        if kind is None:
+            kinds[name] = _Kind({name: worker}, settings[name])
+        else:
+            kind.workers[name] = worker
+    return kinds
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Makes the part of a run that is one kind's."""
+
+    case: Case
+    request: Request
+    folder: Path
+    place: Path | None
+    started: float
+    watcher: Shared
+    stack: ExitStack
+
+    def run(self, kind: _Kind, journal: Journal | None) -> DeviceRun:
+        name, worker = next(iter(kind.workers.items()))
+        folder, watcher = self.folder / name, Named(self.watcher, name)
+        folder.mkdir()
+        settings = self.request.settings
+        run = DeviceRun(
+            *(self.case, settings, kind.settings, worker, folder, watcher, journal),
+            place=self.place and self.place / name,
+            started=self.started,
+        )
+        bays = tuple(map(Bay, kind.workers.values()))
+        for bay in bays:
+            self.stack.callback(bay.end)
+        run.builds = KindBuilds(
+            worker,
+            run.engine_settings,
+            run.builds.typing,
+            journal,
+            watcher,
+            folder=folder,
+            bays=bays,
+        )
+        return run
+
+
+def _forget(runs: Mapping[str, DeviceRun], passed: Mapping[str, EngineFile | None]) -> None:
+    """Remove engines on the workers' sides but those that `passed`."""
+    for name, run in runs.items():
+        run.builds.forget(passed.get(name))

@@ -1,0 +1,123 @@
+"""The part of a run on several kinds of device that is one kind's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from halfwise.fixing.devices.builds import KindBuilds
+from halfwise.fixing.devices.joint import DeviceAttempts
+from halfwise.fixing.engines.attempts import Attempts, Candidate, Chosen
+from halfwise.fixing.engines.builds import has_tf32
+from halfwise.fixing.engines.conclude import Ended, Proven, rounds
+from halfwise.fixing.engines.measure import Measure, with_shapes
+from halfwise.fixing.engines.proposals import Proposals
+from halfwise.fixing.engines.run import EngineRun
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.table import FP32, TF32, Offer, Table
+from halfwise.fixing.engines.terms import WITH_TF32
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.loop import Fixed
+from halfwise.records import Engines
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+
+
+class DeviceRun(EngineRun):
+    """The part of a run that is one device's."""
+
+    def begin_fp32(self) -> None:
+        """Begin the build of the FP32 engine."""
+        self._begin(FP32)
+
+    def begin_tf32(self) -> None:
+        """Begin that of the FP32 engine with TF32, where the GPU has it."""
+        if has_tf32(self.worker.info):
+            self._begin(TF32)
+
+    def _begin(self, name: str) -> None:
+        assert isinstance(self.builds, KindBuilds)
+        self.builds.begin(lambda: self.builds.build(self.fp32, name, tf32=name == TF32))
+
+    def search(
+        self, fixed: Fixed, heldout: HeldOut
+    ) -> tuple[EngineSearch, DeviceAttempts, Proposals]:
+        """Return what a search on this device alone would work with."""
+        search, _ = self._search(fixed, heldout)
+        attempts = DeviceAttempts(fixed.planner, self)
+        return search, attempts, replace(search.proposals, attempts=attempts)
+
+    def with_tf32(self, attempts: Attempts) -> Candidate | None:
+        """Return the FP32 engine with TF32, measured; None on a GPU without it."""
+        if (build := self._tf32) is None:
+            return None
+        return attempts.measured(Candidate(frozenset(), TF32, build, terms=WITH_TF32), TF32)
+
+    def exact(self, attempts: DeviceAttempts, table: Table) -> Offer:
+        """Judge the FP32 engine as all others are."""
+        return self._exact(attempts, table)
+
+    def offers(
+        self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
+    ) -> tuple[Offer, ...]:
+        """Return the rows of the table, of all devices where the arguments are."""
+        return self._offers(table, full, search, chosen)
+
+    def joins(self, best: Candidate, heldout: HeldOut) -> bool:
+        """Return whether held-out samples that fail on this device joined the search."""
+        return self._joins(best, heldout)
+
+    def concluded(self, ended: Ended, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+        """Return what this device alone comes to."""
+        self.notes += ended.chosen.notes
+        return self._concluded(ended, fixed=fixed, joined=joined)
+
+    def elsewhere(self, worker: Worker, engines: Engines, heldout: HeldOut) -> Engines:
+        """Return the record of a worker of the same kind, which runs what this one delivers.
+
+        Args:
+            worker: The worker.
+            engines: The record of this one, whose engine lies here.
+            heldout: What it is judged on.
+        """
+        engine, row = engines.delivered, engines.row
+        found = Engines(
+            worker=worker.info,
+            typing=engines.typing,
+            profiles=engines.profiles,
+            results=(),
+            rounds=(),
+            builds=(),
+            keep=engines.keep,
+            prefer=engines.prefer,
+            rung=engines.rung,
+            shares=engines.worker.name,
+        )
+        if engine is None or row is None:
+            return found.model_copy(update={"verdict": engines.verdict})
+        measure = Measure(worker, self.case, self.settings, self.engine_settings)
+        try:
+            judged = measure.judge(
+                engine, heldout.samples, heldout.references, unseen=heldout.unseen
+            ).verdict
+            at = measure.at_shapes(engine, heldout.samples)
+            latency = measure.latency(engine, thorough=True)
+        except ENGINE_FAULTS as failed:
+            return found.model_copy(update={"lost": failed.message})
+        verdict = with_shapes(judged, at)
+        seen = {"verdict": judged, "shapes": at, "latency": latency, "proof": None, "ratio": None}
+        row = row.model_copy(update=seen)
+        return found.model_copy(update={"results": (row,), "delivered": engine, "verdict": verdict})
+
+    def lost(self, search: EngineSearch, fixed: Fixed, why: str) -> Engines:
+        """Return the record of this device, which was lost before its engine was judged."""
+        found = {
+            "rounds": rounds(search, fixed.planner.trials),
+            "emulated": fixed.verdict,
+            "prefer": self.engine_settings.prefer,
+            "lost": why,
+        }
+        return self._record((self._fp32,)).model_copy(update=found)
+
+    @property
+    def right(self) -> bool:
+        """Whether its FP32 engine is."""
+        return self._fp32.verdict is not None and self._fp32.verdict.passed

@@ -1,0 +1,272 @@
+"""Several devices as one, for a search that knows one: a plan is as good as where it is worst."""
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import exp, inf, log
+from statistics import fmean
+
+from halfwise.fixing.devices.builds import KindBuilds
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen, Plan, Step
+from halfwise.fixing.engines.moves import Proposal
+from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import Proposals
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.terms import USUAL, Terms
+from halfwise.records import BuildOutcome
+from halfwise.reporting.moves import move_line
+
+
+@dataclass(frozen=True)
+class JointCandidate(Candidate):
+    """A plan on every device; as a candidate it is that of the device where it is worst.
+
+    Attributes:
+        parts: Its build on each device, by the device's name.
+    """
+
+    parts: Mapping[str, Candidate] = field(default_factory=dict)
+
+    @property
+    def milliseconds(self) -> float:
+        """Geometric mean over the devices: how plans compare depends on no device's speed."""
+        return mean([part.milliseconds for part in self.parts.values()])
+
+    def changes_nothing(self, plain: Candidate) -> bool:
+        """Return whether it does not on the device where it is worst."""
+        assert isinstance(plain, JointCandidate)
+        name = worst(self.parts)
+        return name in plain.parts and self.parts[name].changes_nothing(plain.parts[name])
+
+
+def joint(parts: Mapping[str, Candidate]) -> JointCandidate:
+    """Return the candidate of a plan that was tried on each device, at least one."""
+    whose = parts[worst(parts)]
+    return JointCandidate(
+        keep=whose.keep,
+        step=whose.step,
+        build=whose.build,
+        excess=whose.excess,
+        failure=whose.failure,
+        untimed=whose.untimed,
+        terms=whose.terms,
+        lost=whose.lost,
+        proof=whose.proof,
+        parts=dict(parts),
+    )
+
+
+def worst(parts: Mapping[str, Candidate]) -> str:
+    """Return the device where a candidate is worst: no engine that ran first, then by error."""
+
+    def badness(name: str) -> float:
+        excess = parts[name].excess
+        return inf if excess is None else min(excess, 1e300)
+
+    return max(parts, key=badness)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of times; inf where one is, 0 where one is, inf without any."""
+    if not values or inf in values:
+        return inf
+    if min(values) <= 0:
+        return 0.0
+    return exp(fmean(map(log, values)))
+
+
+class DeviceAttempts(Attempts):
+    """Builds and measures plans on one device; builds can be begun and waited for later."""
+
+    def begin(
+        self, keep: Assignment, step: Step, terms: Terms = USUAL, *, ahead: bool = False
+    ) -> None:
+        """Begin the build that `attempt` will ask for.
+
+        Args:
+            keep: Compute nodes to be FP32.
+            step: Why it is tried.
+            terms: As for `attempt`.
+            ahead: Whether it may never ask: then only workers that do not measure build.
+        """
+        builds = self.bench.builds
+        assert isinstance(builds, KindBuilds)
+        words = step if isinstance(step, str) else move_line(step)
+        fresh = (keep, terms) in self._built
+        builds.begin(partial(self._build, keep, terms, words, fresh=fresh), helpers=ahead)
+
+
+@dataclass
+class JointAttempts:
+    """Tries plans on all devices at the same time.
+
+    Attributes:
+        devices: What tries them on each, by name; a device that is lost leaves.
+        gone: Why devices left.
+    """
+
+    devices: dict[str, DeviceAttempts]
+    gone: dict[str, str] = field(default_factory=dict)
+    _known: dict[tuple[str, Plan], Candidate] = field(default_factory=dict)
+
+    def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> JointCandidate:
+        """Build the plan on every device, and measure the engines; see `Attempts.attempt`.
+
+        Builds in strong typing do not differ: there, one of a plan is enough.
+        """
+        plan = keep, terms
+        for name, device in self.devices.items():
+            if (name, plan) not in self._known:
+                device.begin(keep, step, terms)
+        parts = {}
+        for name, device in list(self.devices.items()):
+            known = self._known.get((name, plan))
+            parts[name] = known or device.attempt(keep, step, terms)
+            if device.bench.builds.typing == "strong" and parts[name].excess is not None:
+                self._known[name, plan] = parts[name]
+        return self.left(parts)
+
+    def ahead(self, keep: Assignment, step: str) -> None:
+        """Begin what may be asked for next, where workers are idle."""
+        for device in self.devices.values():
+            device.begin(keep, step, ahead=True)
+
+    def again(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with its error on the calibration samples that there are now."""
+        parts = parts_of(candidate)
+        self._known.clear()
+        return self.left({n: d.again(parts[n]) for n, d in self.devices.items() if n in parts})
+
+    def left(self, parts: Mapping[str, Candidate]) -> JointCandidate:
+        """Return the candidate of the devices that are not lost; those that are leave."""
+        left = {name: part for name, part in parts.items() if not part.untold}
+        for name in parts.keys() - left.keys() if left else ():
+            self.lose(name, parts[name].failure or parts[name].build.message)
+        return joint(left or parts)
+
+    def lose(self, name: str, why: str) -> None:
+        """Go on without a device."""
+        watcher = self.devices.pop(name).bench.watcher
+        self.gone[name] = why
+        watcher.note(f"lost, and the run goes on without it: {why}")
+
+
+class JointProposals(Proposals):
+    """Proposes plans from what the device showed where a plan is worst."""
+
+    def __init__(self, devices: Mapping[str, Proposals], gone: Container[str]) -> None:
+        """Take what proposes on each device, at least one, and those that are lost."""
+        self.devices, self._gone = devices, gone
+
+    def _worst(self, failed: Candidate) -> tuple[Proposals, Candidate]:
+        parts = {n: part for n, part in parts_of(failed).items() if n not in self._gone}
+        parts = parts or dict(parts_of(failed))
+        name = worst(parts)
+        return self.devices[name], parts[name]
+
+    def culprits(
+        self, failed: Candidate, *, idle: bool = False
+    ) -> Iterator[tuple[str, Assignment]]:
+        """Yield sets of nodes to add: see `Proposals.culprits`."""
+        proposals, part = self._worst(failed)
+        return proposals.culprits(part, idle=idle)
+
+    def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
+        """Yield what to try instead of a plan: see `Proposals.unbuildable`."""
+        proposals, part = self._worst(failed)
+        return proposals.unbuildable(part)
+
+    def refused(self, plan: Plan) -> bool:
+        """Return whether a device would refuse a plan as it did another one."""
+        return any(d.refused(plan) for n, d in self.devices.items() if n not in self._gone)
+
+    def hear(self, candidate: Candidate) -> None:
+        """Remember what was refused, each device what it refused."""
+        for name, part in parts_of(candidate).items():
+            self.devices[name].hear(part)
+
+    def is_elsewhere(self, refused: Candidate) -> bool:
+        """Return whether the device where it is worst refused it where it refused none before."""
+        proposals, part = self._worst(refused)
+        return proposals.is_elsewhere(part)
+
+    def gains_from_tf32(self, keep: Assignment) -> bool:
+        """Return whether a device may gain: see `Proposals.gains_from_tf32`."""
+        return any(each.gains_from_tf32(keep) for each in self.devices.values())
+
+    def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
+        """Return wider islands: see `Proposals.wider`."""
+        return next(iter(self.devices.values())).wider(keep)
+
+
+class JointPrediction(Prediction):
+    """Predicts the worst of what is predicted for each device."""
+
+    def __init__(
+        self,
+        devices: Mapping[str, Prediction],
+        plain: Callable[[], Mapping[str, Candidate]],
+    ) -> None:
+        """Take the predictions, at least one, and what returns the engines with nothing kept."""
+        self.devices, self._plain_parts = devices, plain
+
+    def learn(self, plain: BuildOutcome) -> None:  # noqa: ARG002 - each has its own
+        """Take from the engines with nothing kept what they compute in FP32 by themselves."""
+        for name, part in self._plain_parts().items():
+            if name in self.devices and part.excess is not None:
+                self.devices[name].learn(part.build)
+
+    def enough(self, keep: Assignment) -> bool | None:
+        """Return whether a plan passes on all; None when the budget is spent."""
+        found = [each.enough(keep) for each in self.devices.values()]
+        return None if None in found else all(found)
+
+    def beyond(self, keep: Assignment, limit: float) -> bool:
+        """Return whether a plan is beyond `limit` on one."""
+        return any(each.beyond(keep, limit) for each in self.devices.values())
+
+    def error(self, keep: Assignment) -> float:
+        """Return the largest error that is predicted."""
+        return max(each.error(keep) for each in self.devices.values())
+
+    def excess(self, keep: Assignment) -> float:
+        """Return the largest error that emulation with fusion predicts."""
+        return max(each.excess(keep) for each in self.devices.values())
+
+
+def parts_of(candidate: Candidate) -> Mapping[str, Candidate]:
+    """Return the builds of a candidate that the search for several devices gave."""
+    assert isinstance(candidate, JointCandidate)
+    return candidate.parts
+
+
+def search_on(name: str, own: EngineSearch, search: EngineSearch) -> EngineSearch:
+    """Return the search `own` of the device of that name with what it saw of `search`."""
+    tried = {
+        plan: [parts_of(c)[name] for c in group if name in parts_of(c)]
+        for plan, group in search.tried.items()
+    }
+    tried = {plan: group for plan, group in tried.items() if group}
+    return replace(own, tried=tried, notes=search.notes, spared=search.spared)
+
+
+def chosen_on(name: str, chosen: Chosen, search: EngineSearch) -> Chosen:
+    """Return what was chosen, on the device of that name; `search` is as it saw it."""
+
+    def part(candidate: Candidate | None) -> Candidate | None:
+        return None if candidate is None else parts_of(candidate)[name]
+
+    best = part(chosen.best)
+    excesses = () if best is None else search.excesses(best)
+    return replace(chosen, best=best, plain=part(chosen.plain), excesses=excesses)
+
+
+def only_on(names: Collection[str], search: EngineSearch, chosen: Chosen) -> Chosen:
+    """Leave in a search what was seen on the devices of those names; return what was chosen so."""
+
+    def left(candidate: Candidate) -> Candidate:
+        return joint({n: part for n, part in parts_of(candidate).items() if n in names})
+
+    search.tried |= {plan: [left(c) for c in group] for plan, group in search.tried.items()}
+    best, plain = (c and left(c) for c in (chosen.best, chosen.plain))
+    return replace(chosen, best=best, plain=plain)

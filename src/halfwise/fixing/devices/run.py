@@ -1,0 +1,274 @@
+"""A run on several kinds of device: one search, one plan, and the engines of it on each."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from halfwise.errors import HalfwiseError
+from halfwise.fixing.devices.device import DeviceRun
+from halfwise.fixing.devices.joint import (
+    JointAttempts,
+    JointPrediction,
+    JointProposals,
+    chosen_on,
+    joint,
+    only_on,
+    parts_of,
+    search_on,
+)
+from halfwise.fixing.devices.table import (
+    JointOffer,
+    JointTable,
+    joint_offer,
+    only_on_offers,
+    own_offer,
+    parts_of_offer,
+)
+from halfwise.fixing.devices.together import Together
+from halfwise.fixing.engines.attempts import Candidate, Chosen
+from halfwise.fixing.engines.builds import nothing_judged
+from halfwise.fixing.engines.conclude import Ended, Proven
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.table import Offer, Table, choose
+from halfwise.fixing.engines.terms import USUAL
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.loop import Fixed
+from halfwise.progress import Watcher
+from halfwise.records import Engines, Failure, Spared
+from halfwise.reporting.reasons import with_failures
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+
+
+@dataclass
+class DevicesRun:
+    """Finds one plan for several devices.
+
+    Attributes:
+        runs: What is each device's, by its name, in the order of the command; at least one.
+        watcher: Told about progress.
+        seconds: Wall time of each stage.
+        gone: Why devices were lost.
+    """
+
+    runs: dict[str, DeviceRun]
+    watcher: Watcher
+    seconds: dict[str, float] = field(default_factory=dict)
+    gone: dict[str, str] = field(default_factory=dict)
+
+    def reference(self) -> Together | None:
+        """Build and judge the FP32 engine of each device; return the result where one is wrong.
+
+        Raises:
+            HalfwiseError: as for `EngineRun.reference`; the message names the device.
+        """
+        for run in self.runs.values():
+            run.builds.over = self._over
+            run.begin_fp32()
+        for name, run in self.runs.items():
+            with _naming(name):
+                run.reference()
+        if all(run.right for run in self.runs.values()):
+            return None
+        proven = {name: run.refused() for name, run in self.runs.items()}
+        wrong = {name: each for name, each in proven.items() if not self.runs[name].right}
+        return Together({n: _with_verdict(p, n in wrong) for n, p in proven.items()}, wrong)
+
+    def tf32(self) -> None:
+        """Build the FP32 engine with TF32 on each device, and tell where it is right."""
+        for run in self.runs.values():
+            run.begin_tf32()
+        for run in self.runs.values():
+            run.tf32()
+
+    def _over(self) -> bool:
+        """Return whether Ctrl-C came when each device had an engine that is proven."""
+        return all(run.early.over for name, run in self.runs.items() if name not in self.gone)
+
+    def prove(self, fixed: Fixed) -> Together:
+        """Search from the plan of `fixed`, judge what is found on each device, compare.
+
+        Raises:
+            EngineFailed: all devices were lost before an engine of them was judged.
+        """
+        heldout = self._heldout = fixed.heldout.for_watcher(self.watcher)
+        with self._stage("engines"):
+            search, attempts = self._search(fixed, heldout)
+            tables = {n: Table(run, fixed.planner, heldout) for n, run in self.runs.items()}
+            exact = self._exact(attempts, tables)
+            chosen = search.run(fixed.found.kept)
+            while chosen.best is not None and self._joins(chosen.best, heldout, attempts):
+                chosen = search.again(chosen.best.keep, attempts.again)
+            if search.budget.interrupted:
+                fixed.planner.budget.tell("interrupt")
+            if search.budget.over():
+                search.spared.append(Spared(kind="interrupted"))
+            tf32 = self._with_tf32(attempts)
+            if tf32 is None:
+                search.spared.append(Spared(kind="no-tf32"))
+        with self._stage("verdict"):
+            if heldout.joined or exact.checked or not exact.passed:
+                exact = self._exact(attempts, tables)
+            chosen = only_on(attempts.devices, search, chosen)
+            table = JointTable({name: tables[name] for name in attempts.devices})
+            more = [] if tf32 is None else [table.with_tf32(tf32)]
+            full = only_on_offers(attempts.devices, [exact, *more])
+            first = next(iter(self.runs.values()))
+            offers = first.offers(table, full, search, chosen)
+        return self._concluded(search, chosen, offers, fixed, tuple(heldout.joined))
+
+    def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, JointAttempts]:
+        """Return the search over all devices: that of one, which sees all of them as one."""
+        each = {name: run.search(fixed, heldout) for name, run in self.runs.items()}
+        self._own = {name: own for name, (own, _, _) in each.items()}
+        first = next(iter(self._own.values()))
+        # What a device needs is found by its own builds, one device after another.
+        budget = replace(first.budget, builds=first.budget.builds * len(each), over=self._over)
+        attempts = JointAttempts({name: own for name, (_, own, _) in each.items()}, self.gone)
+        self._proposals = {
+            name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
+        }
+        strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
+        search = replace(
+            first,
+            attempt=attempts.attempt,
+            proposals=JointProposals(self._proposals, self.gone),
+            builds=max(own.builds for own in self._own.values()),
+            budget=budget,
+            full=None,
+            units=self._own[strong[0]].units if strong else first.units,
+            prediction=None,
+        )
+        predictions = {n: own.prediction for n, own in self._own.items() if own.prediction}
+        if predictions:
+            search.prediction = JointPrediction(
+                predictions, lambda: parts_of(search.tried[frozenset(), USUAL][0])
+            )
+        return search, attempts
+
+    def _exact(self, attempts: JointAttempts, tables: Mapping[str, Table]) -> JointOffer:
+        """Judge the FP32 engine of each device as all others are."""
+        found = {n: self.runs[n].exact(own, tables[n]) for n, own in attempts.devices.items()}
+        return joint_offer(found, joint({n: offer.candidate for n, offer in found.items()}))
+
+    def _joins(self, best: Candidate, heldout: HeldOut, attempts: JointAttempts) -> bool:
+        """Return whether held-out samples that fail on a device joined the search."""
+        parts = parts_of(best)
+        found = [self.runs[name].joins(parts[name], heldout) for name in attempts.devices]
+        return any(found)
+
+    def _with_tf32(self, attempts: JointAttempts) -> Candidate | None:
+        """Return the FP32 engines with TF32; None where a GPU has none."""
+        found = {n: self.runs[n].with_tf32(own) for n, own in attempts.devices.items()}
+        known = {name: candidate for name, candidate in found.items() if candidate is not None}
+        return attempts.left(known) if len(known) == len(found) else None
+
+    def _concluded(
+        self,
+        search: EngineSearch,
+        chosen: Chosen,
+        offers: Sequence[Offer],
+        fixed: Fixed,
+        joined: tuple[str, ...],
+    ) -> Together:
+        """Return what each device comes to, and all of them together."""
+        prefer = next(iter(self.runs.values())).engine_settings.prefer
+        offers = self._left(offers)
+        delivered = choose(offers, prefer) or _nearest(offers)
+        engines, proven = {}, {}
+        for name, run in self.runs.items():
+            seen = search_on(name, self._own[name], search)
+            if name in self.gone:
+                engines[name] = run.lost(seen, fixed, self.gone[name])
+                continue
+            own = [own_offer(offer, name) for offer in offers]
+            here = next((o for o, of in zip(own, offers, strict=True) if of is delivered), None)
+            ended = Ended(
+                seen,
+                chosen_on(name, chosen, seen),
+                own,
+                here if here is not None and here.passed else None,
+                self._proposals[name].departures,
+            )
+            proven[name] = run.concluded(ended, fixed, joined)
+            engines[name] = _with_verdict(proven[name])
+        return Together(engines, proven)
+
+    def brought(self, found: Together, paths: Mapping[str, Path]) -> Together:
+        """Return the result with its engines here, each at its path or where it was here before.
+
+        The verdict fails where one cannot be fetched.
+        """
+        engines = dict(found.engines)
+        for name, proven in found.proven.items():
+            engine = proven.engines.delivered
+            if engine is None:
+                continue
+            try:
+                here = self.runs[name].fetched.deliver(engine, paths[name])
+                engines[name] = engines[name].model_copy(update={"delivered": here})
+            except (*ENGINE_FAULTS, OSError) as failed:
+                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
+                lost = Failure(kind="unfetched", names={"path": engine.path, "why": why})
+                verdict = with_failures(proven.verdict, (lost,))
+                unfetched = {"delivered": None, "verdict": verdict}
+                engines[name] = engines[name].model_copy(update=unfetched)
+        return replace(found, engines=engines)
+
+    def on_all(self, found: Together, workers: Mapping[str, Mapping[str, Worker]]) -> Together:
+        """Return the result with workers that built for others, which run those engines too.
+
+        Args:
+            found: The result; engines of several workers lie here.
+            workers: Those of each kind, by the name of the one that measured.
+        """
+        engines = dict(found.engines)
+        for name, others in workers.items():
+            for other, worker in others.items():
+                if other != name:
+                    with self._stage(f"verdict on {other}"):
+                        engines[other] = self.runs[name].elsewhere(
+                            worker, engines[name], self._heldout
+                        )
+        return replace(found, engines=engines)
+
+    def _left(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+        """Return the offers on the devices that still answered when they were judged."""
+        parts = [parts_of_offer(offer) for offer in offers]
+        names = parts[0].keys()
+        silent = {n: [p[n].row for p in parts if p[n].row.lost or p[n].checked] for n in names}
+        lost = {n: rows for n, rows in silent.items() if len(rows) == len(parts)}
+        whys = {n: next((r.failure or r.untimed for r in rows), "") for n, rows in lost.items()}
+        if lost.keys() == names:
+            raise nothing_judged(next(iter(whys.values())))
+        self.gone |= whys
+        return only_on_offers(names - lost.keys(), offers)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        self.watcher.stage(name)
+        started = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - started
+
+
+def _with_verdict(proven: Proven, known: bool = True) -> Engines:
+    return proven.engines.model_copy(update={"verdict": proven.verdict if known else None})
+
+
+def _nearest(offers: Sequence[Offer]) -> Offer | None:
+    """Return the plan that passes on most devices; None where none passes on any."""
+    passed = [sum(p.passed for p in parts_of_offer(offer).values()) for offer in offers]
+    return offers[passed.index(max(passed))] if any(passed) else None
+
+
+@contextmanager
+def _naming(device: str) -> Iterator[None]:
+    """Say on which device an error was raised."""
+    try:
+        yield
+    except HalfwiseError as error:
+        error.message = f"{device}: {error.message}"
+        raise

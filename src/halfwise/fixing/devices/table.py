@@ -1,0 +1,137 @@
+"""The final table over several devices: what passes on each may be delivered."""
+
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from halfwise.fixing.devices.joint import joint, mean, parts_of
+from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.table import Offer, Table
+from halfwise.records import EngineResult, Latency
+
+
+@dataclass(frozen=True)
+class JointOffer(Offer):
+    """Engines of one plan that may be delivered; its row is that of the device where it is worst.
+
+    Attributes:
+        parts: The offer of each device, by name.
+    """
+
+    parts: Mapping[str, Offer] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is on all devices."""
+        return all(part.known for part in self.parts.values())
+
+    @property
+    def passed(self) -> bool:
+        """Whether it may be delivered on all devices."""
+        return all(part.passed for part in self.parts.values())
+
+    @property
+    def milliseconds(self) -> float:
+        """Geometric mean over the devices; inf where it was not timed on one."""
+        return mean([part.milliseconds for part in self.parts.values()])
+
+
+def joint_offer(parts: Mapping[str, Offer], candidate: Candidate) -> JointOffer:
+    """Return the offer of a plan that is in the table of each device, at least one."""
+
+    def badness(name: str) -> tuple[bool, float]:
+        part = parts[name]
+        excess = part.candidate.excess
+        return not part.passed, inf if excess is None else excess
+
+    whose = parts[max(parts, key=badness)]
+    return JointOffer(
+        rung=whose.rung,
+        candidate=candidate,
+        limit=whose.limit,
+        row=_joint_row(whose.row, [part.row.latency for part in parts.values()]),
+        allowed=all(part.allowed for part in parts.values()),
+        checked=any(part.checked for part in parts.values()),
+        parts=dict(parts),
+    )
+
+
+def _joint_row(row: EngineResult, times: Sequence[Latency | None]) -> EngineResult:
+    """Return a row with the geometric mean of times, round by round."""
+    known = [latency for latency in times if latency is not None]
+    if len(known) < len(times):
+        return row.model_copy(update={"latency": None})
+    rounds = zip(*(latency.medians for latency in known), strict=False)
+    found = {
+        "median_ms": mean([latency.median_ms for latency in known]),
+        "medians": tuple(mean(each) for each in rounds),
+        "device_bytes": max(latency.device_bytes for latency in known),
+    }
+    return row.model_copy(update={"latency": known[0].model_copy(update=found)})
+
+
+class JointTable(Table):
+    """Makes rows on every device."""
+
+    def __init__(self, devices: Mapping[str, Table]) -> None:
+        """Take the table of each device, by name."""
+        self.devices = devices
+
+    def with_tf32(self, tf32: Candidate) -> Offer:
+        """Return the FP32 engines with TF32."""
+        parts = parts_of(tf32)
+        found = {name: table.with_tf32(parts[name]) for name, table in self.devices.items()}
+        return joint_offer(found, tf32)
+
+    def further(
+        self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
+    ) -> tuple[Offer, ...]:
+        """Return the offers with those of the low format: see `Table.further`."""
+        found = {
+            name: table.further(
+                [parts_of_offer(o)[name] for o in offers],
+                [parts_of(c)[name] for c in low],
+                [parts_of(c)[name] for c in allowed],
+            )
+            for name, table in self.devices.items()
+        }
+        return _zipped([*(o.candidate for o in offers), *low], found)
+
+    def raced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+        """Return the offers with the times of rounds: see `Table.raced`."""
+        found = {
+            name: table.raced([parts_of_offer(o)[name] for o in offers])
+            for name, table in self.devices.items()
+        }
+        return _zipped([o.candidate for o in offers], found)
+
+
+def only_on_offers(names: Container[str], offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Return the offers on the devices of those names alone; at least one is among them."""
+    found = []
+    for offer in offers:
+        parts = {n: part for n, part in parts_of_offer(offer).items() if n in names}
+        candidate = joint({n: part.candidate for n, part in parts.items()})
+        found.append(joint_offer(parts, candidate))
+    return tuple(found)
+
+
+def own_offer(offer: Offer, name: str) -> Offer:
+    """Return the offer of one device, which knows whether it passed there alone."""
+    part = parts_of_offer(offer)[name]
+    return replace(part, elsewhere=part.passed and not offer.passed)
+
+
+def parts_of_offer(offer: Offer) -> Mapping[str, Offer]:
+    """Return the offers of each device."""
+    assert isinstance(offer, JointOffer)
+    return offer.parts
+
+
+def _zipped(
+    candidates: Sequence[Candidate], found: Mapping[str, Sequence[Offer]]
+) -> tuple[Offer, ...]:
+    return tuple(
+        joint_offer({name: offers[place] for name, offers in found.items()}, candidate)
+        for place, candidate in enumerate(candidates)
+    )

@@ -1,0 +1,155 @@
+"""`fix` with several workers through the command line, on stand-ins that need different plans."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.start import once_only, worker_command
+from tests.models import Ill
+from tests.models.illness import signals
+from tests.unit.graph.sketch import Sketch
+
+QUICK = ("--builds", 1, "--max-builds", 9)
+
+
+@pytest.fixture
+def named(cuda_library, interpreter, tmp_path, _quick_timing):
+    """Name stand-ins in halfwise.toml, each with a GPU; return the options that name them."""
+
+    def named(**workers):
+        lines = []
+        for number, (name, knobs) in enumerate(workers.items()):
+            gpu = {"NAME": knobs.pop("gpu", f"GPU of {name}"), "UUID": str(number)}
+            environment = {f"HALFWISE_FAKE_CUDA_{key}": value for key, value in gpu.items()}
+            once = knobs.pop("once", False)
+            folder, version = tmp_path / "workers" / name, knobs.pop("version", "8.6.1")
+            command = worker_command(
+                *(folder, cuda_library, version),
+                environment=environment,
+                interpreter=interpreter,
+                **knobs,
+            )
+            command = once_only(command, folder / "started") if once else command
+            lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
+        (tmp_path / "halfwise.toml").write_text("\n".join(lines))
+        return ["--trust-config", *(w for name in workers for w in ("--trt-worker", name))]
+
+    return named
+
+
+def chain() -> Ill:
+    """Five products in a row, each right in FP16."""
+    s = Sketch()
+    y = s.input("x", [1, 32])
+    for name in ("first", "second", "third", "fourth", "fifth"):
+        y = s.op("Mul", y, 1.0 + np.linspace(0.0, 0.3, 32), name=name)
+    return Ill(s.proto(y), {"x": signals(1, 32, seed=3)}, set(), {None})
+
+
+@pytest.fixture
+def on_devices(call, saved, named):
+    """Fix `chain` on stand-ins: `on_devices(orin={"lossy": {"second": 1.2}}, a100={…})`."""
+
+    def on_devices(*options, **workers):
+        model, inputs = saved(chain())
+        line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt")
+        return call(*line, *QUICK, *named(**workers), *options)
+
+    return on_devices
+
+
+def devices(ended):
+    found = (ended.record["engines"], *ended.record["further"])
+    return {each["worker"]["name"]: each for each in found}
+
+
+def told(ended):
+    return " ".join(ended.out.split())
+
+
+def test_one_plan_for_devices_that_need_different_ones(on_devices, call):
+    ended = on_devices(orin={"lossy": {"second": 1.2}}, a100={"lossy": {"fourth": 1.2}})
+    assert ended.code == 0, ended.err + ended.out
+    assert ended.kept == {"second", "fourth"}
+    found = devices(ended)
+    assert list(found) == ["orin", "a100"]
+    for name, engines in found.items():
+        file = ended.folder / f"model.{name}.engine"
+        assert engines["delivered"]["path"] == file.name
+        assert engines["delivered"]["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+        assert set(engines["keep"]) == ended.kept
+        assert engines["verdict"]["passed"]
+        assert (ended.folder / f"journal.{name}.jsonl").exists()
+    assert not (ended.folder / "model.engine").exists()
+    # What either needs alone fails on the other: no node can go on both.
+    assert ended.record["plan"]["minimal"]
+    tried = {n: {frozenset(r["keep"]): r["passed"] for r in e["rounds"]} for n, e in found.items()}
+    assert not tried["orin"][frozenset({"fourth"})]
+    assert not tried["a100"][frozenset({"second"})]
+    assert "One plan on each device" in told(ended)
+    again = call("report", "run")
+    assert (again.code, again.out) == (0, ended.out)
+    one = call("report", "run", "--trt-worker", "a100")
+    assert (one.code, "Rounds" in one.out) == (0, True)
+    several = call("export", "run", "--as", "trtexec")
+    assert (several.code, "orin, a100" in several.err) == (2, True)
+    assert call("export", "run", "--as", "trtexec", "--trt-worker", "a100").code == 0
+    words = ("--target", "tensorrt", "--inputs", "model.npz", "--trt-worker", "a100")
+    repeated = call("verify", "run", *words, "--json")
+    assert repeated.code == 0, repeated.err
+    rows = json.loads(repeated.out)["rows"]
+    # Rebuilt, and the engine of that device itself.
+    assert [row["what"] for row in rows] == ["rebuilt", "delivered"]
+    assert all(row["verdict"]["passed"] for row in rows)
+
+
+def test_a_device_that_is_lost_is_no_pass(on_devices):
+    gone = Fault("build", "disconnect", when={"low": "fp16"})
+    ended = on_devices(orin={"lossy": {"second": 1.2}}, a100={"faults": [gone], "once": True})
+    assert ended.code == 10, ended.err + ended.out
+    found = devices(ended)
+    assert "is lost" in found["a100"]["lost"]
+    assert found["a100"]["delivered"] is None
+    # What is left is told, and there.
+    assert set(found["orin"]["keep"]) == {"second"}
+    assert found["orin"]["verdict"]["passed"]
+    assert (ended.folder / "model.orin.engine").exists()
+    assert not (ended.folder / "model.a100.engine").exists()
+    assert [f["kind"] for f in ended.record["verdict"]["failures"]] == ["device-lost"]
+    assert "a100 was lost before its engine was judged" in told(ended)
+
+
+def test_workers_of_the_same_kind(on_devices):
+    knobs = {"lossy": {"second": 1.2}, "gpu": "Orin"}
+    ended = on_devices(left=knobs.copy(), right=knobs.copy())
+    assert ended.code == 0, ended.err + ended.out
+    found = devices(ended)
+    assert (found["left"]["shares"], found["right"]["shares"]) == ("", "left")
+    assert found["right"]["delivered"]["path"] == "model.left.engine"
+    # It is judged on the GPU of each.
+    assert [row["verdict"]["passed"] for row in found["right"]["results"]] == [True]
+    assert found["right"]["verdict"]["passed"]
+    assert "Of the same kind as left" in told(ended)
+
+
+def test_a_wrong_fp32_engine_on_one_device(on_devices):
+    ended = on_devices(orin={}, a100={"broken": {"third": 1.5}})
+    assert ended.code == 10, ended.err
+    assert "on a100: the FP32 engine without TF32 is wrong already" in told(ended)
+    line = next(n for n in ended.record["next_step"] if "halfwise diagnose" in n)
+    assert "--trt-worker a100" in line
+    assert [e["worker"]["name"] for e in ended.record["further"]] == ["a100"]
+
+
+def test_workers_that_cannot_be_named_together(refused, saved, named, monkeypatch, tmp_path):
+    model, inputs = saved(chain())
+    monkeypatch.chdir(tmp_path)
+    words = named(orin={}, a100={})
+    line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt", *words)
+    assert "--trt-worker orin is given twice" in refused(2, *line, "--trt-worker", "orin")
+    assert "--timing-cache is of one GPU" in refused(2, *line, "--timing-cache", "t")
+    assert "absent is not in" in refused(2, *line, "--trt-worker", "absent")
+    assert "part of a file's name" in refused(2, *line, "--trt-worker", "a/b")

@@ -1,0 +1,56 @@
+import pytest
+
+from halfwise.fixing.devices.joint import joint
+from halfwise.fixing.devices.table import joint_offer, only_on_offers, own_offer, parts_of_offer
+from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.table import Offer, choose
+from tests.unit.casing import names
+from tests.unit.reporting.engine_runs import result
+from tests.unit.reporting.runs import verdict
+
+
+def offer(number, median, *, excess=0.5, passed=True, medians=()):
+    row = result("mixed", number, median, verdict=verdict(passed=passed))
+    assert row.latency is not None
+    timed = row.latency.model_copy(update={"medians": medians})
+    row = row.model_copy(update={"latency": timed})
+    candidate = Candidate(names("a"), "tried", row.build, excess, timed)
+    return Offer("fp16", candidate, 1.0, row)
+
+
+def both(orin, a100):
+    parts = {"orin": orin, "a100": a100}
+    return joint_offer(parts, joint({n: o.candidate for n, o in parts.items()}))
+
+
+def test_an_offer_passes_where_each_does():
+    good, failed, beyond = offer(1, 1.0), offer(2, 1.0, passed=False), offer(3, 1.0, excess=2.0)
+    assert both(good, good).passed
+    assert not both(good, failed).passed
+    assert not both(good, beyond).known
+    # Its row is that of the device where it is worst.
+    assert both(good, failed).row.build.number == 2
+    assert own_offer(both(good, failed), "orin").elsewhere
+    assert not own_offer(both(good, failed), "a100").elsewhere
+    assert not own_offer(both(good, good), "orin").elsewhere
+
+
+def test_the_fastest_over_all_devices_is_chosen():
+    even = both(offer(1, 2.0, medians=(2.0,) * 8), offer(1, 20.0, medians=(20.0,) * 8))
+    # 1.5 times as slow on the fast device, 3 times as fast on the slow one.
+    other = both(offer(2, 3.0, medians=(3.0,) * 8), offer(2, 6.7, medians=(6.7,) * 8))
+    assert other.milliseconds == pytest.approx((3 * 6.7) ** 0.5)
+    assert choose([even, other], "speed") is other
+    assert even.row.latency.medians == pytest.approx((40**0.5,) * 8)
+
+
+def test_what_was_not_timed_on_one_device_has_no_time():
+    untimed = offer(1, 1.0)
+    row = untimed.row.model_copy(update={"latency": None})
+    assert both(Offer("fp16", untimed.candidate, 1.0, row), offer(2, 1.0)).row.latency is None
+
+
+def test_without_a_lost_device():
+    (left,) = only_on_offers({"orin"}, [both(offer(1, 1.0), offer(2, 1.0, passed=False))])
+    assert left.passed
+    assert list(parts_of_offer(left)) == ["orin"]

@@ -1,0 +1,32 @@
+from halfwise.fixing.devices.telling import Named, Shared
+
+
+class Listener:
+    def __init__(self):
+        self.told = []
+
+    def stage(self, name, total=None):
+        self.told.append(("stage", name, total))
+
+    def step(self, done, total=None):
+        self.told.append(("step", done, total))
+
+    def note(self, line):
+        self.told.append(("note", line))
+
+
+def test_what_a_device_tells_bears_its_name():
+    listener = Listener()
+    shared = Shared(listener)
+    one = Named(shared, "orin")
+    one.stage("engines", 3)
+    one.step(1, 2)
+    one.note("build 1")
+    shared.step(1, 3)
+    shared.note("done")
+    assert listener.told == [
+        ("stage", "engines", 3),
+        ("note", "orin: build 1"),
+        ("step", 1, 3),
+        ("note", "done"),
+    ]

@@ -1,0 +1,27 @@
+from halfwise.fixing.devices.together import all_of
+from halfwise.records import Failure
+from tests.unit.reporting.runs import output_error, verdict
+
+
+def failed(kind):
+    failures = (Failure(kind=kind, names={"why": "so"}),)
+    return verdict(passed=False).model_copy(update={"failures": failures})
+
+
+def test_all_pass():
+    better = verdict(outputs={"y": output_error(rel_max=1e-4)})
+    worse = verdict(outputs={"y": output_error(rel_max=1e-3)})
+    assert all_of({"orin": better, "a100": worse}, {}) is worse
+
+
+def test_each_failure_bears_the_device():
+    found = all_of({"orin": verdict(), "a100": failed("not-run"), "h200": failed("not-run")}, {})
+    assert not found.passed
+    assert [f.under for f in found.failures] == [{"device": "a100"}, {"device": "h200"}]
+    assert found.reasons[0].startswith("on a100: the engine does not run")
+
+
+def test_a_lost_device_is_no_pass():
+    found = all_of({"orin": verdict()}, {"a100": "The connection is lost."})
+    assert not found.passed
+    assert found.reasons == ("a100 was lost before its engine was judged: The connection is lost.",)

@@ -1,0 +1,25 @@
+import pytest
+
+from halfwise.errors import UsageError
+from halfwise.reporting.command import report
+from halfwise.store import write_run
+from tests.unit.reporting.engine_runs import engines
+from tests.unit.reporting.runs import run, verdict
+
+
+def on(name, *, passed):
+    found = engines(verdict=verdict(passed=passed))
+    return found.model_copy(update={"worker": found.worker.model_copy(update={"name": name})})
+
+
+def test_one_device_of_several(tmp_path):
+    devices = {"engines": on("orin", passed=True), "further": (on("a100", passed=False),)}
+    both = run(kind="fix", verdict=verdict(passed=False)).model_copy(update=devices)
+    write_run(tmp_path, both)
+    assert report(tmp_path) == both
+    orin = report(tmp_path, trt_worker="orin")
+    assert orin.verdict.passed
+    assert [e.worker.name for e in orin.devices] == ["orin"]
+    assert not report(tmp_path, trt_worker="a100").verdict.passed
+    with pytest.raises(UsageError, match="has no device h200: orin, a100"):
+        report(tmp_path, trt_worker="h200")
