@@ -28,10 +28,9 @@ from halfwise.tensorrt.recipes.recipe import (
     kept_nodes,
     make_recipe,
     nothing_low,
-    tuned_by,
     written_out_nodes,
 )
-from halfwise.tensorrt.recipes.tuning import tuning
+from halfwise.tensorrt.recipes.tuning import tuned_by, tuning
 from halfwise.tensorrt.worker.transfer import model_files
 from halfwise.tools.tuning import hand_over
 from halfwise.wording import count

@@ -25,12 +25,10 @@ from halfwise.tensorrt.recipes.attention import note_on_attention
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
-    NEWEST_CHECKED,
     has,
     highest_opset,
     known_version,
     since,
-    text_of,
     version_of,
 )
 
@@ -40,24 +38,6 @@ _FROM_SAMPLES = (
 )
 _UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
 """Operators whose layers take no precision."""
-
-
-def tuned_by(run: Run, version: str | None) -> str:
-    """Return the version whose trtexec is to tune: the named one, the run's, or the newest.
-
-    Raises:
-        UsageError: the named one is not known, or has no build routes to tune.
-    """
-    built = run.engines.worker.tensorrt if run.engines else None
-    if version is None and has("--tuneBuildRoutes", built):
-        version = built
-    chosen = version or text_of(NEWEST_CHECKED)
-    if not has("--tuneBuildRoutes", known_version(chosen)):
-        raise UsageError(
-            f"trtexec {chosen} tunes no build routes; {since('--tuneBuildRoutes')} and later do.",
-            "Give --trt-version 11.1 or later.",
-        )
-    return chosen
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, UsageError
 from halfwise.metrics import Outputs
 from halfwise.metrics.measures import effective
-from halfwise.records import Criterion, Recipe, TensorName
+from halfwise.records import Criterion, Recipe, Run, TensorName
 from halfwise.tensorrt.recipes.commands import arguments, shell_script
 from halfwise.tensorrt.recipes.programs import facts
 from halfwise.tensorrt.trtexec.notation import Shape, format_shapes, quoted
+from halfwise.tensorrt.versions import NEWEST_CHECKED, has, known_version, since, text_of
 from halfwise.wording import count, number
 
 Algorithm = Literal["lInf", "l2", "cos"]
@@ -80,6 +81,24 @@ class Handed:
     shapes: Mapping[TensorName, Shape]
     gate: Gate
     notes: tuple[str, ...] = ()
+
+
+def tuned_by(run: Run, version: str | None) -> str:
+    """Return the version whose trtexec is to tune: the named one, the run's, or the newest.
+
+    Raises:
+        UsageError: the named one is not known, or has no build routes to tune.
+    """
+    built = run.engines.worker.tensorrt if run.engines else None
+    if version is None and has("--tuneBuildRoutes", built):
+        version = built
+    chosen = version or text_of(NEWEST_CHECKED)
+    if not has("--tuneBuildRoutes", known_version(chosen)):
+        raise UsageError(
+            f"trtexec {chosen} tunes no build routes; {since('--tuneBuildRoutes')} and later do.",
+            "Give --trt-version 11.1 or later.",
+        )
+    return chosen
 
 
 def gate(
