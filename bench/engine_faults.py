@@ -103,9 +103,9 @@ def _builds() -> Iterator[Trial]:
         name = f"{do} in every FP16 build"
         none = frozenset[CauseKind]({"lost" if status[0] == "lost" else "no-engine"})
         yield Trial(name, knobs, "fp32", none, status=status)
-        for number in (2, 3) if do != "hang" else ():
-            # Build 2 is of the plan of the emulation, which is not tried again where it died.
-            rung = "fp16" if number == 3 or status[0] == "lost" else "any"
+        for number in (3, 4) if do != "hang" else ():
+            # Build 3 is of the plan of the emulation, which is not tried again where it died.
+            rung = "fp16" if number == 4 or status[0] == "lost" else "any"
             fault = Fault("build", do, on=(number,))
             yield Trial(f"{do} in build {number}", _faults(fault), rung, status=status)
         fault = Fault("save", do, when=LOW)
@@ -121,7 +121,7 @@ def _builds() -> Iterator[Trial]:
         fault = Fault("build", "foreign", nodes=(*KEPT, "divide"), fails=fails)
         status = ("failed", None)
         yield Trial(f"no kernel where {fails} of a block is kept", _faults(fault), status=status)
-    for fault in (Fault("parse", "segv", on=(2,)), Fault("parse", "abort", on=(3,))):
+    for fault in (Fault("parse", "segv", on=(3,)), Fault("parse", "abort", on=(4,))):
         yield Trial(f"{fault.do} in parse {fault.on[0]}", _faults(fault), status=STATUS[fault.do])
 
 
@@ -169,7 +169,7 @@ def _combined() -> Iterator[Trial]:
     """Yield faults at the same time."""
     crash = Fault("build", "segv", when=TF32)
     none = frozenset[CauseKind]({"no-engine"})
-    lost = Fault("build", "disconnect", on=(2,))
+    lost = Fault("build", "disconnect", on=(3,))
     knobs = _faults(crash, Fault("build", "memory", when=LOW))
     yield Trial("no TF32 and no FP16 engine", knobs, "fp32", none, status=STATUS["segv"])
     knobs = _faults(lost, ignored=KEPT)

@@ -33,6 +33,7 @@ from halfwise.records import (
     Engines,
     Latency,
     NodeName,
+    ProvenEngine,
     TensorName,
     WorkerInfo,
 )
@@ -222,8 +223,8 @@ def test_the_time_of_the_proving_build_is_read_from_the_output() -> None:
     log = (
         "$ halfwise fix\n    9.7   build 2 keeps 1: error 9\n   13.4   build 3 keeps 2: error 0.1\n"
     )
-    assert engines.proving_seconds(found, log) == 13.4
-    assert math.isnan(engines.proving_seconds(found, "nothing"))
+    assert engines.seconds_until(engines.proving_build(found), "keeps", log) == 13.4
+    assert math.isnan(engines.seconds_until(3, "keeps", "nothing"))
 
 
 def test_a_kept_node_is_needed_where_an_engine_with_all_others_failed() -> None:
@@ -235,11 +236,15 @@ def test_a_kept_node_is_needed_where_an_engine_with_all_others_failed() -> None:
 
 
 def test_polygraphy_is_compared_by_time_until_an_engine_passed(tmp_path: Path) -> None:
-    found = told(step(2, AB, passed=True), keep=AB)
+    first = ProvenEngine(build=4, seconds=7.5)
+    found = told(step(2, AB, passed=True), keep=AB).model_copy(update={"proven": (first,)})
     other = replace(bisected(tmp_path), seconds=40.0)
-    figures = list(engines.comparison("m", found, "  10.0   build 2 keeps 2:", other, None))
-    assert figures[-1].measured == 4.0
+    log = "  10.0   build 2 keeps 2:\n   8.0   build 4 is proven on held-out data, FP32\n"
+    figures = list(engines.comparison("m", found, log, other, None))
+    assert [figure.measured for figure in figures[-2:]] == [4.0, 5.0]
     assert figures[-1].reached
+    assert engines.first_build(found) == 4
+    assert engines.first_build(told(keep=())) == math.inf
     assert "first 7 layers" in figures[0].note
     failed = replace(other, ended="failed")
     assert not next(iter(engines.comparison("m", found, "", failed, None))).reached

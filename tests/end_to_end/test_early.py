@@ -129,6 +129,15 @@ def test_what_is_proven_outlives_a_run_that_ends_at_once(engines, when_told, tmp
     assert proven.exists()
 
 
+def test_where_tf32_is_not_right_fp32_is_the_first(engines, when_told):
+    seen = []
+    when_told(lambda found: seen.append(found.build))
+    ended = engines(models.conv_chain(), "--rel-max", 1e-5, pace=FAST_TF32)
+    assert ended.code == 0, ended.err
+    assert seen == [1]
+    assert ended.record["engines"]["rung"] == "fp32"
+
+
 def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     """FP16 is fast and off, whatever is kept."""
     kept = sorted(models.conv_chain().kept)

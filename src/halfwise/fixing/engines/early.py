@@ -91,17 +91,32 @@ class Early:
         return judged
 
     def full(
-        self, build: BuildOutcome, model: Path, samples: Samples, references: Sequence[Outputs]
-    ) -> None:
-        """Tell of the FP32 engine with TF32, where it passes on held-out samples."""
-        assert build.engine is not None
+        self,
+        build: BuildOutcome,
+        rung: EngineRung,
+        model: Path,
+        samples: Samples,
+        references: Sequence[Outputs],
+    ) -> bool:
+        """Tell of an engine with nothing low, where it passes on held-out samples; return whether.
+
+        Args:
+            build: Its build.
+            rung: "tf32" or "fp32".
+            model: The ONNX file that it was built from.
+            samples: Those that are held out; without any, nothing is proven.
+            references: Their reference outputs.
+        """
+        if build.engine is None or not len(samples):
+            return False
         judged = self.judge(build, samples, references)
         if judged is None or not judged.verdict.passed:
-            return
+            return False
         latency = None
         with suppress(*ENGINE_FAULTS):
             latency = self.bench.measure.latency(build.engine)
-        self.tell(build, model, latency, "tf32")
+        self.tell(build, model, latency, rung)
+        return True
 
     def tell(
         self,

@@ -18,7 +18,7 @@ from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.speed import quicker
+from halfwise.fixing.engines.speed import near
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, rows_of
 from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.engines.units import Units, cores, units_of
@@ -104,18 +104,18 @@ class EngineRun(Workbench):
             return self._fp32
 
     def tf32(self) -> None:
-        """Build the FP32 engine with TF32, and tell it where it is right.
+        """Build the FP32 engine with TF32, and tell it where it is right; else the one without.
 
         It takes a fraction of the time of a low one, for which kernels of both types are timed, and
         needs no plan: so it is the first engine that is had, while the emulation looks for one. A
         GPU without TF32 would give the FP32 engine once more, so there it is not built.
         """
-        if not has_tf32(self.worker.info):
-            return
         with self._stage("TF32 engine"):
-            build = self._tf32 = self.builds.build(self.fp32, TF32, tf32=True)
-            if build.engine is not None and self.case.heldout:
-                self.early.full(build, self.fp32, self.case.heldout, self._references)
+            if has_tf32(self.worker.info):
+                self._tf32 = self.builds.build(self.fp32, TF32, tf32=True)
+            judged = self.fp32, self.case.heldout, self._references
+            if not (self._tf32 and self.early.full(self._tf32, "tf32", *judged)):
+                self.early.full(self._fp32.build, "fp32", *judged)
 
     def refused(self) -> Proven:
         """Return the result where the FP32 engine is wrong."""
@@ -200,7 +200,7 @@ class EngineRun(Workbench):
             closest = search.closest()
             tried = [chosen.plain, *([closest] if closest is not None and closest.keep else [])]
         else:
-            swift = [c for c in others if quicker(c, best)][:FURTHER]
+            swift = [c for c in others if near(c, best)][:FURTHER]
             none = next((c for c in (*swift, best) if not c.keep), chosen.plain)
             tried = [none, *(c for c in (*swift, best) if c.keep)]
         low = [c for c in tried if c is not None]

@@ -11,6 +11,10 @@ FUTILE = 1.07
 is proven, no plan is looked for: what is kept gains no speed. Of the 16 mixed engines on an H200 in
 `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept, by chance (another
 build of its plan took 1.3 times as long), and no other one more than 1 %."""
+NEAR = 1.05
+"""Engines that were timed alone, at different times, and differ by less take turns before one of
+them counts as slower. Our choice: builds of one plan with the same kernels differed by up to 2 %
+on an H200."""
 SLOW = 1.1
 """A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
 
@@ -45,6 +49,11 @@ def slow(candidate: Candidate, plain: Candidate) -> bool:
 def quicker(one: Candidate, other: Candidate) -> bool:
     """Return whether an engine seems faster than another, as each was timed alone."""
     return one.milliseconds < other.milliseconds < inf
+
+
+def near(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine may be faster than another, as each was timed alone."""
+    return one.milliseconds < NEAR * other.milliseconds < inf
 
 
 def tf32_note(fastest: Candidate, best: Candidate) -> str:

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 from halfwise.graph.model import Network
 from halfwise.records import BuildOutcome, Recipe
-from halfwise.tensorrt.recipes.recipe import Source, constraints_of, layers_of
+from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of
 
 _NOTES = (
     "The engine that was judged is model.engine, beside this file; its run had not ended.",
@@ -33,7 +33,7 @@ def recipe_of(
         run: The run folder, as the recipe tells it.
     """
     config = build.config
-    source = Source(network, model, files)
+    keep, layers = frozenset(config.keep), layers_of(build)
     return Recipe(
         tensorrt=tensorrt,
         run=run,
@@ -43,7 +43,7 @@ def recipe_of(
         model=model,
         files=dict(files),
         engine="rebuilt.engine",
-        constraints=constraints_of(source, frozenset(config.keep), layers_of(build)),
+        constraints=constraints_of(network, model, keep, layers),
         profiles=config.profiles,
         workspace_bytes=config.workspace_bytes,
         optimization_level=config.optimization_level,

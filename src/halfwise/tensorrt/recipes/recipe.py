@@ -4,16 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import onnx_ir as ir
-
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.model import Network, is_standard
 from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
-    Constraint,
     NodeName,
     Plan,
     Profile,
@@ -22,6 +18,7 @@ from halfwise.records import (
     Typing,
 )
 from halfwise.tensorrt.recipes.attention import note_on_attention
+from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
@@ -36,8 +33,6 @@ _FROM_SAMPLES = (
     "The profile holds the shapes of the run's samples, taken one by one; --minShapes, --optShapes "
     "and --maxShapes give others, such as larger batches."
 )
-_UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
-"""Operators whose layers take no precision."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,7 @@ def make_recipe(
     if config and (typing == config.typing or nothing_low(run)):
         _check_file(config, source)
     same = run.engines is not None and run.engines.worker.tensorrt == version
-    weak = typing == "weak"
+    weak, read = typing == "weak", (source.network, source.path)
     layers = layers_of(build) if build and same else {}
     usual = config or run.engines
     chosen = profiles or (usual.profiles if usual else run.profiles)
@@ -142,7 +137,7 @@ def make_recipe(
         model=source.path,
         files=dict(source.files),
         engine=engine,
-        constraints=constraints_of(source, kept_nodes(run), layers) if weak else (),
+        constraints=constraints_of(*read, kept_nodes(run), layers) if weak else (),
         profiles=chosen,
         workspace_bytes=config.workspace_bytes if config else None,
         optimization_level=config.optimization_level if config else None,
@@ -208,58 +203,6 @@ def planned_nodes(plan: Plan) -> frozenset[NodeName]:
     """Return the nodes that the emulated model has in FP32, as `kept_nodes` does."""
     unsupported = [u.node for u in plan.unsupported]
     return frozenset((*(k.node for k in plan.keep), *plan.data_movement, *unsupported))
-
-
-def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
-    """Return the network layers that were constrained for each node."""
-    found: dict[NodeName, tuple[str, ...]] = {}
-    for layer in build.layers:
-        for node in layer.nodes if layer.constrained else ():
-            found[node] = (*found.get(node, ()), layer.name)
-    return found
-
-
-def constraints_of(
-    source: Source, keep: frozenset[NodeName], layers: Mapping[NodeName, tuple[str, ...]]
-) -> tuple[Constraint, ...]:
-    """Return the constraints that keep nodes in FP32, in graph order.
-
-    Args:
-        source: The file that they are of.
-        keep: The nodes.
-        layers: What `layers_of` gives of the engine that was judged.
-
-    Raises:
-        RecordMismatch: the file lacks one of them.
-        CaseError: one has bodies.
-    """
-    nodes = {node_name(n): n for n in source.network.model.graph.all_nodes()}
-    if missing := sorted(keep - nodes.keys()):
-        raise RecordMismatch(
-            f"{source.path} has no node {missing[0]!r}, which the run keeps in FP32.",
-            "Give the model that the run was made from.",
-        )
-    kept = [(name, node) for name, node in nodes.items() if name in keep]
-    for name, node in kept:
-        if bodies(node):
-            raise CaseError(
-                f"Node {name!r} ({node.op_type}) is kept in FP32, and constraints reach no layer "
-                "in its bodies.",
-                "Take strong typing, --trt-version 9 or later: there the Casts in the bodies say "
-                "what is FP32.",
-            )
-    return tuple(
-        Constraint(node=name, op=node.op_type, outputs=outputs, layers=layers.get(name, ()))
-        for name, node in kept
-        if any(outputs := _float_outputs(node)) and is_standard(node)
-    )
-
-
-def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
-    """Return whether each output of the node is a float; empty where it takes no precision."""
-    if is_standard(node, *_UNCONSTRAINED_OPS):
-        return ()
-    return tuple(is_float(value) for value in node.outputs if value.name)
 
 
 def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.speed import FUTILE, SLOW, futile, slow, tf32_note
+from halfwise.fixing.engines.speed import FUTILE, NEAR, SLOW, futile, near, slow, tf32_note
 from halfwise.records import ProvenEngine
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency
@@ -35,6 +35,14 @@ def test_a_plan_that_can_gain_no_speed_is_not_looked_for():
 )
 def test_one_that_may_is(first, plain, full):
     assert futile(first, plain, full) is None
+
+
+def test_what_may_be_faster_takes_turns():
+    best = candidate(1.0)
+    assert near(candidate(0.99 * NEAR), best)
+    assert not near(candidate(1.01 * NEAR), best)
+    assert not near(replace(best, latency=None), best)
+    assert not near(best, replace(best, latency=None))
 
 
 def test_slow_is_what_is_kept():

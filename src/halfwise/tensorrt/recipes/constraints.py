@@ -1,0 +1,69 @@
+"""Which nodes of a model a recipe constrains to FP32, and at which layers."""
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from halfwise.errors import CaseError, RecordMismatch
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.roles import bodies, is_float
+from halfwise.records import BuildOutcome, Constraint, NodeName
+
+_UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
+"""Operators whose layers take no precision."""
+
+
+def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
+    """Return the network layers that were constrained for each node."""
+    found: dict[NodeName, tuple[str, ...]] = {}
+    for layer in build.layers:
+        for node in layer.nodes if layer.constrained else ():
+            found[node] = (*found.get(node, ()), layer.name)
+    return found
+
+
+def constraints_of(
+    network: Network,
+    path: str,
+    keep: frozenset[NodeName],
+    layers: Mapping[NodeName, tuple[str, ...]],
+) -> tuple[Constraint, ...]:
+    """Return the constraints that keep nodes in FP32, in graph order.
+
+    Args:
+        network: The FP32 model.
+        path: Its path, for messages.
+        keep: The nodes.
+        layers: What `layers_of` gives of the engine that was judged.
+
+    Raises:
+        RecordMismatch: the file lacks one of them.
+        CaseError: one has bodies.
+    """
+    nodes = {node_name(n): n for n in network.model.graph.all_nodes()}
+    if missing := sorted(keep - nodes.keys()):
+        raise RecordMismatch(
+            f"{path} has no node {missing[0]!r}, which the run keeps in FP32.",
+            "Give the model that the run was made from.",
+        )
+    kept = [(name, node) for name, node in nodes.items() if name in keep]
+    for name, node in kept:
+        if bodies(node):
+            raise CaseError(
+                f"Node {name!r} ({node.op_type}) is kept in FP32, and constraints reach no layer "
+                "in its bodies.",
+                "Take strong typing, --trt-version 9 or later: there the Casts in the bodies say "
+                "what is FP32.",
+            )
+    return tuple(
+        Constraint(node=name, op=node.op_type, outputs=outputs, layers=layers.get(name, ()))
+        for name, node in kept
+        if any(outputs := _float_outputs(node)) and is_standard(node)
+    )
+
+
+def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
+    """Return whether each output of the node is a float; empty where it takes no precision."""
+    if is_standard(node, *_UNCONSTRAINED_OPS):
+        return ()
+    return tuple(is_float(value) for value in node.outputs if value.name)
