@@ -24,7 +24,10 @@ if [ -n "$pack" ]; then
       cat "$pack"/[0-9]*/"$name.$n" 2> /dev/null || break
     done > "$work/wheels/$name"
   done
-  find "$pack" "$work/wheels" -name '*.whl' -print0 | xargs -0 python3 -m pip install -q \
+  # Both packages have the same modules.
+  gpu=$(find "$pack" "$work/wheels" -name 'onnxruntime_gpu-*.whl')
+  without=(); [ -z "$gpu" ] || without=(! -name 'onnxruntime-*.whl')
+  find "$pack" "$work/wheels" -name '*.whl' "${without[@]}" -print0 | xargs -0 python3 -m pip install -q \
     --disable-pip-version-check --no-index --no-deps --no-compile --target "$work/site" || exit 2
   rm -r "$work/wheels"
   [ ! -d "$pack/models" ] || models=(--models "$pack/models")

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from bench.gpu import typed
 from halfwise import api
+from halfwise.store import write_run
 from tests import models
 
 CPU = "CPUExecutionProvider"
@@ -63,6 +64,22 @@ def test_typed_files_are_beside_their_engines(work: Path, monkeypatch: pytest.Mo
     spoil(work / "job" / "run" / "model.onnx")
     missed = {f.what for f in typed.measure(["job"], work).figures if not f.reached}
     assert missed == {"job: engine's SNR − its (dB)", "job: within the run's thresholds"}
+
+
+def test_of_an_engine_all_in_fp32_the_typed_file_is_told_alone(work: Path) -> None:
+    folder = work / "job" / "run"
+    run = api.report(folder)
+    assert run.engines is not None
+    full = run.engines.model_copy(update={"rung": "tf32"})
+    (folder / "run.json").unlink()
+    write_run(folder, run.model_copy(update={"engines": full}))
+    figures, _ = typed.typed("job", folder, typed.held_out(work / "job"), CPU)
+    assert [f.what for f in figures if f.reach is not None] == [
+        f"job: nodes that {CPU} ran",
+        "job: within the run's thresholds",
+    ]
+    assert figures[2].measured == "tf32"
+    assert typed.beside("job", work / "job") == []
 
 
 def test_samples_of_a_job_are_those_that_were_held_out(tmp_path: Path) -> None:
