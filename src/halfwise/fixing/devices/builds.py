@@ -87,14 +87,24 @@ class KindBuilds(Builds):
         default_factory=dict
     )
     _idle: Bay | None = None
+    _before: int = 0
 
-    def begin(self, build: Callable[[], object], *, helpers: bool = False) -> None:
-        """Begin what `build` builds, and do not wait for it; with no worker idle, do nothing.
+    @property
+    def helpers(self) -> int:
+        """How many workers that do not measure are idle."""
+        return sum(bay.idle for bay in self.bays[1:])
+
+    def begin(self, build: Callable[[], object], *, helpers: bool = False, before: int = 0) -> None:
+        """Begin what `build` builds, and do not wait for it.
+
+        With no worker idle it does nothing, nor where more than `before` of the same are begun.
 
         Args:
             build: Asks this object for one build.
             helpers: Whether the worker that measures is left alone.
+            before: How many of the same are asked for before.
         """
+        self._before = before
         self._idle = next((bay for bay in self.bays[helpers:] if bay.idle), None)
         if self._idle is not None:
             try:
@@ -119,6 +129,8 @@ class KindBuilds(Builds):
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
         key = config_key(config), fresh
         if self._idle is not None:
+            if len(self._waiting.get(key, ())) > self._before:
+                raise _Begun
             worker = self._idle.worker
             build = self._begun(worker, model, config, purpose, fresh=fresh)
             begun = self._idle.begin(lambda: self._here(worker, build()))
@@ -130,7 +142,7 @@ class KindBuilds(Builds):
         outcome = begun.result()
         if outcome.status == "lost" and bay is not self.bays[0]:
             bay.lost = outcome.message
-        return self._kept(outcome)
+        return self._kept(outcome.model_copy(update={"purpose": purpose}))
 
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         kept = super()._kept(outcome)

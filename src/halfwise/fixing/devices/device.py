@@ -37,6 +37,11 @@ class DeviceRun(EngineRun):
         assert isinstance(self.builds, KindBuilds)
         self.builds.begin(lambda: self.builds.build(self.fp32, name, tf32=name == TF32))
 
+    def settle(self) -> None:
+        """End builds that nobody has asked for."""
+        assert isinstance(self.builds, KindBuilds)
+        self.builds.settle()
+
     def search(
         self, fixed: Fixed, heldout: HeldOut
     ) -> tuple[EngineSearch, DeviceAttempts, Proposals]:

@@ -1,8 +1,10 @@
 """Several devices as one, for a search that knows one: a plan is as good as where it is worst."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from math import exp, inf, log
 from statistics import fmean
 
@@ -78,22 +80,31 @@ def mean(values: Sequence[float]) -> float:
 class DeviceAttempts(Attempts):
     """Builds and measures plans on one device; builds can be begun and waited for later."""
 
-    def begin(
-        self, keep: Assignment, step: Step, terms: Terms = USUAL, *, ahead: bool = False
-    ) -> None:
-        """Begin the build that `attempt` will ask for.
+    @property
+    def idle(self) -> int:
+        """How many workers that do not measure are idle."""
+        builds = self.bench.builds
+        return builds.helpers if isinstance(builds, KindBuilds) else 0
 
-        Args:
-            keep: Compute nodes to be FP32.
-            step: Why it is tried.
-            terms: As for `attempt`.
-            ahead: Whether it may never ask: then only workers that do not measure build.
+    def begin(
+        self,
+        keep: Assignment,
+        step: Step,
+        terms: Terms = USUAL,
+        *,
+        helpers: bool = False,
+        before: int = 0,
+    ) -> None:
+        """Begin the build that `attempt` will ask for, with the reason why, on those terms.
+
+        For the others see `KindBuilds.begin`.
         """
         builds = self.bench.builds
         assert isinstance(builds, KindBuilds)
         words = step if isinstance(step, str) else move_line(step)
         fresh = (keep, terms) in self._built
-        builds.begin(partial(self._build, keep, terms, words, fresh=fresh), helpers=ahead)
+        build = partial(self._build, keep, terms, words, fresh=fresh)
+        builds.begin(build, helpers=helpers, before=before)
 
 
 @dataclass
@@ -108,6 +119,7 @@ class JointAttempts:
     devices: dict[str, DeviceAttempts]
     gone: dict[str, str] = field(default_factory=dict)
     _known: dict[tuple[str, Plan], Candidate] = field(default_factory=dict)
+    _expected: Iterable[Assignment] = ()
 
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> JointCandidate:
         """Build the plan on every device, and measure the engines; see `Attempts.attempt`.
@@ -118,6 +130,7 @@ class JointAttempts:
         for name, device in self.devices.items():
             if (name, plan) not in self._known:
                 device.begin(keep, step, terms)
+        self._begin_expected(plan)
         parts = {}
         for name, device in list(self.devices.items()):
             known = self._known.get((name, plan))
@@ -126,10 +139,19 @@ class JointAttempts:
                 self._known[name, plan] = parts[name]
         return self.left(parts)
 
-    def ahead(self, keep: Assignment, step: str) -> None:
-        """Begin what may be asked for next, where workers are idle."""
-        for device in self.devices.values():
-            device.begin(keep, step, ahead=True)
+    def expect(self, sets: Iterable[Assignment]) -> None:
+        """Take what may be asked for next; idle workers begin it beside what is asked for now."""
+        self._expected = sets
+
+    def _begin_expected(self, now: Plan) -> None:
+        expected, self._expected = self._expected, ()
+        most = max(device.idle for device in self.devices.values())
+        before = Counter([now[0]])
+        for keep in islice(expected, most):
+            for device in self.devices.values():
+                step = "ahead of the search"
+                device.begin(keep, step, now[1], helpers=True, before=before[keep])
+            before[keep] += 1
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from halfwise.errors import HalfwiseError
+from halfwise.fixing.devices.ahead import ForeseeingSearch
 from halfwise.fixing.devices.device import DeviceRun
 from halfwise.fixing.devices.joint import (
     JointAttempts,
@@ -101,6 +102,8 @@ class DevicesRun:
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout, attempts):
                 chosen = search.again(chosen.best.keep, attempts.again)
+            for run in self.runs.values():
+                run.settle()
             if search.budget.interrupted:
                 fixed.planner.budget.tell("interrupt")
             if search.budget.over():
@@ -131,7 +134,7 @@ class DevicesRun:
             name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
         }
         strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
-        search = replace(
+        joint_search = replace(
             first,
             attempt=attempts.attempt,
             proposals=JointProposals(self._proposals, self.gone),
@@ -141,6 +144,7 @@ class DevicesRun:
             units=self._own[strong[0]].units if strong else first.units,
             prediction=None,
         )
+        search = ForeseeingSearch.of(joint_search, attempts.expect)
         predictions = {n: own.prediction for n, own in self._own.items() if own.prediction}
         if predictions:
             search.prediction = JointPrediction(
