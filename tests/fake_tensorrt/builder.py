@@ -227,6 +227,9 @@ class Builder:
         about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
         about["kept"] = network._kept() if self._obeys(config) else []
         about |= {"graph": network._graph, "outputs": plan.outputs, "level": plan.level}
+        for block in faults.knob("FUSED", []):
+            name = f"{{ForeignNode[{block[0]}...{block[-1]}]}}"
+            self._log(Severity.VERBOSE, f"=============== Computing costs for {name}")
         faults.strike("build", about)
         self._tell_progress(getattr(config, "progress_monitor", None))
         if config._cache is not None:

@@ -14,7 +14,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.moves import move_line, refusal_line
+from halfwise.reporting.moves import move_line, refusal_line, told_words
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import cause_line, first_line, rung_line, spared_line
@@ -118,9 +118,10 @@ def made(engines: Engines) -> Iterator[str]:
 
 
 def _what(engines: Engines) -> str:
+    what = f"{count(len(engines.keep), 'node')} in FP32"
     if engines.full:
-        return f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
-    return f"{count(len(engines.keep), 'node')} in FP32"
+        what = f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
+    return what if engines.row is None else what + told_words(engines.row.build.config)
 
 
 def _confirmed(engines: Engines) -> str:

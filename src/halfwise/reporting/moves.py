@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from halfwise.records import Move, MoveKind, Refusal, RefusalKind
+from halfwise.records import BuildConfig, Move, MoveKind, Refusal, RefusalKind
 from halfwise.wording import count, sentence, shorten
 
 _MOVES: Mapping[MoveKind, str] = {
@@ -32,6 +32,18 @@ def move_line(move: Move) -> str:
     if move.border and move.kind != "border":
         text += ", constrained at its border only"
     return f"instead of build {move.refused}: {text}"
+
+
+def told_words(config: BuildConfig) -> str:
+    """Return what an engine was built with that decides about kernels, to follow a clause."""
+    text = ""
+    if config.optimization_level is not None:
+        text += f", optimization level {config.optimization_level}"
+    if config.tf32 and config.low is not None:
+        text += ", TF32 allowed"
+    if config.written_out:
+        text += f", {count(len(config.written_out), 'recurrent node')} written out"
+    return text
 
 
 def refusal_line(refusal: Refusal) -> str:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step
+from halfwise.fixing.engines.refusals import REFUSED, how_refused
 from halfwise.fixing.engines.terms import Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.dataflow import between
@@ -22,7 +23,8 @@ from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.unroll import UNROLLED_OPS, refusal
-from halfwise.records import Move, MoveKind, NodeName, RefusalKind
+from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, RefusalKind
+from halfwise.reporting.moves import move_line
 from halfwise.tensorrt.regions import Region, rim
 from halfwise.tensorrt.versions import has
 
@@ -34,6 +36,30 @@ _ISLAND = 1 / 2
 """Share of the compute nodes; more of them in FP32 is hardly a mixed engine."""
 _NOTABLE_GROWTH = 1.5
 """A set of nodes is worth a build where the next larger one has so many times its nodes."""
+
+
+def build_fp32(bench: Workbench, purpose: str) -> BuildOutcome:
+    """Build the FP32 model without TF32; where the builder refuses, at another level.
+
+    That level is then the run's: what the region has no kernel for at the usual one it has for no
+    plan. Without an engine at any it is the first build that is returned.
+    """
+    first = bench.builds.build(bench.fp32, purpose)
+    kind = how_refused(first).kind
+    if first.status not in REFUSED or kind == "unknown" or not Allowed.on(bench).level:
+        return first
+    for level in levels_after(kind)[: 1 if first.status == "timeout" else None]:
+        move = Move(kind="level", refused=first.number, level=level)
+        build = bench.builds.build(bench.fp32, f"{purpose}, {move_line(move)}", level=level)
+        if build.engine is not None:
+            bench.builds.settings = replace(bench.builds.settings, optimization_level=level)
+            return build
+    return first
+
+
+def levels_after(kind: RefusalKind) -> tuple[int, ...]:
+    """Return the optimization levels to try, likeliest first: what takes too long at a lower."""
+    return LEVELS[::-1] if kind in ("crash", "timeout") else LEVELS
 
 
 @dataclass(frozen=True)
@@ -74,7 +100,7 @@ class Allowed:
     certain: Assignment = frozenset()
 
     @classmethod
-    def on(cls, bench: Workbench, certain: Assignment) -> Self:
+    def on(cls, bench: Workbench, certain: Assignment = frozenset()) -> Self:
         """Return what the run, its worker and its settings leave free."""
         settings = bench.builds.settings
         levels = has("optimization levels", bench.worker.info.tensorrt)
@@ -121,7 +147,7 @@ class Moves:
         if small:
             yield self._plan("region", whole)
             yield from self._with_fewer_constraints(whole)
-        levels = LEVELS if self.kind in ("no-kernel", "compiler", "unknown") else LEVELS[::-1]
+        levels = levels_after(self.kind)
         yield from self._at_levels(levels[:1])
         yield from self._written_out()
         yield from self._with_tf32()

@@ -187,6 +187,8 @@ class Proposals:
         network, roles = self.planner.case.network, self.planner.roles
         shown = Shown(self.bench, roles)
         self.refusals = Refusals(network, roles, self.attempts.fp32, shown.blocks)
+        for build in self.bench.builds.outcomes:  # of the FP32 model
+            self.refusals.take_build(build, None)
 
     def culprits(
         self, failed: Candidate, *, idle: bool = False

@@ -9,7 +9,7 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
 from halfwise.records import BuildOutcome, Refusal, RefusalKind
-from halfwise.tensorrt.log.refused import blamed
+from halfwise.tensorrt.log.refused import Blamed, blamed
 from halfwise.tensorrt.regions import Ends, Region, blocks, neighbours, region_of
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
@@ -24,14 +24,14 @@ class Refused:
     """A plan that was refused.
 
     Attributes:
-        plan: The plan.
+        plan: The plan; None for the FP32 model.
         kind: How.
         build: Number of the build.
         region: Where.
         avoided: Plans that were not built because of it.
     """
 
-    plan: Plan
+    plan: Plan | None
     kind: RefusalKind
     build: int
     region: Region
@@ -58,12 +58,15 @@ class Refusals:
 
     def take(self, candidate: Candidate) -> None:
         """Remember a candidate that was refused; any other is nothing to remember."""
-        build = candidate.build
+        self.take_build(candidate.build, candidate.plan)
+
+    def take_build(self, build: BuildOutcome, plan: Plan | None) -> None:
+        """Remember a build of a plan, or of the FP32 model, that was refused."""
         if build.engine is None and build.status in REFUSED:
-            how = blamed(build.status, _said(build))
+            how = how_refused(build)
             shown = self.blocks() if how.ends else {}
             region = region_of(self.network, self.roles, how.ends, shown)
-            self.found.append(Refused(candidate.plan, how.kind, build.number, region))
+            self.found.append(Refused(plan, how.kind, build.number, region))
 
     def of(self, candidate: Candidate) -> Refused:
         """Return how and where a candidate was refused; nothing is known of one that was not."""
@@ -94,9 +97,9 @@ class Refusals:
 
     def _alike(self, plan: Plan, refused: Refused) -> bool:
         other, region = refused.plan, refused.region
-        settings = [
-            (terms.tf32, terms.level, terms.written_out) for terms in (plan[1], refused.plan[1])
-        ]
+        if other is None:
+            return False
+        settings = [(t.tf32, t.level, t.written_out) for t in (plan[1], other[1])]
         if settings[0] != settings[1]:
             return False
         differ = self.fp32(plan) ^ self.fp32(other)
@@ -147,5 +150,6 @@ class Shown:
         return {ends: nodes for found in self._found.values() for ends, nodes in found.items()}
 
 
-def _said(build: BuildOutcome) -> tuple[str, ...]:
-    return (*build.message.splitlines(), *build.log)
+def how_refused(build: BuildOutcome) -> Blamed:
+    """Return how a build was refused, by its message and its log."""
+    return blamed(build.status, (*build.message.splitlines(), *build.log))

@@ -15,6 +15,7 @@ from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.early import Early, Judging
 from halfwise.fixing.engines.measure import again_if_lost
+from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
@@ -82,7 +83,7 @@ class EngineRun(Workbench):
             CaseError: samples, those of the calibration included, do not fit: they fit no engine.
         """
         with self._stage("FP32 engine"), judging():
-            build = self.builds.build(self.fp32, FP32)
+            build = build_fp32(self, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
             engine = build.engine

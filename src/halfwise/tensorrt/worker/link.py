@@ -21,6 +21,7 @@ from halfwise.tensorrt.worker.transport import (
     taken,
     worker_source,
 )
+from halfwise.tensorrt.worker.worker import AT_LAYER
 from halfwise.wording import seconds
 
 _TRANSFER_SECONDS = 300.0
@@ -90,6 +91,8 @@ class Log:
 
     def _line(self, severity: str, text: str) -> None:
         line = f"{severity}: {text[:_LONGEST_LINE]}"
+        if AT_LAYER in line and self.last and AT_LAYER in self.last[-1]:
+            self.last.pop()  # only the last layer tells where it ended
         self.last.append(line)
         serious = severity in ("warning", "error", "internal_error", "remark")
         if serious and len(self.complaints) < _COMPLAINTS:

@@ -963,6 +963,10 @@ class Service:
             run.free()
 
 
+AT_LAYER = "Computing costs for "
+"""In the line before a builder turns to a layer: told always, since it may die of it."""
+
+
 def _logger(trt, service):
     """Return a logger that hands every line to the service."""
     ranks = ("verbose", "info", "warning", "error", "internal_error")
@@ -979,7 +983,7 @@ def _logger(trt, service):
             name = numbers.get(severity, "info")
             if ranks.index(name) >= ranks.index("error"):
                 service.complaints.append(text)
-            if ranks.index(name) >= ranks.index(service.severity):
+            if ranks.index(name) >= ranks.index(service.severity) or AT_LAYER in text:
                 service.tell("log", severity=name, text=text)
 
     return Logger()

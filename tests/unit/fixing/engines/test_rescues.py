@@ -4,6 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.attempts import Chosen
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.progress import Silent
@@ -124,3 +125,40 @@ def test_a_recurrence_that_has_no_kernel_is_written_out(stage):
     found, tried, _ = chosen(ready.run, ready.fixed, ("rnn",))
     assert found.best is not None
     assert tried[-1] == "written-out"
+
+
+def test_where_the_fp32_model_is_refused_another_level_is_that_of_the_run(stage):
+    fault = Fault("build", "foreign", region=Region(ops=("Sqrt",), level=2))
+    ready = stage(region(), faults=[fault])
+    ready.run.reference()
+    proven = ready.run.prove(ready.fixed)
+    assert proven.verdict.passed
+    builds = proven.engines.builds
+    assert [b.config.optimization_level for b in builds[:3]] == [None, 5, 1]
+    assert [b.status for b in builds[:3]] == ["failed", "failed", "built"]
+    assert {b.config.optimization_level for b in builds[3:]} == {1}
+    assert [r.build for r in proven.engines.refusals] == [1, 2]
+
+
+@pytest.mark.parametrize(("do", "kind"), [("segv", "crash"), ("hang", "timeout")])
+def test_where_the_builder_died_is_the_region_as_an_engine_shows_it(stage, do, kind):
+    fault = Fault("build", do, when={"low": "fp16", "kept": ["mid"]})
+    how = {"max_builds": 20, "build_timeout": 3.0}
+    ready = stage(region(), faults=[fault], lossy={"tail3": 1.5}, fused=[list(REGION)], engine=how)
+    found, _, refused = chosen(ready.run, ready.fixed, ("mid", "tail3"))
+    assert found.best is not None
+    assert found.best.keep == names("tail3")
+    first = refused[0]
+    assert (first.kind, first.ends, first.nodes) == (kind, ("pre", "post"), REGION)
+    # One of the moves leaves the region as it is, so it is not built.
+    assert (first.shown, first.avoided) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("do", "engine", "builds"), [("memory", {}, 1), ("segv", {"optimization_level": 3}, 1)]
+)
+def test_another_level_is_no_answer_to_everything(stage, do, engine, builds):
+    ready = stage(region(), faults=[Fault("build", do)], engine=engine)
+    with pytest.raises(BuildFailed):
+        ready.run.reference()
+    assert len(ready.run.builds.outcomes) == builds
