@@ -56,6 +56,13 @@ from halfwise.records.engine import (
     RungTried,
     ShapeVerdict,
 )
+from halfwise.records.engine_fault import (
+    Cure,
+    CureKind,
+    EngineDiagnosis,
+    EngineFault,
+    SymptomKind,
+)
 from halfwise.records.finding import (
     ConstraintReport,
     Finding,
@@ -160,12 +167,16 @@ __all__ = [
     "CoreForm",
     "Cost",
     "Criterion",
+    "Cure",
+    "CureKind",
     "Curve",
     "CutStage",
     "Detail",
     "DifferenceKind",
     "DynamicAxis",
     "EngineBuild",
+    "EngineDiagnosis",
+    "EngineFault",
     "EngineFile",
     "EngineLayer",
     "EngineResult",
@@ -263,6 +274,7 @@ __all__ = [
     "SliceGroup",
     "Spared",
     "SparedKind",
+    "SymptomKind",
     "TaskScore",
     "TensorName",
     "TensorStatus",

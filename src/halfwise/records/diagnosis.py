@@ -3,6 +3,7 @@
 from typing import Literal
 
 from halfwise.records.coverage import FrozenSize
+from halfwise.records.engine_fault import EngineDiagnosis
 from halfwise.records.judged import OutputError
 from halfwise.records.record import NodeName, Record, Severity
 
@@ -225,6 +226,7 @@ class Rung(Record):
         overflows: Whether nodes at fault are certain to leave the low format's range.
         inputs: What was tried on the inputs, where the outputs are not the framework's.
         frozen: The size of the export that the model insists on; None where that is not it.
+        engine: Where an engine is wrong; None where that is not it.
     """
 
     rung: int
@@ -238,3 +240,4 @@ class Rung(Record):
     overflows: bool = False
     frozen: FrozenSize | None = None
     inputs: InputTrials | None = None
+    engine: EngineDiagnosis | None = None

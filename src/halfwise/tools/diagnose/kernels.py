@@ -1,34 +1,23 @@
 """Rungs 4 and 7: does an engine compute what it should, and if not, what is at fault?"""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
-from halfwise.errors import BuildFailed, HalfwiseError
-from halfwise.fixing.engines.proposals import MARKED
-from halfwise.graph.dataflow import read_by
-from halfwise.graph.model import node_name
 from halfwise.judging.judge import judge_outputs
-from halfwise.records import (
-    BuildOutcome,
-    Comparison,
-    Criterion,
-    Rung,
-    RungName,
-    Sign,
-    TensorName,
-    Verdict,
-)
+from halfwise.records import Criterion, Rung, RungName, Sign, TensorName
+from halfwise.reporting.engine_faults import advice, cause, evidence
 from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tools.compare import Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import emulated, reference
+from halfwise.tools.diagnose.cures import Cures
+from halfwise.tools.diagnose.faults import faults
 from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.wording import listed
+from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, symptom_of
 
 NEEDS_TENSORRT = "This needs TensorRT, and no target was given."
 
@@ -90,6 +79,32 @@ def _stand_in(subject: Subject) -> Rung:
     )
 
 
+def _judged(engine: "_Judged") -> Rung:
+    side = engine.side
+    build = side.build(())
+    if build.status == "lost":
+        raise EngineFailed(build.message, status="lost")
+    if build.engine is None:
+        return _faulty(engine, symptom_of(build), build.message, ())
+    try:
+        verdict = engine.engines.judge(build, engine.subject.references, engine.criterion)
+    except EngineFailed as failed:
+        if failed.status == "lost":
+            raise
+        return _faulty(engine, Symptom("run", failed.status), failed.message, ())
+    signs = signs_of(verdict, side.label)
+    if not verdict.passed:
+        return _faulty(engine, OFF, "", signs, verdict.worst_sample)
+    return Rung(
+        rung=engine.rung,
+        name=engine.name,
+        passed=True,
+        how="measured",
+        cause=f"The {side.label} is right.",
+        evidence=tuple(signs),
+    )
+
+
 @dataclass(frozen=True)
 class _Judged:
     """An engine that is held against its model, by a rung.
@@ -112,119 +127,36 @@ class _Judged:
     right: ModelRunner
     criterion: Criterion
 
-    def passes(self, build: BuildOutcome) -> bool | None:
-        """Return whether a build is right; None where there is no engine."""
-        if build.engine is None:
-            return None
-        return self.verdict(build).passed
 
-    def verdict(self, build: BuildOutcome) -> Verdict:
-        """Return the verdict on a build."""
-        return self.engines.judge(build, self.subject.references, self.criterion)
-
-    def attempts(self, around: Sequence[TensorName]) -> Iterator[Sign]:
-        """Yield what other builds of the same model do."""
-        kind, settings = self.side.arithmetic, self.engines.engine_settings
-        level = 0 if settings.optimization_level != 0 else 3
-        others: list[tuple[str, EngineSide, Sequence[TensorName]]] = [
-            ("another build, all kernels timed anew", self.engines.side(kind, fresh=True), ()),
-            (
-                f"optimization level {level}",
-                self.engines.side(kind, settings=replace(settings, optimization_level=level)),
-                (),
-            ),
-            (
-                "the tactic sources of convolutions alone",
-                self.engines.side(
-                    kind,
-                    settings=replace(
-                        settings,
-                        tactic_sources=("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"),
-                    ),
-                ),
-                (),
-            ),
-        ]
-        if around:
-            marked = f"{listed(around)} marked, which breaks fusions there"
-            others.insert(0, (marked, self.side, around))
-        for what, side, names in others:
-            yield self._attempt(what, side, names)
-
-    def _attempt(self, what: str, side: EngineSide, names: Sequence[TensorName]) -> Sign:
-        try:
-            right = self.passes(side.build(names))
-        except HalfwiseError as error:
-            return Sign(severity="info", text=f"With {what}: cannot be tried: {error.message}")
-        said = {True: "right", False: "still wrong", None: "not built"}[right]
-        return Sign(
-            severity="warning" if right else "info", text=f"With {what}: the engine is {said}."
-        )
-
-
-def _judged(engine: _Judged) -> Rung:
-    rung, name, side = engine.rung, engine.name, engine.side
-    try:
-        build, _ = side.plain()
-        verdict = engine.verdict(build)
-    except (BuildFailed, EngineFailed) as failed:
-        if isinstance(failed, EngineFailed) and failed.status == "lost":
-            raise
-        return Rung(
-            rung=rung,
-            name=name,
-            passed=False,
-            how="measured",
-            cause=failed.message,
-            evidence=(Sign(severity="error", text=failed.message),),
-            advice=(failed.hint,) if failed.hint else (),
-        )
-    signs = signs_of(verdict, side.label)
-    if verdict.passed:
-        return Rung(
-            rung=rung,
-            name=name,
-            passed=True,
-            how="measured",
-            cause=f"The {side.label} is right.",
-            evidence=tuple(signs),
-        )
-    return _faulty(engine, signs, verdict)
-
-
-def _faulty(fault: _Judged, signs: Sequence[Sign], verdict: Verdict) -> Rung:
-    subject, side = fault.subject, fault.side
-    walk = subject.walk(fault.right, fault.engines.shown(side))
-    found = find_divergence(walk, fault.engines.rounds)
-    tried = list(fault.attempts(_around(walk, found)))
-    cured = [sign for sign in tried if sign.severity == "warning"]
-    saved = save_reproducer(fault.engines, walk, found, subject.folder, verdict.worst_sample)
-    where = f", at {listed(found.first)}" if found.first else ""
-    than = "the FP32 model" if fault.name == "fp32" else "the emulation of the same plan"
-    notes = [Sign(severity="info", text=note) for note in (*found.notes, *saved)]
+def _faulty(
+    engine: _Judged,
+    symptom: Symptom,
+    message: str,
+    signs: Sequence[Sign],
+    worst: str | None = None,
+) -> Rung:
+    """Return where an engine is wrong that should be right, and what helps."""
+    subject, side = engine.subject, engine.side
+    ids = subject.samples.ids
+    index = ids.index(worst) if worst in ids else 0
+    transplants = Transplants(engine.engines, side.arithmetic, engine.right, index, symptom)
+    found = faults(transplants)
+    named = [name for fault in found.faults for place in fault.places for name in place]
+    cures = Cures(
+        engine.engines, side.arithmetic, subject.references, engine.criterion, subject.folder
+    )
+    found = cures.tried(found, named)
+    found = found.model_copy(
+        update={"reproducer": save_reproducer(transplants, found, subject.folder)}
+    )
     return Rung(
-        rung=fault.rung,
-        name=fault.name,
+        rung=engine.rung,
+        name=engine.name,
         passed=False,
         how="measured",
-        cause=f"The {side.label} is wrong although {than} is right, so this is not precision: a "
-        f"kernel or compiler fault{where}.",
-        nodes=found.first,
-        evidence=(*signs, *tried, *notes),
-        advice=(
-            f"{cured[0].text} Build it that way until the fault is repaired."
-            if cured
-            else "Try another version of TensorRT: no other build of this one is right.",
-            *(["Report it to NVIDIA with the folder `reproducer`."] if saved else []),
-        ),
+        cause=cause(found, side.label, message, emulated=engine.name == "kernels"),
+        nodes=tuple(dict.fromkeys(named)),
+        evidence=(*signs, *evidence(found)),
+        advice=advice(found),
+        engine=found,
     )
-
-
-def _around(walk: Walk, found: Comparison) -> list[TensorName]:
-    """Return the tensors of floats that the nodes at fault read and make, constants left out."""
-    names: dict[TensorName, None] = {}
-    for name, item in walk.found.items():
-        if node_name(item.node) in found.first:
-            names |= dict.fromkeys((*read_by(item.node), name))
-    known = (n for n in names if n in walk.found and walk.found[n].is_float)
-    return [n for n in known if walk.found[n].lack != "constant"][:MARKED]

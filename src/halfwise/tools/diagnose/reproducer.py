@@ -1,71 +1,68 @@
 """Cut out what goes wrong, with its real inputs, as a folder for a bug report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Samples
-from halfwise.emulation.runner import TOLERANCES
-from halfwise.errors import HalfwiseError
+from halfwise.errors import CaseError
 from halfwise.fixing.engines.workbench import save
-from halfwise.graph.dataflow import GIVEN, read_by, region_model
-from halfwise.graph.model import Network, node_name, normalise
-from halfwise.metrics.relative import relative_rms
-from halfwise.records import Comparison, NodeName, TensorName
-from halfwise.tools.compare import Walk
-from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.wording import count, number
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.dataflow import GIVEN, region_model
+from halfwise.graph.model import Network, normalise
+from halfwise.records import EngineDiagnosis, TensorName
+from halfwise.tools.compare.sides import all_low
+from halfwise.tools.diagnose.transplant import Transplants
 
 FOLDER = "reproducer"
-_STEPS_BACK = 2
-"""Nodes before the one at fault that come along, since a fusion may need them."""
-_FLAGS = {
-    "fp32": "--noTF32",
-    "tf32": "",
-    "fp16": "--fp16",
-    "bf16": "--bf16",
-}
+_SETTINGS = 'SETTINGS = {"limit_db": 60.0}  # replaced where this file is written\n'
 
 
-def save_reproducer(
-    engines: EngineMaker, walk: Walk, found: Comparison, folder: Path, worst: str | None
-) -> tuple[str, ...]:
-    """Write the part of the model around the first divergence into `folder`/reproducer.
+def save_reproducer(transplants: Transplants, found: EngineDiagnosis, folder: Path) -> str | None:
+    """Write the first place of the first fault into `folder`/reproducer; return its name.
 
-    It holds `model.onnx`, `inputs.npz` and `expected.npz` (one sample each, with an axis
-    for it) and a README. All its inputs are what the right side has there, on the worst sample.
-
-    Returns:
-        What was written and whether the part alone goes wrong too; nothing without a divergence.
+    It holds `model.onnx`, which the ONNX checker accepts, `inputs.npz` and `expected.npz` (one
+    sample each, with an axis for it), and `reproduce.py`, which needs tensorrt and NumPy alone.
+    Inputs are what the right side has there. None without a fault, or where it cannot be cut out.
     """
-    if not found.first:
-        return ()
-    ids = walk.samples.ids
-    index = ids.index(worst) if worst in ids else 0
-    sample = walk.samples.select([index])
-    target = next(n.tensor for n in found.nodes if n.status == "born" and n.region == found.first)
-    given = _border(walk, found.first, target)
-    found_there = next(islice(walk.a.get((*given, target)), index, None))
-    values = {TensorName(name): array for name, array in found_there.items()}
-    model, feed = part(walk.network, [target], given, values, dict(sample[0]))
+    if not found.faults:
+        return None
+    fault = frozenset(found.faults[0].places[0])
+    try:
+        piece = transplants.pieces.cut([fault])
+        network = normalise(piece.model.clone(), path=None, sha256="")
+    except CaseError:
+        return None
+    engines, kind = transplants.engines, transplants.kind
+    strong, low = engines.builds.typing == "strong", kind if kind in LOW_FORMATS else None
     place = folder / FOLDER
     place.mkdir(parents=True)
+    typed = strong and low is not None
+    model = all_low(network, LOW_FORMATS[kind], engines.settings) if typed else network.model
     save(model, place / "model.onnx")
-    _save_arrays(place / "inputs.npz", feed)
-    expected = values[target]
-    _save_arrays(place / "expected.npz", {target: expected})
-    kind = walk.b.arithmetic
-    nodes = [node_name(n) for n in model.graph]
-    said = _reproduces(engines, model, feed, target, expected, kind)
-    (place / "README.md").write_text(_readme(nodes, target, kind, said), encoding="utf-8")
-    return (f"{FOLDER}/ holds {count(len(nodes), 'node')} and their real inputs; {said}.",)
+    onnx.checker.check_model(place / "model.onnx", full_check=True)
+    _save_arrays(place / "inputs.npz", piece.feed)
+    names = piece.outputs.get(fault, ())
+    right = transplants.values(names)
+    _save_arrays(place / "expected.npz", {name: right[name] for name in names})
+    settings = {
+        "limit_db": found.limit_db,
+        "low": low,
+        "strong": strong,
+        "tf32": kind == "tf32",
+        "optimization_level": engines.engine_settings.optimization_level,
+        "tactic_sources": engines.engine_settings.tactic_sources,
+    }
+    text = Path(__file__).with_name("reproduce.py").read_text(encoding="utf-8")
+    assert _SETTINGS in text
+    text = text.replace(_SETTINGS, f"SETTINGS = {settings!r}\n")
+    (place / "reproduce.py").write_text(text, encoding="utf-8")
+    return FOLDER
 
 
 def _save_arrays(path: Path, arrays: Mapping[Any, NDArray[Any]]) -> None:
@@ -77,51 +74,6 @@ def _save_arrays(path: Path, arrays: Mapping[Any, NDArray[Any]]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array[np.newaxis], allow_pickle=False)
-
-
-def _border(walk: Walk, nodes: tuple[NodeName, ...], target: TensorName) -> tuple[TensorName, ...]:
-    """Return the tensors where the part begins: a few nodes before those at fault."""
-    inside, edge = {target}, [target]
-    for name, item in walk.found.items():
-        if node_name(item.node) in nodes:
-            inside.add(name)
-            edge.append(name)
-    for _ in range(_STEPS_BACK):
-        edge = [n for e in edge for n in read_by(walk.found[e].node) if n in walk.found]
-        inside.update(edge)
-    read = {n for e in inside for n in read_by(walk.found[e].node)}
-    return tuple(n for n in walk.found if n in read - inside and walk.found[n].lack != "constant")
-
-
-def _reproduces(
-    engines: EngineMaker,
-    model: ir.Model,
-    feed: dict[str, NDArray[Any]],
-    target: TensorName,
-    expected: NDArray[Any],
-    kind: str,
-) -> str:
-    """Return whether an engine of the part alone is wrong too, as the end of a sentence."""
-    try:
-        network = normalise(model.clone(), path=None, sha256="")
-        samples = Samples(("reproducer",), lambda _: feed)
-        case = replace(engines.case, network=network, calibration=samples, metric=None)
-        _, outputs = engines.of(case).side(kind).plain()
-    except HalfwiseError as error:
-        return f"an engine of them alone could not be tried: {error.message}"
-    off = relative_rms(expected, outputs[0][target])
-    if off > TOLERANCES["fp32" if kind == "fp32" else "fp16"]:
-        return f"an engine of them alone is off by {number(off)} (relative RMS) too"
-    return "an engine of them alone is right, so the fault needs more of the model around it"
-
-
-def _readme(nodes: list[NodeName], target: TensorName, kind: str, said: str) -> str:
-    return (
-        f"`model.onnx` holds {count(len(nodes), 'node')} of a model; on `inputs.npz` it should "
-        f"give `{target}` as in `expected.npz`; {said}.\n\n"
-        f"    trtexec --onnx=model.onnx {_FLAGS[kind]}\n"
-        f"    halfwise compare model.onnx --inputs inputs.npz --b engine:{kind}\n"
-    )
 
 
 Arrays = Mapping[Any, NDArray[Any]]

@@ -1,53 +1,74 @@
+import subprocess
+import sys
+
 import numpy as np
+import onnx
 import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.dataflow import giving_out
+from halfwise.graph.model import load_network
 from halfwise.records import TensorName
-from halfwise.tools.compare import Walk, compared
-from halfwise.tools.compare.sides import reference
-from halfwise.tools.diagnose.reproducer import part, save_reproducer
+from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
+from halfwise.tools.diagnose.reproducer import part
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.regions import Region, Wrong
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.tools.compare.copies import DATA, SAMPLES, network, side
+from tests.unit.tools.compare.copies import DATA, network
+
+BROKEN = Wrong(nodes=("b", "centre"), unless="between", size=0.5)
+CRASH = Fault("build", "segv", region=Region(nodes=("join", "d")))
 
 
-def walked(made, **altered):
-    right = reference(network(), SAMPLES, made.settings)
-    walk = Walk(network(), SAMPLES, right, side(network(**altered).model))
-    walk.all()
-    return walk, compared(walk)
+def test_a_part_is_sorted_checked_and_gives_what_is_expected_where_nothing_is_wrong(subject):
+    made = subject(fake={"wrong": [BROKEN]})
+    rung = fp32_engine(made)
+    folder = made.folder / rung.engine.reproducer
+    assert sorted(p.name for p in folder.iterdir()) == [
+        *("expected.npz", "inputs.npz", "model.onnx", "reproduce.py")
+    ]
+    onnx.checker.check_model(onnx.load(folder / "model.onnx"), full_check=True)
+    cut = load_network(folder / "model.onnx")
+    assert [node.name for node in cut.nodes()] == ["b", "centre"]
+    with np.load(folder / "inputs.npz") as inputs, np.load(folder / "expected.npz") as expected:
+        found = Session(cut.model).run({name: inputs[name][0] for name in inputs})
+        assert found.keys() == set(expected)
+        for name, array in found.items():
+            np.testing.assert_allclose(array, expected[name][0], rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_to_cut_out(subject):
-    made = subject(fake={})
-    walk, found = walked(made)
-    assert save_reproducer(made.engines, walk, found, made.folder, None) == ()
-    assert list(made.folder.iterdir()) == []
+@pytest.mark.parametrize(
+    ("version", "rung", "fake"),
+    [
+        ("8.6.1", fp32_engine, {"wrong": [BROKEN]}),
+        ("10.0.1", fp32_engine, {"faults": [CRASH]}),
+        ("8.6.1", low_engine, {"lossy": {"b": 1.5}}),
+        ("11.4.0", low_engine, {"lossy": {"b": 1.5}}),
+    ],
+)
+def test_its_script_needs_tensorrt_and_numpy_alone(subject, fake_worker, version, rung, fake):
+    made = subject(fake={"version": version, **fake})
+    folder = made.folder / rung(made).engine.reproducer
+    interpreter = ["-P", str(folder / "reproduce.py")]
 
+    def run(**knobs):
+        command = [*fake_worker(version, interpreter=sys.executable, **knobs), *interpreter]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
-def test_a_part_whose_engine_is_right_says_so(subject):
-    made = subject(fake={})
-    walk, found = walked(made, d=1.0, y=1.2)
-    (told,) = save_reproducer(made.engines, walk, found, made.folder, "s1")
-    assert told.startswith("reproducer/ holds ")
-    assert "an engine of them alone is right" in told
+    wrong, right = run(**fake), run()
+    assert wrong.returncode not in (0, 2), wrong.stderr
+    assert right.returncode == 0, right.stdout + right.stderr
+    assert right.stdout.endswith("right\n")
 
 
 def test_arrays_keep_any_name(subject):
-    def times(factor):
-        sketch = Sketch()
-        file = sketch.input("file", [4, 16])
-        return sketch.network(sketch.op("Mul", file, f32(factor), name="y"))
-
-    whole = times(2)
-    made = subject(model=whole, samples=Samples(("s",), lambda _: {"file": DATA[0]}), fake={})
-    right = reference(whole, made.samples, made.settings)
-    wrong = ModelRunner(times(3).model, made.samples, "side")
-    walk = Walk(whole, made.samples, right, wrong)
-    walk.all()
-    save_reproducer(made.engines, walk, compared(walk), made.folder, "s")
+    sketch = Sketch()
+    file = sketch.input("file", [4, 16])
+    whole = sketch.network(sketch.op("Mul", file, f32(2), name="y"))
+    samples = Samples(("s",), lambda _: {"file": DATA[0]})
+    made = subject(model=whole, samples=samples, fake={"broken": {"y": 1.3}})
+    fp32_engine(made)
     with np.load(made.folder / "reproducer" / "inputs.npz") as inputs:
         np.testing.assert_array_equal(inputs["file"], DATA[:1])
 

@@ -1,0 +1,145 @@
+"""Where an engine is wrong, how that was shown and what helps, in words."""
+
+from collections.abc import Mapping
+from math import isfinite
+
+from halfwise.records import Cure, CureKind, EngineDiagnosis, EngineFault, Sign, SymptomKind
+from halfwise.wording import count, fixed, listed, stopped
+
+_SYMPTOMS: Mapping[SymptomKind, str] = {
+    "outputs": "is wrong",
+    "build": "cannot be built",
+    "run": "cannot be run",
+}
+_CURES: Mapping[CureKind, str] = {
+    "written-out": "{nodes} written out as steps",
+    "level": "optimization level {level}",
+    "tactics": "the tactic sources {sources}",
+    "marks": "{marks} marked as outputs, which ends fusions there",
+    "anew": "all kernels timed anew",
+}
+
+
+def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -> str:
+    """Return what is wrong with an engine, in a sentence or two.
+
+    Args:
+        found: What was found.
+        label: What the engine is.
+        message: Why there is none, or none that runs; empty otherwise.
+        emulated: Whether it should do what an emulation does, and not what the FP32 model does.
+    """
+    than = "the emulation of the same plan" if emulated else "the FP32 model"
+    wrong = f"The {label} {_SYMPTOMS[found.symptom]}"
+    wrong += f": {stopped(message)}" if message else f" although {than} is right."
+    if not found.faults:
+        return f"{wrong} Where is unknown: no nodes alone or in small parts are wrong."
+    where = "; ".join(map(_where, found.faults))
+    return f"{wrong} This is not precision: a kernel or compiler fault at {where}."
+
+
+def _where(fault: EngineFault) -> str:
+    if len(fault.places) > 1:
+        return f"{count(len(fault.places), 'place')} of {' and '.join(fault.operators)}"
+    return listed(fault.places[0])
+
+
+def evidence(found: EngineDiagnosis) -> list[Sign]:
+    """Return what a diagnosis rests on, and what was tried."""
+    return [
+        *(_shown(found, fault) for fault in found.faults),
+        *_explained(found),
+        *(_tried(cure) for cure in found.cures),
+        *_untried(found),
+        *_reproducer(found),
+    ]
+
+
+def _shown(found: EngineDiagnosis, fault: EngineFault) -> Sign:
+    nodes = tuple(name for place in fault.places for name in place)
+    places = f", at {count(len(fault.places), 'place')}" if len(fault.places) > 1 else ""
+    what = f"{' and '.join(fault.operators)}{places}"
+    if found.symptom != "outputs":
+        text = f"{what}: an engine of nothing else {_SYMPTOMS[found.symptom]} either."
+        return Sign(severity="error", text=text, nodes=nodes)
+    text = f"{what}: on the true inputs{_db(fault.snr_db)}, where {found.limit_db:.0f} dB are right"
+    alone = {
+        True: "an engine of nothing else is wrong too",
+        False: "an engine of nothing else is right, so it only fails beside others",
+        None: "an engine of nothing else was not tried",
+    }[fault.alone]
+    return Sign(severity="error", text=f"{text}; {alone}.", nodes=nodes)
+
+
+def _db(snr_db: float | None) -> str:
+    if snr_db is None:
+        return ""
+    return f", {fixed(snr_db, 1)} dB" if isfinite(snr_db) else ", not finite or all of it wrong"
+
+
+def _explained(found: EngineDiagnosis) -> list[Sign]:
+    if not found.faults or found.explained is None:
+        return []
+    fed = "With the true outputs of these nodes fed in, the engine of the rest"
+    if found.explained:
+        said = {"outputs": "is right", "build": "is built", "run": "runs"}[found.symptom]
+        return [Sign(severity="info", text=f"{fed} {said}{_db(found.fed_db)}.")]
+    return [
+        Sign(severity="warning", text=f"{fed} is still wrong: there is more{_db(found.fed_db)}.")
+    ]
+
+
+def _tried(cure: Cure) -> Sign:
+    what = _named(cure)
+    if cure.right is None:
+        return Sign(
+            severity="info", text=f"With {what}: there is no engine: {stopped(cure.message)}"
+        )
+    speed = "" if cure.median_ms is None else f", {fixed(cure.median_ms, 3)} ms"
+    said = "right" if cure.right else "still wrong"
+    return Sign(
+        severity="warning" if cure.right else "info",
+        text=f"With {what}: the engine is {said}{_db(cure.snr_db)}{speed}.",
+    )
+
+
+def _named(cure: Cure) -> str:
+    config = cure.config
+    return _CURES[cure.kind].format(
+        nodes=listed(cure.nodes),
+        level="" if config is None else config.optimization_level,
+        sources="" if config is None else " and ".join(config.tactic_sources or ()),
+        marks="" if config is None else listed(config.outputs),
+    )
+
+
+def _untried(found: EngineDiagnosis) -> list[Sign]:
+    if len(found.cures) + found.builds < found.most_builds:
+        return []
+    text = f"All {found.most_builds} builds that a diagnosis of this model may use were used."
+    return [Sign(severity="info", text=text)]
+
+
+def _reproducer(found: EngineDiagnosis) -> list[Sign]:
+    if found.reproducer is None:
+        return []
+    nodes = count(len(found.faults[0].places[0]), "node")
+    text = f"{found.reproducer}/ holds {nodes} with their real inputs, and reproduce.py runs them."
+    return [Sign(severity="info", text=text)]
+
+
+def advice(found: EngineDiagnosis) -> tuple[str, ...]:
+    """Return what to do, one sentence each."""
+    best = found.best
+    lines = []
+    if best is not None:
+        told = f"Use the engine {found.delivered}" if found.delivered else "Build it"
+        model = f"; {found.delivered_model} is its model" if found.delivered_model else ""
+        lines.append(f"{told}, built with {_named(best)}{model}, until the fault is repaired.")
+    elif found.cures:
+        lines.append("Try another version of TensorRT: no other build of this one is right.")
+    else:
+        lines.append("Try another version of TensorRT, or another optimization level.")
+    if found.reproducer:
+        lines.append(f"Report it to NVIDIA with the folder `{found.reproducer}`.")
+    return tuple(lines)

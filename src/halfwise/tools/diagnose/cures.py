@@ -1,0 +1,144 @@
+"""Build an engine that is wrong in other ways, and measure which is right."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+
+from halfwise.case import EngineSettings
+from halfwise.emulation.runner import Arithmetic
+from halfwise.errors import HalfwiseError
+from halfwise.fixing.engines.workbench import save
+from halfwise.graph.dataflow import read_by
+from halfwise.graph.model import Network, is_standard, node_name, normalise
+from halfwise.graph.roles import is_float
+from halfwise.graph.unroll import refusal, unrolled
+from halfwise.metrics import Outputs
+from halfwise.records import (
+    BuildOutcome,
+    Criterion,
+    Cure,
+    CureKind,
+    EngineDiagnosis,
+    NodeName,
+    TensorName,
+)
+from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tools.compare.engine_maker import EngineMaker
+
+ENGINE, MODEL = "cured.engine", "cured.onnx"
+_CONVOLUTIONS = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
+
+
+@dataclass(frozen=True)
+class Cures:
+    """Tries other builds of one model.
+
+    Attributes:
+        engines: Makes engines of it.
+        kind: What they compute in.
+        references: What the outputs should be, by sample.
+        criterion: What is acceptable.
+        folder: Takes the engine of the fastest that is right, and its model where that is another.
+    """
+
+    engines: EngineMaker
+    kind: Arithmetic
+    references: Sequence[Outputs]
+    criterion: Criterion
+    folder: Path
+
+    def tried(self, found: EngineDiagnosis, wrong: Collection[NodeName]) -> EngineDiagnosis:
+        """Return a diagnosis with what other builds did, as many as may still be used.
+
+        Args:
+            found: The diagnosis.
+            wrong: The nodes at fault; empty where they are not known.
+
+        Raises:
+            EngineFailed: the worker is lost.
+        """
+        cures: list[Cure] = []
+        left = range(max(0, found.most_builds - found.builds))
+        delivered: dict[str, str | None] = {}
+        for _, (cure, maker, build) in zip(left, self._all(wrong), strict=False):
+            cures.append(cure)
+            found = found.model_copy(update={"cures": tuple(cures)})
+            if found.best is cure and build is not None and build.engine is not None:
+                maker.worker.fetch(build.engine, self.folder / ENGINE)
+                delivered = {"delivered": ENGINE, "delivered_model": None}
+                (self.folder / MODEL).unlink(missing_ok=True)
+                if cure.kind == "written-out":
+                    save(maker.case.network.model, self.folder / MODEL)
+                    delivered["delivered_model"] = MODEL
+        return found.model_copy(update=delivered)
+
+    def _all(
+        self, wrong: Collection[NodeName]
+    ) -> Iterator[tuple[Cure, EngineMaker, BuildOutcome | None]]:
+        settings = self.engines.engine_settings
+        level = 0 if settings.optimization_level != 0 else 3
+        written = _recurrent(self.engines.case.network, wrong)
+        if written:
+            yield self._try("written-out", nodes=written)
+        yield self._try("level", replace(settings, optimization_level=level))
+        yield self._try("tactics", replace(settings, tactic_sources=_CONVOLUTIONS))
+        inside = _inside(self.engines.case.network, wrong)
+        if inside:
+            yield self._try("marks", marks=inside)
+        yield self._try("anew", fresh=True)
+
+    def _try(
+        self,
+        kind: CureKind,
+        settings: EngineSettings | None = None,
+        *,
+        nodes: tuple[NodeName, ...] = (),
+        marks: Sequence[TensorName] = (),
+        fresh: bool = False,
+    ) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
+        maker = self.engines
+        cure = Cure(kind=kind, nodes=nodes)
+        try:
+            if nodes:
+                maker = self._written_out(nodes)
+            build = maker.side(self.kind, settings=settings, fresh=fresh).build(marks)
+            cure = cure.model_copy(update={"config": build.config, "status": build.status})
+            if build.engine is None:
+                return cure.model_copy(update={"message": build.message}), maker, build
+            verdict = maker.judge(build, self.references, self.criterion)
+            snrs = [
+                -inf if output.nonfinite or output.misshapen else output.snr_db
+                for output in verdict.outputs.values()
+            ]
+            measured = {"right": verdict.passed, "snr_db": min(snrs, default=None)}
+            cure = cure.model_copy(update=measured)
+            if verdict.passed:
+                median = maker.measure.latency(build.engine).median_ms
+                cure = cure.model_copy(update={"median_ms": median})
+            return cure, maker, build
+        except HalfwiseError as error:
+            if isinstance(error, EngineFailed) and error.status == "lost":
+                raise
+            return cure.model_copy(update={"message": error.message}), maker, None
+
+    def _written_out(self, nodes: tuple[NodeName, ...]) -> EngineMaker:
+        network = self.engines.case.network
+        model = unrolled(network.model, nodes)
+        other = normalise(model, path=None, sha256="")
+        return self.engines.of(replace(self.engines.case, network=other))
+
+
+def _recurrent(network: Network, wrong: Collection[NodeName]) -> tuple[NodeName, ...]:
+    """Return those of the nodes that can be written out."""
+    nodes = (n for n in network.nodes() if n.name in wrong and is_standard(n, "GRU", "LSTM"))
+    return tuple(node_name(n) for n in nodes if refusal(n) is None)
+
+
+def _inside(network: Network, wrong: Collection[NodeName]) -> list[TensorName]:
+    """Return the tensors that one node at fault gives another; of a single node, what it gives."""
+    nodes = [node for node in network.nodes() if node.name in wrong]
+    given = {TensorName(str(v.name)): v for n in nodes for v in n.outputs if is_float(v) and v.name}
+    read = {name for node in nodes for name in read_by(node)}
+    ends = {v.name for v in network.graph.outputs}
+    return [n for n in given if n not in ends and (n in read or not read & given.keys())]

@@ -1,0 +1,148 @@
+"""Find where an engine is wrong, prove it by transplants, and try what may cure it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf, log10
+
+from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES
+from halfwise.graph.model import Network, node_name
+from halfwise.records import EngineDiagnosis, EngineFault, NodeName
+from halfwise.tools.diagnose.localise import Spent, localise
+from halfwise.tools.diagnose.pieces import Part
+from halfwise.tools.diagnose.transplant import Transplants
+from halfwise.tools.diagnose.twins import twins
+
+Reads = Mapping[NodeName, Sequence[NodeName]]
+
+
+@dataclass
+class Found:
+    """What is known of faults.
+
+    Attributes:
+        parts: Nodes that are wrong on their true inputs; no two share one.
+        explained: Whether the model is right where their true outputs are fed in.
+        fed: The largest relative RMS error of an output then.
+    """
+
+    parts: list[Part]
+    explained: bool | None = None
+    fed: float | None = None
+
+
+def faults(transplants: Transplants) -> EngineDiagnosis:
+    """Return where an engine is wrong, as far as builds go.
+
+    Raises:
+        EngineFailed: the worker is lost.
+    """
+    reads = transplants.pieces.reads
+    network = transplants.engines.case.network
+    found = _found(transplants, reads)
+    alone = {}
+    for fault in _by_operators(found.parts, network):
+        with suppress(Spent):
+            alone[fault[0]] = transplants.alone(fault[0])
+    return EngineDiagnosis(
+        symptom=transplants.symptom.kind,
+        sample=transplants.right.samples.ids[transplants.sample],
+        searched=len(reads),
+        limit_db=decibels(max(OTHER_KERNELS, TOLERANCES[transplants.kind])),
+        faults=tuple(
+            EngineFault(
+                operators=_operators(places[0], network),
+                places=tuple(_in_order(place, network) for place in places),
+                alone=alone.get(places[0]),
+                snr_db=_snr(transplants.errors.get(places[0])),
+            )
+            for places in _by_operators(found.parts, network)
+        ),
+        explained=found.explained,
+        fed_db=_snr(found.fed),
+        builds=transplants.builds,
+        most_builds=transplants.most,
+    )
+
+
+def decibels(error: float) -> float:
+    """Return an SNR in dB of a relative RMS error ≥ 0: inf of 0, -inf of inf."""
+    if error in (0.0, inf):
+        return -inf if error else inf
+    return -20 * log10(error)
+
+
+def _snr(error: float | None) -> float | None:
+    return None if error is None else decibels(error)
+
+
+def _found(transplants: Transplants, reads: Reads) -> Found:
+    """Look for faults until the model with their true outputs fed in is right."""
+    found = Found([])
+    together = transplants.together
+    while found.explained is not True:
+        rest = _outside(reads, found.parts)
+        new = localise(rest, transplants.ask, together=together)
+        if not new:
+            break
+        found.parts += new
+        with suppress(Spent):
+            _explain(found, transplants)
+            if found.explained is False and _take_twins(found, new, transplants, together=together):
+                _explain(found, transplants)
+    return found
+
+
+def _explain(found: Found, transplants: Transplants) -> None:
+    wrong, found.fed = transplants.without(found.parts)
+    found.explained = None if wrong is None else not wrong
+
+
+def _take_twins(
+    found: Found, new: Sequence[Part], transplants: Transplants, *, together: bool
+) -> bool:
+    """Add other places of the operators that are at fault; return whether there are any.
+
+    Where no engine of all of them tells which are wrong, all count, since the builder does not take
+    them; nodes alone were all looked at before.
+    """
+    reads = transplants.pieces.reads
+    labels = {
+        node_name(n): str(n.op_identifier()) for n in transplants.engines.case.network.nodes()
+    }
+    alike: list[Part] = []
+    for part in new:
+        if len(part) > 1 or not together:
+            taken = frozenset().union(*found.parts, *alike)
+            alike += [twin for twin in twins(part, reads, labels) if not twin & taken]
+    if alike and together:
+        wrong = transplants.ask(alike)
+        alike = [part for part, is_wrong in zip(alike, wrong, strict=True) if is_wrong]
+    found.parts += alike
+    return bool(alike)
+
+
+def _outside(reads: Reads, parts: Collection[Part]) -> dict[NodeName, list[NodeName]]:
+    """Return what the nodes outside `parts` read of each other."""
+    gone = frozenset().union(*parts)
+    return {
+        node: [one for one in those if one not in gone]
+        for node, those in reads.items()
+        if node not in gone
+    }
+
+
+def _by_operators(parts: Sequence[Part], network: Network) -> list[list[Part]]:
+    found: dict[tuple[str, ...], list[Part]] = {}
+    places = {node_name(node): i for i, node in enumerate(network.nodes())}
+    for part in sorted(parts, key=lambda part: min(places[name] for name in part)):
+        found.setdefault(_operators(part, network), []).append(part)
+    return list(found.values())
+
+
+def _in_order(part: Part, network: Network) -> tuple[NodeName, ...]:
+    return tuple(name for node in network.nodes() if (name := node_name(node)) in part)
+
+
+def _operators(part: Part, network: Network) -> tuple[str, ...]:
+    return tuple(node.op_type for node in network.nodes() if node_name(node) in part)

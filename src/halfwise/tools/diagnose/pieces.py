@@ -1,0 +1,158 @@
+"""Cut parts out of a model, each fed with the true values of what it reads, in one file.
+
+Parts that share no node stand beside each other: one engine runs all. What only follows from shapes
+is a constant there, as are integers and Booleans that a part takes from outside: builders refuse
+many of them as inputs.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.graph.dataflow import GIVEN, read_by
+from halfwise.graph.model import Network, add_constant, is_standard, node_name, tensor_name
+from halfwise.graph.normal_form import drop_unused_constants
+from halfwise.graph.roles import bodies, is_float
+from halfwise.records import NodeName, TensorName
+
+Values = Mapping[Any, NDArray[Any]]
+Part = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Parts of a model that stand beside each other.
+
+    Attributes:
+        model: The model: every shape fixed, in the order of the original.
+        feed: Its inputs, on one sample.
+        outputs: What each part gives to others or to the outside, floats alone.
+    """
+
+    model: ir.Model
+    feed: dict[str, NDArray[Any]]
+    outputs: dict[Part, tuple[TensorName, ...]]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Cuts parts out of a model.
+
+    Attributes:
+        network: The model; not changed.
+        values: Returns what tensors are on one sample, the model's inputs included.
+    """
+
+    network: Network
+    values: Callable[[Sequence[TensorName]], Values]
+
+    @cached_property
+    def varying(self) -> frozenset[TensorName]:
+        """The tensors that depend on the values of the inputs, not on their shapes alone."""
+        found = {tensor_name(v) for v in self.network.graph.inputs}
+        for node in self.network.nodes():
+            if not is_standard(node, "Shape", "Size") and found.intersection(read_by(node)):
+                found.update(tensor_name(v) for v in node.outputs if v.name)
+        return frozenset(found)
+
+    @cached_property
+    def reads(self) -> dict[NodeName, tuple[NodeName, ...]]:
+        """The nodes that compute something from values, and those of them that each reads."""
+        made: dict[TensorName, NodeName] = {}
+        found: dict[NodeName, tuple[NodeName, ...]] = {}
+        for node in self.network.nodes():
+            outputs = self.varying.intersection(tensor_name(v) for v in node.outputs if v.name)
+            if outputs:
+                name = node_name(node)
+                before = [made[tensor] for tensor in read_by(node) if tensor in made]
+                found[name] = tuple(dict.fromkeys(before))
+                made |= dict.fromkeys(outputs, name)
+        return found
+
+    def cut(self, parts: Collection[Part], *, ends: bool = False) -> Piece:
+        """Return a model of `parts`, which share no node, on the true values of what they read.
+
+        A tensor of the model that a part takes keeps its name, but for "t::given" where another
+        part computes `t`. Outputs are what the model gives out, and what a part gives that it does
+        not read itself, since an output may end a fusion; with `ends` the former alone.
+
+        Raises:
+            CaseError: a part would have to be given something that is no tensor.
+        """
+        copy = self.network.copy()
+        owners = {name: part for part in parts for name in part}
+        inside = {node: owners[node_name(node)] for node in copy.graph if node.name in owners}
+        owned = _owners(copy.graph)
+        finals = set(copy.graph.outputs)
+        copy.graph.outputs[:] = []
+        outputs: dict[Part, tuple[TensorName, ...]] = {}
+        taken: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
+        for value in self._tensors(copy):
+            made = value.producer()
+            home = None if made is None else inside.get(made)
+            readers = [(use, inside.get(owned[use.node])) for use in value.uses()]
+            away = [use for use, place in readers if place is not None and place != home]
+            if away:
+                taken[value] = [(use.node, use.idx) for use in away]
+            last = bool(readers) and all(place != home for _, place in readers)
+            if home is not None and is_float(value) and (value in finals or (last and not ends)):
+                outputs[home] = (*outputs.get(home, ()), tensor_name(value))
+                copy.graph.outputs.append(value)
+        feed = self._feed(copy, taken, inside)
+        for node in reversed(copy.graph):
+            dead = not any(v.uses() or v.is_graph_output() for v in node.outputs)
+            if node not in inside or (ends and dead):
+                copy.graph.remove(node, safe=True)
+        drop_unused_constants((copy.graph,))
+        return Piece(copy, feed, outputs)
+
+    def _tensors(self, model: ir.Model) -> Iterator[ir.Value]:
+        yield from model.graph.inputs
+        for node in model.graph:
+            yield from (v for v in node.outputs if v.name)
+            for v in node.outputs:
+                # Sizes that are fixed now would contradict those that were inferred.
+                v.shape = None
+
+    def _feed(
+        self,
+        model: ir.Model,
+        taken: Mapping[ir.Value, Sequence[tuple[ir.Node, int]]],
+        inside: Collection[ir.Node],
+    ) -> dict[str, NDArray[Any]]:
+        """Give parts what they take from outside; return the inputs of the model."""
+        if other := next((v for v in taken if not isinstance(v.type, ir.TensorType)), None):
+            raise CaseError(f"{other.name} is no tensor, so it cannot be given.", "Keep it inside.")
+        values = self.values([tensor_name(value) for value in taken])
+        model.graph.inputs[:] = []
+        feed: dict[str, NDArray[Any]] = {}
+        for value, uses in taken.items():
+            name = tensor_name(value)
+            assert value.dtype is not None
+            array = values[name].astype(value.dtype.numpy(), copy=False)
+            given = name if value.producer() not in inside else TensorName(f"{name}{GIVEN}")
+            if given == name:
+                value.name = f"{name}{_OLD}"
+            if name in self.varying and is_float(value):
+                start = ir.val(given, type=value.type, shape=ir.Shape(array.shape))
+                model.graph.inputs.append(start)
+                feed[given] = array
+            else:
+                start = add_constant(model.graph, given, array)
+            for node, slot in uses:
+                node.replace_input_with(slot, start)
+        return feed
+
+
+_OLD = "::old"
+
+
+def _owners(graph: ir.Graph) -> dict[ir.Node, ir.Node]:
+    """Return the node of the main graph that each node is, or is in a body of."""
+    inner = {n: node for node in graph for body in bodies(node) for n in body.all_nodes()}
+    return {**{node: node for node in graph}, **inner}

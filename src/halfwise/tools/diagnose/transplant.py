@@ -1,0 +1,230 @@
+"""Whether parts of a model are wrong in an engine, on the true values of what they read."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import log2, sqrt
+
+from halfwise.case import Sample, Samples
+from halfwise.emulation.runner import (
+    OTHER_KERNELS,
+    TOLERANCES,
+    Arithmetic,
+    ModelRunner,
+    tensor_bytes,
+)
+from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.dataflow import read_by
+from halfwise.graph.model import normalise
+from halfwise.metrics import Outputs
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import BuildOutcome, SymptomKind, TensorName
+from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tools.compare import comparable
+from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.sides import UNITS, Regions
+from halfwise.tools.compare.walk import WIGGLED
+from halfwise.tools.diagnose.localise import Spent
+from halfwise.tools.diagnose.pieces import Part, Piece, Pieces, Values
+
+MOST_BYTES = 1 << 29
+"""Of tensors that parts beside each other are given, and give: bounds memory here and there."""
+
+
+def most_builds(nodes: int) -> int:
+    """Return how many builds may be spent on finding what is wrong among `nodes` (≥ 1)."""
+    return 4 + int(2 * log2(nodes))
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """How an engine is wrong: its outputs are off, there is none, or none that runs.
+
+    Attributes:
+        kind: Which.
+        status: How a build or run ended.
+        signal: By which signal.
+        said: Kinds of errors that the builder's log has.
+    """
+
+    kind: SymptomKind
+    status: str = ""
+    signal: str | None = None
+    said: frozenset[str] = frozenset()
+
+
+OFF = Symptom("outputs")
+
+
+def symptom_of(build: BuildOutcome) -> Symptom:
+    """Return how a build is wrong that gave no engine."""
+    said = frozenset(f.kind for f in explain(build.log) if f.severity == "error")
+    return Symptom("build", build.status, build.signal, said)
+
+
+@dataclass
+class Transplants:
+    """Asks engines of parts of a model, on one sample.
+
+    Attributes:
+        engines: Makes engines of the model.
+        kind: What they compute in, as for `EngineMaker.side`.
+        right: What is true.
+        sample: The sample's place.
+        symptom: How the engine of the whole is wrong.
+        builds: Builds used, that of the whole included.
+        known: Which parts are wrong; None where that could not be told.
+        errors: The largest relative RMS error of what a part gives, where an engine ran.
+        single: Parts whose engine held nothing else.
+        spare: Builds of these that `ask` leaves: for the proof.
+    """
+
+    engines: EngineMaker
+    kind: Arithmetic
+    right: ModelRunner
+    sample: int
+    symptom: Symptom
+    builds: int = 1
+    known: dict[Part, bool | None] = field(default_factory=dict)
+    errors: dict[Part, float] = field(default_factory=dict)
+    single: set[Part] = field(default_factory=set)
+    spare: int = 1
+
+    @cached_property
+    def most(self) -> int:
+        """How many builds may be used."""
+        return most_builds(len(list(self.engines.case.network.nodes())))
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Cuts parts out of the model."""
+        return Pieces(self.engines.case.network, self.values)
+
+    def values(self, names: Sequence[TensorName]) -> Values:
+        """Return what tensors truly are."""
+        alone = self.right.samples.select([self.sample])
+        right = replace(self.right, samples=alone, failures={})
+        return {**self._sample, **next(right.get(list(names)))}
+
+    @property
+    def _sample(self) -> Sample:
+        return self.engines.case.calibration[self.sample]
+
+    @property
+    def together(self) -> bool:
+        """Whether an engine of parts beside each other tells which of them are wrong."""
+        network = self.engines.case.network
+        names = [n for n in comparable(network) if n in self.pieces.varying]
+        sizes = tensor_bytes(network.model, names, self._sample)
+        return self.symptom == OFF and sum(sizes.values()) <= MOST_BYTES
+
+    def ask(self, parts: Sequence[Part]) -> list[bool | None]:
+        """Return whether each part is wrong; None where that could not be told.
+
+        Raises:
+            Spent: no more builds may be used.
+        """
+        new = [part for part in parts if part not in self.known]
+        if new and self.builds + self.spare >= self.most:
+            raise Spent
+        if new:
+            self._look(new)
+        return [self.known[part] for part in parts]
+
+    def alone(self, part: Part) -> bool | None:
+        """Return whether a part is wrong in an engine of its own.
+
+        Raises:
+            Spent: no more builds may be used.
+        """
+        if part not in self.single:
+            self._look([part])
+        return self.known[part]
+
+    def without(self, parts: Collection[Part]) -> tuple[bool | None, float | None]:
+        """Return whether the model is wrong where the true outputs of `parts` are fed in.
+
+        And the largest relative RMS error of an output then, where there is an engine.
+
+        Raises:
+            Spent: no more builds may be used.
+        """
+        rest = frozenset(self.pieces.reads).difference(*parts)
+        self._look([rest], ends=True)
+        return self.known.pop(rest), self.errors.pop(rest, None)
+
+    def _look(self, parts: Sequence[Part], *, ends: bool = False, again: bool = True) -> None:
+        """Ask one engine of all parts; where there is none, two of half of them each."""
+        self.known |= dict.fromkeys(parts)
+        try:
+            piece = self.pieces.cut(parts, ends=ends)
+            shown = [part for part in parts if part in piece.outputs]
+            if not shown:
+                return
+            ending, outputs = self._run(piece)
+        except EngineFailed:
+            raise
+        except (CaseError, RunFailed):
+            return
+        if len(parts) == 1:
+            self.single.update(parts)
+        if self.symptom != OFF:
+            self.known |= dict.fromkeys(parts, ending == self.symptom)
+        elif ending == OFF:
+            right = self.values([name for names in piece.outputs.values() for name in names])
+            for part in shown:
+                self._compare(part, piece, right, outputs)
+        elif len(shown) > 1 and again:
+            half = len(shown) // 2
+            self._look(shown[:half], again=False)
+            self._look(shown[half:], again=False)
+
+    def _run(self, piece: Piece) -> tuple[Symptom, Outputs]:
+        """Return how an engine of a piece ends, and what it gives."""
+        if self.builds >= self.most:
+            raise Spent
+        self.builds += 1
+        network = normalise(piece.model.clone(), path=None, sha256="")
+        samples = Samples(("part",), lambda _: piece.feed)
+        case = replace(self.engines.case, network=network, calibration=samples, metric=None)
+        maker = self.engines.of(case)
+        side = maker.side(self.kind)
+        build = side.build(())
+        if build.status == "lost":
+            raise EngineFailed(build.message, status="lost")
+        if build.engine is None:
+            return symptom_of(build), {}
+        try:
+            return OFF, side.run(build, piece.feed)
+        except EngineFailed as failed:
+            if failed.status == "lost":
+                raise
+            return Symptom("run", failed.status), {}
+        finally:
+            maker.forget()
+            self.engines.others.remove(maker)
+
+    def _compare(self, part: Part, piece: Piece, right: Values, outputs: Outputs) -> None:
+        names = [name for name in piece.outputs[part] if name in outputs]
+        errors = {name: relative_rms(right[name], outputs[name]) for name in names if name in right}
+        self.errors[part] = max(errors.values(), default=0.0)
+        limit = max(OTHER_KERNELS, TOLERANCES[self.kind])
+        above = [name for name, error in errors.items() if error > limit]
+        natural = self._natural(part, above) if above else {}
+        self.known[part] = any(errors[name] > natural[name] for name in above)
+
+    def _natural(self, part: Part, names: Sequence[TensorName]) -> dict[TensorName, float]:
+        """Return what roundings in a part, and of what it reads, explain at most."""
+        network = self.engines.case.network
+        nodes = [node for node in network.nodes() if node.name in part]
+        made = {v.name for node in nodes for v in node.outputs}
+        computed = {v.name for node in network.nodes() for v in node.outputs}
+        read = dict.fromkeys(n for node in nodes for n in read_by(node) if n not in made)
+        given = [n for n in read if n in computed and n in self.pieces.varying]
+        regions = Regions(network, names, given, runtime=self.engines.settings.runtime)
+        values = self.values(given)
+        right = regions.run(self._sample, values)
+        wiggled = regions.run(self._sample, values, UNITS[self.kind])
+        factor = WIGGLED * sqrt(len(part))
+        return {n: factor * relative_rms(right[n], wiggled[n]) for n in names}
