@@ -3,8 +3,7 @@
 from math import inf
 from typing import Literal
 
-from halfwise.records.built import BuildConfig
-from halfwise.records.record import NodeName, Record
+from halfwise.records.record import NodeName, Record, TensorName
 
 SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, it cannot be run."""
@@ -36,7 +35,9 @@ class Cure(Record):
     Attributes:
         kind: What was done.
         nodes: Nodes that were written out.
-        config: What was asked of the builder.
+        level: Builder optimization level; None for that of the engine that is wrong.
+        tactic_sources: Names of `TacticSource`, likewise.
+        marks: Tensors that are outputs too.
         status: How the build ended, as in `BuildOutcome`.
         right: Whether the engine is; None where there is none that runs.
         snr_db: The smallest SNR of an output; -inf where one is not finite, None as for `right`.
@@ -46,7 +47,9 @@ class Cure(Record):
 
     kind: CureKind
     nodes: tuple[NodeName, ...] = ()
-    config: BuildConfig | None = None
+    level: int | None = None
+    tactic_sources: tuple[str, ...] | None = None
+    marks: tuple[TensorName, ...] = ()
     status: str = "failed"
     right: bool | None = None
     snr_db: float | None = None
@@ -65,7 +68,7 @@ class EngineDiagnosis(Record):
         faults: What was found, each with other operators.
         explained: Whether the engine of the model is right once the true outputs of all faults are
             fed in; None where that was not told.
-        fed_db: The smallest SNR of its outputs then; None where there is no engine.
+        fed_db: The smallest SNR of what it gives then; None where there is no engine.
         builds: Builds that were used to find that, the engine itself included.
         most_builds: Builds that might be used in all, cures included.
         cures: Other builds that were tried.

@@ -84,9 +84,8 @@ def _explained(found: EngineDiagnosis) -> list[Sign]:
     if found.explained:
         said = {"outputs": "is right", "build": "is built", "run": "runs"}[found.symptom]
         return [Sign(severity="info", text=f"{fed} {said}{_db(found.fed_db)}.")]
-    return [
-        Sign(severity="warning", text=f"{fed} is still wrong: there is more{_db(found.fed_db)}.")
-    ]
+    text = f"{fed} {_SYMPTOMS[found.symptom]}{_db(found.fed_db)}: there is more."
+    return [Sign(severity="warning", text=text)]
 
 
 def _tried(cure: Cure) -> Sign:
@@ -104,12 +103,11 @@ def _tried(cure: Cure) -> Sign:
 
 
 def _named(cure: Cure) -> str:
-    config = cure.config
     return _CURES[cure.kind].format(
         nodes=listed(cure.nodes),
-        level="" if config is None else config.optimization_level,
-        sources="" if config is None else " and ".join(config.tactic_sources or ()),
-        marks="" if config is None else listed(config.outputs),
+        level=cure.level,
+        sources=" and ".join(cure.tactic_sources or ()),
+        marks=listed(cure.marks),
     )
 
 

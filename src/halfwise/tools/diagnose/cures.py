@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from halfwise.case import EngineSettings
 from halfwise.emulation.runner import Arithmetic
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.workbench import save
@@ -18,10 +17,10 @@ from halfwise.records import (
     BuildOutcome,
     Criterion,
     Cure,
-    CureKind,
     EngineDiagnosis,
     NodeName,
     TensorName,
+    Verdict,
 )
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_maker import EngineMaker
@@ -76,57 +75,63 @@ class Cures:
     def _all(
         self, wrong: Collection[NodeName]
     ) -> Iterator[tuple[Cure, EngineMaker, BuildOutcome | None]]:
-        settings = self.engines.engine_settings
-        level = 0 if settings.optimization_level != 0 else 3
+        level = 0 if self.engines.engine_settings.optimization_level != 0 else 3
         written = _recurrent(self.engines.case.network, wrong)
-        if written:
-            yield self._try("written-out", nodes=written)
-        yield self._try("level", replace(settings, optimization_level=level))
-        yield self._try("tactics", replace(settings, tactic_sources=_CONVOLUTIONS))
         inside = _inside(self.engines.case.network, wrong)
-        if inside:
-            yield self._try("marks", marks=inside)
-        yield self._try("anew", fresh=True)
+        fusion = len(wrong) > len(inside) > 0
+        if written:
+            yield self._try(Cure(kind="written-out", nodes=written))
+        if fusion:
+            yield self._try(Cure(kind="marks", marks=inside))
+        yield self._try(Cure(kind="level", level=level))
+        yield self._try(Cure(kind="tactics", tactic_sources=_CONVOLUTIONS))
+        if inside and not fusion:
+            yield self._try(Cure(kind="marks", marks=inside))
+        yield self._try(Cure(kind="anew"))
 
-    def _try(
-        self,
-        kind: CureKind,
-        settings: EngineSettings | None = None,
-        *,
-        nodes: tuple[NodeName, ...] = (),
-        marks: Sequence[TensorName] = (),
-        fresh: bool = False,
-    ) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
-        maker = self.engines
-        cure = Cure(kind=kind, nodes=nodes)
+    def _try(self, cure: Cure) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
+        """Build what a cure tells, and return it with what came of it."""
+        settings = self.engines.engine_settings
+        if cure.level is not None:
+            settings = replace(settings, optimization_level=cure.level)
+        if cure.tactic_sources is not None:
+            settings = replace(settings, tactic_sources=cure.tactic_sources)
+        maker, build = self.engines, None
+        told: dict[str, object] = {}
         try:
-            if nodes:
-                maker = self._written_out(nodes)
-            build = maker.side(self.kind, settings=settings, fresh=fresh).build(marks)
-            cure = cure.model_copy(update={"config": build.config, "status": build.status})
-            if build.engine is None:
-                return cure.model_copy(update={"message": build.message}), maker, build
-            verdict = maker.judge(build, self.references, self.criterion)
-            snrs = [
-                -inf if output.nonfinite or output.misshapen else output.snr_db
-                for output in verdict.outputs.values()
-            ]
-            measured = {"right": verdict.passed, "snr_db": min(snrs, default=None)}
-            cure = cure.model_copy(update=measured)
-            if verdict.passed:
-                median = maker.measure.latency(build.engine).median_ms
-                cure = cure.model_copy(update={"median_ms": median})
-            return cure, maker, build
+            if cure.nodes:
+                maker = self._written_out(cure.nodes)
+            side = maker.side(self.kind, settings=settings, fresh=cure.kind == "anew")
+            build = side.build(cure.marks)
+            told = {"status": build.status, "message": build.message}
+            if build.engine is not None:
+                verdict = maker.judge(build, self.references, self.criterion)
+                told |= {"right": verdict.passed, "snr_db": _smallest(verdict)}
+            if build.engine is not None and told["right"]:
+                told["median_ms"] = maker.measure.latency(build.engine).median_ms
         except HalfwiseError as error:
             if isinstance(error, EngineFailed) and error.status == "lost":
                 raise
-            return cure.model_copy(update={"message": error.message}), maker, None
+            told["message"] = error.message
+        return cure.model_copy(update=told), maker, build
 
     def _written_out(self, nodes: tuple[NodeName, ...]) -> EngineMaker:
         network = self.engines.case.network
         model = unrolled(network.model, nodes)
         other = normalise(model, path=None, sha256="")
-        return self.engines.of(replace(self.engines.case, network=other))
+        maker = self.engines.of(replace(self.engines.case, network=other))
+        # Its inputs are the same, so the profiles of the user are its own.
+        maker.measure.engine_settings = self.engines.engine_settings
+        return maker
+
+
+def _smallest(verdict: Verdict) -> float | None:
+    """Return the smallest SNR of an output."""
+    snrs = [
+        -inf if output.nonfinite or output.misshapen else output.snr_db
+        for output in verdict.outputs.values()
+    ]
+    return min(snrs, default=None)
 
 
 def _recurrent(network: Network, wrong: Collection[NodeName]) -> tuple[NodeName, ...]:
@@ -135,10 +140,10 @@ def _recurrent(network: Network, wrong: Collection[NodeName]) -> tuple[NodeName,
     return tuple(node_name(n) for n in nodes if refusal(n) is None)
 
 
-def _inside(network: Network, wrong: Collection[NodeName]) -> list[TensorName]:
+def _inside(network: Network, wrong: Collection[NodeName]) -> tuple[TensorName, ...]:
     """Return the tensors that one node at fault gives another; of a single node, what it gives."""
     nodes = [node for node in network.nodes() if node.name in wrong]
     given = {TensorName(str(v.name)): v for n in nodes for v in n.outputs if is_float(v) and v.name}
     read = {name for node in nodes for name in read_by(node)}
     ends = {v.name for v in network.graph.outputs}
-    return [n for n in given if n not in ends and (n in read or not read & given.keys())]
+    return tuple(n for n in given if n not in ends and (n in read or not read & given.keys()))

@@ -81,14 +81,16 @@ def _found(transplants: Transplants, reads: Reads) -> Found:
     found = Found([])
     together = transplants.together
     while found.explained is not True:
-        rest = _outside(reads, found.parts)
-        new = localise(rest, transplants.ask, together=together)
+        new = localise(_outside(reads, found.parts), transplants.ask, together=together)
         if not new:
             break
         found.parts += new
         with suppress(Spent):
             _explain(found, transplants)
-            if found.explained is False and _take_twins(found, new, transplants, together=together):
+            several = len(_by_operators(new, transplants.engines.case.network)) > 1
+            if (several or found.explained is False) and _unified(
+                found, min(new, key=len), transplants, together=together
+            ):
                 _explain(found, transplants)
     return found
 
@@ -98,27 +100,25 @@ def _explain(found: Found, transplants: Transplants) -> None:
     found.explained = None if wrong is None else not wrong
 
 
-def _take_twins(
-    found: Found, new: Sequence[Part], transplants: Transplants, *, together: bool
-) -> bool:
-    """Add other places of the operators that are at fault; return whether there are any.
+def _unified(found: Found, part: Part, transplants: Transplants, *, together: bool) -> bool:
+    """Take the places that look like a part for faults too, in place of larger ones around them.
 
     Where no engine of all of them tells which are wrong, all count, since the builder does not take
-    them; nodes alone were all looked at before.
+    them. Nodes alone were all looked at before. Returns whether there is any such place.
     """
-    reads = transplants.pieces.reads
-    labels = {
-        node_name(n): str(n.op_identifier()) for n in transplants.engines.case.network.nodes()
-    }
-    alike: list[Part] = []
-    for part in new:
-        if len(part) > 1 or not together:
-            taken = frozenset().union(*found.parts, *alike)
-            alike += [twin for twin in twins(part, reads, labels) if not twin & taken]
+    if len(part) == 1 and together:
+        return False
+    network = transplants.engines.case.network
+    labels = {node_name(node): str(node.op_identifier()) for node in network.nodes()}
+    alike = [
+        twin
+        for twin in twins(part, transplants.pieces.reads, labels)
+        if twin not in found.parts and all(twin <= p or not twin & p for p in found.parts)
+    ]
     if alike and together:
         wrong = transplants.ask(alike)
-        alike = [part for part, is_wrong in zip(alike, wrong, strict=True) if is_wrong]
-    found.parts += alike
+        alike = [twin for twin, is_wrong in zip(alike, wrong, strict=True) if is_wrong]
+    found.parts = [p for p in found.parts if not any(twin <= p for twin in alike)] + alike
     return bool(alike)
 
 

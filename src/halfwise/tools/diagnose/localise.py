@@ -20,6 +20,9 @@ Ask = Callable[[Sequence[frozenset[Node]]], Sequence[bool | None]]
 STRETCH = 8
 """Nodes of a stretch. Our choice: stretches that begin at every fourth node hold any five nodes in
 a row, and fusions that are wrong are small."""
+ENOUGH = 3
+"""Nodes of a part that need not be fewer. Our choice: a person reads so many at a glance, and
+builds do more where they try what helps."""
 
 
 class Spent(Exception):
@@ -156,7 +159,7 @@ def _shrunk(line: Sequence[Node], near: _Near[Node]) -> _Search[Node]:
         else:
             end = middle
     needed, rest = [line[first]], list(line[first + 1 :])
-    while rest:
+    while rest and len(needed) + len(rest) > ENOUGH:
         inside = _between(needed, rest, near)
         fewer = inside if len(inside) < len(rest) else []
         # Where many are left, it would be luck if none of them were needed.

@@ -74,12 +74,12 @@ class Pieces:
                 made |= dict.fromkeys(outputs, name)
         return found
 
-    def cut(self, parts: Collection[Part], *, ends: bool = False) -> Piece:
+    def cut(self, parts: Collection[Part]) -> Piece:
         """Return a model of `parts`, which share no node, on the true values of what they read.
 
         A tensor of the model that a part takes keeps its name, but for "t::given" where another
         part computes `t`. Outputs are what the model gives out, and what a part gives that it does
-        not read itself, since an output may end a fusion; with `ends` the former alone.
+        not read itself: any other output may end a fusion.
 
         Raises:
             CaseError: a part would have to be given something that is no tensor.
@@ -100,13 +100,12 @@ class Pieces:
             if away:
                 taken[value] = [(use.node, use.idx) for use in away]
             last = bool(readers) and all(place != home for _, place in readers)
-            if home is not None and is_float(value) and (value in finals or (last and not ends)):
+            if home is not None and is_float(value) and (value in finals or last):
                 outputs[home] = (*outputs.get(home, ()), tensor_name(value))
                 copy.graph.outputs.append(value)
         feed = self._feed(copy, taken, inside)
         for node in reversed(copy.graph):
-            dead = not any(v.uses() or v.is_graph_output() for v in node.outputs)
-            if node not in inside or (ends and dead):
+            if node not in inside:
                 copy.graph.remove(node, safe=True)
         drop_unused_constants((copy.graph,))
         return Piece(copy, feed, outputs)

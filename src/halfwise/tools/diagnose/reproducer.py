@@ -59,7 +59,6 @@ def save_reproducer(transplants: Transplants, found: EngineDiagnosis, folder: Pa
         "tactic_sources": engines.engine_settings.tactic_sources,
     }
     text = Path(__file__).with_name("reproduce.py").read_text(encoding="utf-8")
-    assert _SETTINGS in text
     text = text.replace(_SETTINGS, f"SETTINGS = {settings!r}\n")
     (place / "reproduce.py").write_text(text, encoding="utf-8")
     return FOLDER

@@ -145,20 +145,21 @@ class Transplants:
     def without(self, parts: Collection[Part]) -> tuple[bool | None, float | None]:
         """Return whether the model is wrong where the true outputs of `parts` are fed in.
 
-        And the largest relative RMS error of an output then, where there is an engine.
+        And the largest relative RMS error of what it gives then, inputs of `parts` included, where
+        there is an engine.
 
         Raises:
             Spent: no more builds may be used.
         """
         rest = frozenset(self.pieces.reads).difference(*parts)
-        self._look([rest], ends=True)
+        self._look([rest])
         return self.known.pop(rest), self.errors.pop(rest, None)
 
-    def _look(self, parts: Sequence[Part], *, ends: bool = False, again: bool = True) -> None:
+    def _look(self, parts: Sequence[Part], *, again: bool = True) -> None:
         """Ask one engine of all parts; where there is none, two of half of them each."""
         self.known |= dict.fromkeys(parts)
         try:
-            piece = self.pieces.cut(parts, ends=ends)
+            piece = self.pieces.cut(parts)
             shown = [part for part in parts if part in piece.outputs]
             if not shown:
                 return

@@ -10,7 +10,7 @@ from halfwise.tools.diagnose.localise import Spent, localise
 def graphs(draw, least=50, most=500):
     """A graph as networks are: long chains, skips, branches that meet."""
     size, random = draw(st.integers(least, most)), draw(st.randoms(use_true_random=False))
-    reads = {"n0": []}
+    reads: dict[str, list[str]] = {"n0": []}
     for i in range(1, size):
         before = [f"n{i - 1}" if random.random() < 0.9 else f"n{random.randrange(i)}"]
         if random.random() < 0.25:
@@ -61,7 +61,7 @@ def test_a_fusion_that_is_wrong_is_found_with_few_builds(reads, data):
     RIGHT.append(event)
 
 
-RIGHT = []
+RIGHT: list[bool] = []
 
 
 def test_nearly_all_of_them_come_down_to_four_nodes():

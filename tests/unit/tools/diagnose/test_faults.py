@@ -1,0 +1,75 @@
+from math import inf
+
+import numpy as np
+import pytest
+
+from halfwise.tools.diagnose.faults import decibels
+from halfwise.tools.diagnose.kernels import fp32_engine
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.regions import Region, Wrong
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def told(rung):
+    """What a rung tells of engines."""
+    assert rung.engine is not None
+    return rung.engine
+
+
+def test_decibels():
+    assert (decibels(0.0), decibels(inf)) == (inf, -inf)
+    assert decibels(0.1) == pytest.approx(20)
+
+
+def test_a_fault_that_only_shows_where_nothing_is_marked(subject):
+    made = subject(fake={"wrong": [Wrong(nodes=("join",), unless="touched", do="nan")]})
+    rung = fp32_engine(made)
+    assert "join" in rung.nodes
+    assert len(rung.nodes) <= 4
+    assert told(rung).verdict == "kernel"
+    assert told(rung).faults[0].snr_db == -inf
+
+
+def test_builds_are_limited_and_what_is_known_by_then_is_told(subject):
+    """The fault needs nearly the whole model."""
+    fault = Wrong(nodes=("a", "b", "c", "centre", "join", "d", "e", "y"))
+    found = told(fp32_engine(subject(fake={"wrong": [fault]})))
+    assert found.builds <= found.most_builds == 10
+    assert found.verdict in ("kernel", "unknown")
+    assert not found.faults or set(fault.nodes) <= set(found.faults[0].places[0])
+
+
+def test_a_builder_that_dies_at_a_pattern(subject):
+    fault = Fault("build", "segv", region=Region(nodes=("join", "d")))
+    made = subject(fake={"faults": [fault]})
+    rung = fp32_engine(made)
+    assert set(rung.nodes) == {"join", "d"}
+    assert told(rung).symptom == "build"
+    assert told(rung).explained
+    assert "cannot be built: The build ended with SIGSEGV." in rung.cause
+    assert all(cure.right is None and cure.status == "crashed" for cure in told(rung).cures)
+
+
+def repeated(blocks=6):
+    """Blocks of Mul, Exp and Sigmoid; the last two are a pair that a builder may fuse."""
+    s = Sketch()
+    x = s.input("x", [4, 16])
+    for i in range(blocks):
+        x = s.op("Mul", x, f32(np.linspace(0.1, 0.5, 16) + i / 10), name=f"mul{i}")
+        x = s.op("Sigmoid", s.op("Exp", x, name=f"exp{i}"), name=f"sigmoid{i}")
+    return s.network(x)
+
+
+EVERYWHERE = Wrong(ops=("Exp", "Sigmoid"), unless="between", size=0.5)
+REFUSED = Fault("build", "foreign", region=Region(ops=("Exp", "Sigmoid")))
+
+
+@pytest.mark.parametrize("fake", [{"wrong": [EVERYWHERE]}, {"faults": [REFUSED]}])
+def test_a_fusion_that_is_wrong_everywhere_is_one_finding(subject, fake):
+    found = told(fp32_engine(subject(model=repeated(), fake=fake)))
+    assert len(found.faults) == 1, found
+    (one,) = found.faults
+    assert {"Exp", "Sigmoid"} <= set(one.operators)
+    assert len(one.places) == 6
+    assert found.explained
+    assert found.symptom == ("build" if "faults" in fake else "outputs")

@@ -1,0 +1,36 @@
+import subprocess
+from signal import SIGSEGV
+
+import pytest
+
+from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.regions import Region
+
+CRASH = Fault("build", "segv", region=Region(nodes=("join", "d")))
+
+
+@pytest.mark.parametrize(
+    ("version", "rung", "fake"),
+    [
+        ("8.6.1", fp32_engine, {"faults": [CRASH]}),
+        ("11.4.0", low_engine, {"lossy": {"b": 1.5}}),
+    ],
+)
+def test_its_script_needs_tensorrt_and_numpy_alone(subject, fake_worker, version, rung, fake):
+    made = subject(fake={"version": version, **fake})
+    folder = made.folder / rung(made).engine.reproducer
+
+    def run(**knobs):
+        script = [*fake_worker(version, **knobs), str(folder / "reproduce.py")]
+        return subprocess.run(script, capture_output=True, text=True, check=False)
+
+    wrong = run(**fake)
+    if "faults" in fake:
+        assert wrong.returncode in (-SIGSEGV, 128 + SIGSEGV)
+        right = run()
+        assert right.returncode == 0, right.stdout + right.stderr
+        assert right.stdout.endswith("right\n")
+    else:
+        assert wrong.returncode == 1, wrong.stderr
+        assert wrong.stdout.endswith("wrong\n")
