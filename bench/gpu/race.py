@@ -28,6 +28,7 @@ from halfwise.case import Case, Samples
 from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.race import ROUNDS, time_ratio
 from halfwise.graph.model import Network, node_name
+from halfwise.graph.movement import carried
 from halfwise.graph.patterns import written_out
 from halfwise.graph.patterns.normalisations import NORMALISATIONS
 from halfwise.graph.roles import Role, roles_of
@@ -35,7 +36,8 @@ from halfwise.metrics.excess import Excess
 from halfwise.metrics.measures import totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data
-from halfwise.records import EngineResult, Run
+from halfwise.records import EngineResult, NodeName, Run
+from halfwise.tensorrt.constrain import constraints
 
 FILE = "race.json"
 """Beside the record of the run: what each engine is, kept, and gave."""
@@ -51,7 +53,7 @@ class Racer:
 
     Attributes:
         name: What it is.
-        keep: Nodes that were to be FP32.
+        keep: Compute nodes that were to be FP32.
         low: The low format that the builder was free to choose; None for none.
         tf32: Whether TF32 was allowed.
         engine: Its SHA-256; None where none was built.
@@ -60,6 +62,7 @@ class Racer:
         excess: Largest error on the held-out samples over what is allowed; 1 is the limit.
         searched: The same on the calibration samples, over what the search may use.
         medians: Median time in every round, ms.
+        asked: Nodes that were constrained to FP32, those that move data between kept ones included.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Racer:
     excess: float | None = None
     searched: float | None = None
     medians: list[float] = field(default_factory=list)
+    asked: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -81,7 +85,8 @@ class Racer:
     def told(self) -> dict[str, Any]:
         """Return it as JSON can hold it; errors are text."""
         shown = {n: None if e is None else repr(e) for n, e in self._errors().items()}
-        return {**vars(self), **shown, "keep": list(self.keep), "passed": self.passed}
+        lists = {"keep": list(self.keep), "asked": list(self.asked)}
+        return {**vars(self), **shown, **lists, "passed": self.passed}
 
     def _errors(self) -> dict[str, float | None]:
         return {"excess": self.excess, "searched": self.searched}
@@ -108,10 +113,13 @@ def others(network: Network, folder: Path) -> Iterator[Racer]:
     if (file := folder / AUTOCAST).exists():
         sets["autocast"] = tuple(json.loads(file.read_text(encoding="utf-8")).get("nodes", ()))
     seen: set[frozenset[str]] = {frozenset()}
+    roles = roles_of(network)
     for name, keep in sets.items():
         if frozenset(keep) not in seen:
             seen.add(frozenset(keep))
-            yield Racer(name, keep, "fp16", tf32=False)
+            kept = frozenset(map(NodeName, keep))
+            asked = constraints(network, roles, kept | carried(network, roles, kept))
+            yield Racer(name, keep, "fp16", tf32=False, asked=asked)
 
 
 class Kept:
@@ -196,7 +204,8 @@ def race(run: Run, kept: Kept, host: Host, folder: Path, end: float) -> list[Rac
     assert engines.delivered is not None
     assert engines.row is not None
     own, judge = engines.row.build.config, judge_of(run, folder)
-    delivered = Racer(DELIVERED, own.keep, own.low, own.tf32, seconds=engines.row.build.seconds)
+    delivered = Racer(DELIVERED, engines.keep, own.low, own.tf32, asked=own.keep)
+    delivered.seconds = engines.row.build.seconds
     found = [delivered, *others(judge.case.network, folder)]
     alike: dict[str, Any] = own.model_dump(mode="json", include={"profiles", "optimization_level"})
     rows = results_by_kind(engines)
@@ -213,7 +222,7 @@ def race(run: Run, kept: Kept, host: Host, folder: Path, end: float) -> list[Rac
                 if racer is not delivered and (engine := kept.engine(row)) and row is not None:
                     racer.engine, racer.seconds = pipe.put(engine), row.build.seconds
                 elif racer is not delivered:
-                    config = {**alike, "low": racer.low, "tf32": racer.tf32, "keep": racer.keep}
+                    config = {**alike, "low": racer.low, "tf32": racer.tf32, "keep": racer.asked}
                     built = pipe.build(model, shared_timing_cache=True, **config)
                     racer.engine = built.header["engine"]["sha256"]
                     racer.seconds = built.seconds

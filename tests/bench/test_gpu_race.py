@@ -62,6 +62,14 @@ def test_sets_that_are_the_same_run_once(tmp_path: Path) -> None:
     for keep, further in (([], []), (list(norm), []), (["ffn/Relu"], ["autocast"])):
         (tmp_path / FILE).write_text(json.dumps({"nodes": keep}), encoding="utf-8")
         assert [r.name for r in race.others(network, tmp_path)] == [*names, *further]
+    moved = Blocks(0)
+    x = moved.op("Abs", "end", moved.heads("turn", moved.op("Abs", "begin", "x"), [4, 2], (1, 0)))
+    network_of_moves = network_from_proto(
+        moved.model("m", {"x": (2, 4)}, {"y": (x, (2, 4))}, opset=17)
+    )
+    (tmp_path / FILE).write_text(json.dumps({"nodes": ["begin", "end"]}), encoding="utf-8")
+    asked = list(race.others(network_of_moves, tmp_path))[-1].asked
+    assert asked == ("begin", "turn/Reshape", "turn/Transpose", "end")
     (tmp_path / FILE).write_text(json.dumps({"failure": "no"}), encoding="utf-8")
     assert [r.name for r in race.others(network, tmp_path)] == names
 
@@ -91,6 +99,9 @@ def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
         "norms": False,
     }
     assert racers["fp16"]["excess"] == "inf"
+    assert racers["autocast"]["keep"] == nodes
+    assert set(nodes) <= set(racers["autocast"]["asked"])
+    assert (tmp_path / "work" / "small" / race.FILE).exists()
     assert all(len(r["medians"]) == 7 for r in racers.values())
     assert all(r["failure"] == "" for r in racers.values())
     built = {b["engine"] for b in racers.values()}
