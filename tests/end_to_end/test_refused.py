@@ -42,8 +42,8 @@ def test_what_is_written_out_is_built_stored_and_built_again(refused, call, fake
     sha256 = found["delivered"]["sha256"]
     engines = [b for b in found["builds"] if b["engine"] is not None]
     (delivered,) = (b for b in engines if b["engine"]["sha256"] == sha256)
-    assert delivered["config"]["written_out"] == ["rnn"]
-    assert "1 recurrent node written out" in told
+    assert delivered["config"]["rewritten"] == ["rnn"]
+    assert "1 node in another form" in told
     moves = [r["move"]["kind"] for r in found["rounds"] if r["move"] is not None]
     assert moves[-1] == "written-out"
     refusals = found["refusals"]
@@ -63,5 +63,5 @@ def test_what_is_written_out_is_built_stored_and_built_again(refused, call, fake
     )
     assert ended.code == 0, ended.out
     rebuilt, _ = json.loads(ended.out)["rows"]
-    assert rebuilt["build"]["config"]["written_out"] == ["rnn"]
+    assert rebuilt["build"]["config"]["rewritten"] == ["rnn"]
     assert call("report", "run").out == refused.out

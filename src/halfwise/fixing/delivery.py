@@ -9,7 +9,7 @@ from shutil import move
 
 from halfwise.case import Case
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Proven, write_out
+from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Proven, equivalent
 from halfwise.fixing.engines.concurrent_search import concurrently
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.loop import Fixed
@@ -30,7 +30,7 @@ from halfwise.store import (
     write_observations,
     write_run,
 )
-from halfwise.tensorrt.recipes.recipe import written_out_nodes
+from halfwise.tensorrt.recipes.recipe import rewritten_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
 JOURNAL_FILE = "journal.jsonl"
@@ -80,8 +80,8 @@ def store(
     save_checked(fixed.rewritten.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built of it, and those of other workers are judged against it.
     save(case.network.model, partial / FP32_FILE)
-    if written_out := written_out_nodes(run):
-        save(write_out(case.network, written_out).network.model, partial / BUILT_FILE)
+    if rewritten := rewritten_nodes(run):
+        save(equivalent(case.network, rewritten).network.model, partial / BUILT_FILE)
     devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():

@@ -54,7 +54,8 @@ class BuildConfig(Record):
         outputs: Further tensors that are made outputs.
         debug: Further tensors that are marked for debugging (10.0 and later).
         unfused: Whether all tensors that fusion leaves are marked so (10.12 and later).
-        written_out: GRUs and LSTMs of the model that are written out in that file.
+        rewritten: Nodes of the model that are in that file in another form: GRUs and LSTMs written
+            out, normalisations that were written out as one node.
     """
 
     model_sha256: str
@@ -70,7 +71,7 @@ class BuildConfig(Record):
     outputs: tuple[TensorName, ...] = ()
     debug: tuple[TensorName, ...] = ()
     unfused: bool = False
-    written_out: tuple[NodeName, ...] = ()
+    rewritten: tuple[NodeName, ...] = ()
 
 
 class NetworkLayer(Record):

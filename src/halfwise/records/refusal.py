@@ -14,6 +14,7 @@ MoveKind = Literal[
     "level",
     "tf32",
     "written-out",
+    "one-node",
     "half",
     "island",
     "certain",
@@ -21,7 +22,8 @@ MoveKind = Literal[
 ]
 """What is tried in place of a plan that was refused. With what the plan keeps: only what computes
 is constrained in the region, nothing that moves data; only what is next to something low; another
-optimization level; TF32 is allowed; GRU and LSTM are written out. With another set of kept nodes:
+optimization level; TF32 is allowed; GRU and LSTM are written out;
+normalisations that were written out are one node each. With another set of kept nodes:
 the whole region, or a half of it, is kept; a wider island is; only what guards are certain about is
 kept there; nothing is."""
 

@@ -12,6 +12,7 @@ _MOVES: Mapping[MoveKind, str] = {
     "level": "optimization level {level}",
     "tf32": "TF32 allowed",
     "written-out": "its GRUs and LSTMs written out",
+    "one-node": "each of its normalisations as one node",
     "half": "half of the region kept",
     "island": "{island} kept",
     "certain": "only what guards are certain about kept there",
@@ -41,8 +42,8 @@ def told_words(config: BuildConfig) -> str:
         text += f", optimization level {config.optimization_level}"
     if config.tf32 and config.low is not None:
         text += ", TF32 allowed"
-    if config.written_out:
-        text += f", {count(len(config.written_out), 'recurrent node')} written out"
+    if config.rewritten:
+        text += f", {count(len(config.rewritten), 'node')} in another form"
     return text
 
 

@@ -28,7 +28,7 @@ from halfwise.tensorrt.recipes.recipe import (
     kept_nodes,
     make_recipe,
     nothing_low,
-    written_out_nodes,
+    rewritten_nodes,
 )
 from halfwise.tensorrt.recipes.tuning import tuned_by, tuning
 from halfwise.tensorrt.worker.transfer import model_files
@@ -215,7 +215,7 @@ def _source(
     partial: Path,
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
-    built = BUILT_FILE if written_out_nodes(run) else FP32_FILE
+    built = BUILT_FILE if rewritten_nodes(run) else FP32_FILE
     inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else built)
     if typing == "strong" and not inside.is_file():
         raise RecordMismatch(

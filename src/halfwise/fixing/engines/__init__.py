@@ -3,7 +3,7 @@
 `run` is a run in order; `search` decides what to build next, `ddmin` what to leave out, `units`
 what only as a whole, `tried` what to go on from; `attempts` tries it on the `workbench`, where
 `builds` builds and writes down and `measure` runs what was built. `proposals` say what to try when
-an engine disappoints, `moves` when the builder refuses, on which `terms` (`written_out` is one),
+an engine disappoints, `moves` when the builder refuses, on which `terms` (`rewritten` is one),
 and `refusals` remember it; `prediction` is what emulation expects; `heldout` has the samples that
 judge; `table` is the comparison at the end and chooses among its rows, which `race` lets take
 turns; `conclude` sums up and tells why nothing lower passed.
@@ -11,10 +11,10 @@ turns; `conclude` sums up and tells why nothing lower passed.
 
 from halfwise.fixing.engines.builds import Builds, build_failed, regime
 from halfwise.fixing.engines.conclude import Proven
+from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.workbench import FP32_FILE, Workbench
-from halfwise.fixing.engines.written_out import BUILT_FILE, write_out
 
 __all__ = [
     "BUILT_FILE",
@@ -25,7 +25,7 @@ __all__ = [
     "Proven",
     "Workbench",
     "build_failed",
+    "equivalent",
     "regime",
     "with_shapes",
-    "write_out",
 ]

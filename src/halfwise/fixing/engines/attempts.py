@@ -75,7 +75,7 @@ class Candidate:
     @property
     def visible(self) -> Assignment:
         """Kept nodes that are in the file that was built; what is written out is not."""
-        return self.keep - self.terms.written_out
+        return self.keep - self.terms.rewritten
 
     @property
     def milliseconds(self) -> float:
@@ -229,12 +229,12 @@ class Attempts:
 
     def model_of(self, plan: Plan) -> Path:
         """Return the ONNX file that a plan is built from; OSError where it cannot be written."""
-        files, written_out = self.bench.files, plan[1].written_out
+        files, rewritten = self.bench.files, plan[1].rewritten
         if self.bench.builds.typing == "strong":
             return files.mixed(self.planner, plan[0])
-        if not written_out:
+        if not rewritten:
             return self.bench.fp32
-        return files.written_out(self.planner.case.network, written_out)[0]
+        return files.rewritten(self.planner.case.network, rewritten)[0]
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""
@@ -310,7 +310,7 @@ class Attempts:
             path,
             low=low_format(self.planner.settings.fmt),
             keep=self._constraints(keep, terms),
-            written_out=sorted(terms.written_out),
+            rewritten=sorted(terms.rewritten),
         )
 
     def fp32(self, plan: Plan) -> Assignment:
@@ -331,6 +331,6 @@ class Attempts:
             return ()
         network, fp32 = self.planner.case.network, self.planner.resolve(keep) | pinned
         kept = terms.constrained(network, roles, fp32)
-        if not terms.written_out:
+        if not terms.rewritten:
             return kept
-        return self.bench.files.written_out(network, terms.written_out)[1].constraints(kept)
+        return self.bench.files.rewritten(network, terms.rewritten)[1].constraints(kept)

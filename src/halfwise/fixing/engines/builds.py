@@ -73,7 +73,7 @@ class Builds:
         keep: Iterable[NodeName] = (),
         outputs: Iterable[TensorName] = (),
         unfused: bool = False,
-        written_out: Iterable[NodeName] = (),
+        rewritten: Iterable[NodeName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return what came of it.
@@ -87,7 +87,7 @@ class Builds:
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
             unfused: Mark what fusion leaves for debugging.
-            written_out: GRUs and LSTMs that are written out in the file.
+            rewritten: Nodes that are in the file in another form.
             fresh: Time all tactics anew, so that chance has its say, rather than take them from the
                 cache that builds on this GPU share. A cache of the user's is always used.
 
@@ -109,7 +109,7 @@ class Builds:
             plugins=self.settings.plugins,
             outputs=tuple(outputs),
             unfused=unfused,
-            written_out=tuple(written_out),
+            rewritten=tuple(rewritten),
         )
         outcome = self._once(model, config, purpose, fresh=fresh)
         if outcome.status == "lost":

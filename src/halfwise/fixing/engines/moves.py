@@ -15,18 +15,20 @@ import onnx_ir as ir
 
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step
+from halfwise.fixing.engines.equivalent import normalisations
 from halfwise.fixing.engines.refusals import REFUSED, how_refused
 from halfwise.fixing.engines.terms import Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.dataflow import between
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.unroll import UNROLLED_OPS, refusal
 from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, RefusalKind
 from halfwise.reporting.moves import move_line
 from halfwise.tensorrt.regions import Region, rim
-from halfwise.tensorrt.versions import has
+from halfwise.tensorrt.versions import has, has_operator, version_of
 
 LEVELS = (5, 1)
 """Optimization levels to try: at 5 the builder looks at every kernel that it has or can make, at 1
@@ -91,23 +93,26 @@ class Allowed:
         level: Whether the optimization level is free: the version has levels, and the user named
             none.
         tf32: Whether TF32 is not allowed as it is.
+        operators: Operators that stand for several nodes and that the builder has.
         certain: Nodes that guards are certain about.
     """
 
     constraints: bool = True
     level: bool = True
     tf32: bool = True
+    operators: frozenset[str] = frozenset(FIRST_OPSET)
     certain: Assignment = frozenset()
 
     @classmethod
     def on(cls, bench: Workbench, certain: Assignment = frozenset()) -> Self:
         """Return what the run, its worker and its settings leave free."""
-        settings = bench.builds.settings
-        levels = has("optimization levels", bench.worker.info.tensorrt)
+        settings, version = bench.builds.settings, version_of(bench.worker.info.tensorrt or "")
+        levels = has("optimization levels", version)
         return cls(
             constraints=bench.builds.typing == "weak",
             level=levels and settings.optimization_level is None,
             tf32=not settings.tf32,
+            operators=frozenset(op for op in FIRST_OPSET if has_operator(op, version)),
             certain=certain,
         )
 
@@ -149,6 +154,7 @@ class Moves:
             yield from self._with_fewer_constraints(whole)
         levels = levels_after(self.kind)
         yield from self._at_levels(levels[:1])
+        yield from self._as_one_node()
         yield from self._written_out()
         yield from self._with_tf32()
         yield from self._halves()
@@ -222,13 +228,23 @@ class Moves:
         if self.allowed.tf32 and not terms.tf32 and products & self._keep:
             yield self._plan("tf32", self._keep, replace(terms, tf32=True))
 
+    def _as_one_node(self) -> Iterator[Proposal]:
+        """Yield the plan with the normalisations of the region as one node each."""
+        terms = self.failed.terms
+        if not self.allowed.constraints or terms.rewritten:
+            return
+        found = (c.nodes for c in normalisations(self.network, self.allowed.operators)[1])
+        names = frozenset(n for nodes in found if self.region.nodes & set(nodes) for n in nodes)
+        if names:
+            yield self._plan("one-node", self._keep, replace(terms, rewritten=names))
+
     def _written_out(self) -> Iterator[Proposal]:
         """Yield the plan with the GRUs and LSTMs of the region written out."""
         recurrent = (n for n in self._nodes if is_standard(n, *UNROLLED_OPS))
         names = frozenset(node_name(n) for n in recurrent if refusal(n) is None)
         terms = self.failed.terms
-        if self.allowed.constraints and names and not terms.written_out:
-            yield self._plan("written-out", self._keep, replace(terms, written_out=names))
+        if self.allowed.constraints and names and not terms.rewritten:
+            yield self._plan("written-out", self._keep, replace(terms, rewritten=names))
 
     def _halves(self) -> Iterator[Proposal]:
         """Yield the plan with either half of the region kept, where it has something kept."""

@@ -99,7 +99,7 @@ class Refusals:
         other, region = refused.plan, refused.region
         if other is None:
             return False
-        settings = [(t.tf32, t.level, t.written_out) for t in (plan[1], other[1])]
+        settings = [(t.tf32, t.level, t.rewritten) for t in (plan[1], other[1])]
         if settings[0] != settings[1]:
             return False
         differ = self.fp32(plan) ^ self.fp32(other)

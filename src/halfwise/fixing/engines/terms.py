@@ -21,14 +21,14 @@ class Terms:
         computing: Nodes of which only those that compute are constrained: none that moves data.
             In weak typing only, as `border`.
         border: Nodes of which only those next to something low are constrained.
-        written_out: GRUs and LSTMs that are written out in the model that is built.
+        rewritten: Nodes that are in another form in the model that is built; see `equivalent`.
     """
 
     tf32: bool = False
     level: int | None = None
     computing: Assignment = frozenset()
     border: Assignment = frozenset()
-    written_out: Assignment = frozenset()
+    rewritten: Assignment = frozenset()
 
     @property
     def loose(self) -> bool:

@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.fixing.engines.builds import Builds, regime
+from halfwise.fixing.engines.equivalent import BUILT_FILE, Equivalent, equivalent
 from halfwise.fixing.engines.measure import Measure
-from halfwise.fixing.engines.written_out import BUILT_FILE, WrittenOut, write_out
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
 from halfwise.graph.model import Network
@@ -37,7 +37,7 @@ class ModelFiles:
         """Take an existing folder."""
         self._folder = folder
         self._mixed: dict[frozenset[NodeName], Path] = {}
-        self._written_out: dict[frozenset[NodeName], tuple[Path, WrittenOut]] = {}
+        self._rewritten: dict[frozenset[NodeName], tuple[Path, Equivalent]] = {}
 
     def fp32(self, network: Network) -> Path:
         """Return the file of the FP32 model."""
@@ -46,19 +46,19 @@ class ModelFiles:
             save(network.model, path)
         return path
 
-    def written_out(self, network: Network, nodes: frozenset[NodeName]) -> tuple[Path, WrittenOut]:
+    def rewritten(self, network: Network, nodes: frozenset[NodeName]) -> tuple[Path, Equivalent]:
         """Return the file of the FP32 model with `nodes` written out, and what it holds.
 
         Raises:
             OSError: it cannot be written.
         """
-        if nodes not in self._written_out:
-            made = write_out(network, nodes)
-            path = self._folder / f"written-out-{len(self._written_out) + 1}" / BUILT_FILE
+        if nodes not in self._rewritten:
+            made = equivalent(network, nodes)
+            path = self._folder / f"built-{len(self._rewritten) + 1}" / BUILT_FILE
             path.parent.mkdir()
             save(made.network.model, path)
-            self._written_out[nodes] = path, made
-        return self._written_out[nodes]
+            self._rewritten[nodes] = path, made
+        return self._rewritten[nodes]
 
     def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
         """Return the file of the strongly typed model that keeps `kept`.
@@ -182,10 +182,10 @@ class Workbench:
 
     def network_of(self, build: BuildOutcome) -> Network:
         """Return the FP32 model with what is written out in the file of a build."""
-        written_out = frozenset(build.config.written_out)
-        if not written_out:
+        rewritten = frozenset(build.config.rewritten)
+        if not rewritten:
             return self.case.network
-        return self.files.written_out(self.case.network, written_out)[1].network
+        return self.files.rewritten(self.case.network, rewritten)[1].network
 
     @property
     def fp32(self) -> Path:

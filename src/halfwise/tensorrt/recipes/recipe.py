@@ -181,10 +181,10 @@ def nothing_low(run: Run) -> bool:
     return run.engines is not None and run.engines.full
 
 
-def written_out_nodes(run: Run) -> frozenset[NodeName]:
+def rewritten_nodes(run: Run) -> frozenset[NodeName]:
     """Return the nodes that are written out in the file of the engine that the run delivers."""
     build = delivered(run)
-    return frozenset() if build is None else frozenset(build.config.written_out)
+    return frozenset() if build is None else frozenset(build.config.rewritten)
 
 
 def kept_nodes(run: Run) -> frozenset[NodeName]:

@@ -195,12 +195,12 @@ class _Repeater:
         if typing == "strong":
             return builds.build(self.folder / MODEL_FILE, "the delivered plan", tf32=config.tf32)
         return builds.build(
-            self.folder / (BUILT_FILE if config.written_out else FP32_FILE),
+            self.folder / (BUILT_FILE if config.rewritten else FP32_FILE),
             "the delivered plan",
             low=config.low or ("bf16" if self._plan.low == "bf16" else "fp16"),
             tf32=config.tf32,
             keep=config.keep if config.typing == "weak" else self._constraints(),
-            written_out=config.written_out,
+            rewritten=config.rewritten,
         )
 
     def _constraints(self) -> tuple[NodeName, ...]:

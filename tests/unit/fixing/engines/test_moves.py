@@ -130,7 +130,7 @@ def test_where_nothing_of_the_region_is_kept_it_is_kept_whole():
 def test_recurrences_of_the_region_are_written_out():
     net = recurrent()[0]
     found = moves(net, names("rnn"), None)
-    assert [p.terms.written_out for p in found if kinds([p]) == ["written-out"]] == [names("rnn")]
+    assert [p.terms.rewritten for p in found if kinds([p]) == ["written-out"]] == [names("rnn")]
 
 
 @given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())

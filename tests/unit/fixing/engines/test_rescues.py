@@ -162,3 +162,16 @@ def test_another_level_is_no_answer_to_everything(stage, do, engine, builds):
     with pytest.raises(BuildFailed):
         ready.run.reference()
     assert len(ready.run.builds.outcomes) == builds
+
+
+def test_a_normalisation_that_has_no_kernel_becomes_one_node(stage):
+    nodes = ("mean", "centre", "square", "variance", "eps", "root", "divide")
+    fault = Fault("build", "foreign", region=Region(nodes=nodes), when={"low": "fp16"})
+    ready = stage(models.layer_norm(), faults=[fault], engine={"max_builds": 12})
+    found, tried, _ = chosen(ready.run, ready.fixed, models.layer_norm().kept)
+    assert found.best is not None
+    assert found.best.passed
+    assert tried[-1] == "one-node"
+    built = found.best.build.config
+    assert {"square", "root"} <= set(built.rewritten)
+    assert not set(built.keep) & set(built.rewritten)
