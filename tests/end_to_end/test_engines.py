@@ -60,6 +60,7 @@ def test_digits(call, fake_worker, tmp_path):
     assert ended.record["verdict"]["outputs"]["logits"]["max_abs"] <= 0.05
     purposes = [build["purpose"] for build in found["builds"]]
     assert purposes[:2] == TABLE[:2]
+    assert found["proven"][0]["build"] <= 3
     lines = (ended.folder / "journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["begin", "end"] * len(purposes)
     onnx.checker.check_model(ended.folder / "model.fp32.onnx")

@@ -108,7 +108,7 @@ class ForeseeingSearch(EngineSearch):
         return tried or not keep or self._pointless((keep, USUAL)) or self._hopeless(keep)
 
     def _confirmed(self, candidate: Candidate) -> bool:
-        further = self.builds - len(self._group(candidate)) - 1
+        further = self.builds - len(self.tried[candidate.plan]) - 1
         if further > 0:
             self.expect(repeat(candidate.keep, further))
         return super()._confirmed(candidate)

@@ -5,8 +5,9 @@ what only as a whole, `tried` what to go on from; `attempts` tries it on the `wo
 `builds` builds and writes down and `measure` runs what was built. `proposals` say what to try when
 an engine disappoints, `moves` when the builder refuses, on which `terms` (`rewritten` is one),
 and `refusals` remember it; `prediction` is what emulation expects; `heldout` has the samples that
-judge; `table` is the comparison at the end and chooses among its rows, which `race` lets take
-turns; `conclude` sums up and tells why nothing lower passed.
+judge, `early` does so while the run goes on; `table` is the comparison at the end and chooses among
+its rows, which `race` lets take turns; `speed` tells what is slow; `conclude` sums up and tells why
+nothing lower passed.
 """
 
 from halfwise.fixing.engines.builds import Builds, build_failed, regime

@@ -20,7 +20,7 @@ from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.moves import Proposal
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
-from halfwise.fixing.engines.speed import futile, quicker, slow, tf32_note
+from halfwise.fixing.engines.speed import quicker, slow, tf32_note, without_futile
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.tried import restart
 from halfwise.fixing.engines.units import Units
@@ -30,6 +30,8 @@ from halfwise.wording import count, number, verb
 HOPELESS = 3.0
 """No engine on an H200 came out more than 1.9 times better than emulation with fusion said, once
 the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); over that."""
+NONE: tuple[bool, Assignment] = (False, frozenset())
+"""That a plan is not shown to be minimal, by nothing that is predicted."""
 RESERVED = 2
 """Builds that shrinking a slow plan leaves for making it faster."""
 
@@ -76,7 +78,7 @@ class EngineSearch:
         Where the emulation with fusion says that nothing need be kept, that is built first.
         """
         if self.budget.over():
-            return Chosen(None, None, (), False, frozenset(), ())
+            return self._chosen(None, None)
         if self.prediction is not None and not self.ruled and self.prediction.enough(frozenset()):
             plain = self._attempt(frozenset(), "plain low precision")
             if (plain.passed and self._confirmed(plain)) or self.budget.over():
@@ -93,14 +95,13 @@ class EngineSearch:
         return self._search(restart(plans, start))
 
     def _search(self, first: Candidate) -> Chosen:
-        # Of a plan that fails it tells whether what is kept had any effect.
         plain = self._plain()
-        spared = None if plain is None else futile(first, plain, self.full)
+        spared = None
+        if plain is not None and not self.budget.over():
+            first, spared = without_futile(first, plain, self.full, self._attempt)
         if plain is None or spared is not None:
-            found = first if first.passed else None
-            excesses = () if found is None else self.excesses(found)
             self.spared += [] if spared is None else [spared]
-            return Chosen(found, plain, excesses, False, frozenset(), tuple(self.notes))
+            return self._chosen(first if first.passed else None, plain)
         best = first if first.passed else self._repair(first)
         if self.prediction is not None and plain.excess is not None:
             self.prediction.learn(plain.build)
@@ -118,12 +119,18 @@ class EngineSearch:
             if settled is None or settled.plan != ladder[-1].plan:
                 minimal, predicted = False, frozenset()
             if settled is None:  # it owed it to chance
-                best = self._repair(next(c for c in self._group(best) if not c.passed))
+                best = self._repair(next(c for c in self.tried[best.plan] if not c.passed))
         if settled is None:
-            return Chosen(None, plain, (), False, frozenset(), tuple(self.notes))
+            return self._chosen(None, plain)
         faster = self._faster(settled, plain)
         minimal = minimal and faster.keep == settled.keep
-        return Chosen(faster, plain, self.excesses(faster), minimal, predicted, tuple(self.notes))
+        return self._chosen(faster, plain, (minimal, predicted))
+
+    def _chosen(
+        self, best: Candidate | None, plain: Candidate | None, shown: tuple[bool, Assignment] = NONE
+    ) -> Chosen:
+        excesses = () if best is None else self.excesses(best)
+        return Chosen(best, plain, excesses, *shown, tuple(self.notes))
 
     def closest(self) -> Candidate | None:
         """Return the candidate with the smallest error of those that run; None where none does.
@@ -151,7 +158,7 @@ class EngineSearch:
 
     def excesses(self, candidate: Candidate) -> tuple[float, ...]:
         """Return the errors of all builds of a candidate's plan, over what the search may use."""
-        return tuple(c.excess for c in self._group(candidate) if c.excess is not None)
+        return tuple(c.excess for c in self.tried[candidate.plan] if c.excess is not None)
 
     def _try(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         self.budget.take()
@@ -163,10 +170,6 @@ class EngineSearch:
         if candidate.build.status != "interrupted":  # nothing is known of it
             self.tried.setdefault((keep, terms), []).append(candidate)
         return candidate
-
-    def _group(self, candidate: Candidate) -> list[Candidate]:
-        """Return all builds of the plan of a candidate."""
-        return self.tried[candidate.plan]
 
     def _plain(self) -> Candidate | None:
         """Return the engine with nothing kept; it is a row of the table, so it costs no budget.
@@ -220,7 +223,7 @@ class EngineSearch:
 
         Builds in weak typing differ: one that passes may owe it to a tactic chosen by chance.
         """
-        known = self._group(candidate)
+        known = self.tried[candidate.plan]
         while len(known) < self.builds and all(c.passed for c in known) and not self.budget.over():
             number = len(known) + 1
             step = f"build {number} of {self.builds} of the same plan"
@@ -297,17 +300,17 @@ class EngineSearch:
         for candidate in reversed(ladder):
             if self._confirmed(candidate):
                 return self._fastest(candidate)
-            known = self._group(candidate)
+            known = self.tried[candidate.plan]
             self.notes.append(
                 f"keeping {len(candidate.keep)} nodes passed in "
                 f"{sum(c.passed for c in known)} of {len(known)} builds only"
             )
-        steadiest = max(ladder, key=lambda c: passing_share(self._group(c)))
-        return self._fastest(steadiest) if is_steady(self._group(steadiest)) else None
+        steadiest = max(ladder, key=lambda c: passing_share(self.tried[c.plan]))
+        return self._fastest(steadiest) if is_steady(self.tried[steadiest.plan]) else None
 
     def _fastest(self, candidate: Candidate) -> Candidate:
         """Return the fastest engine of a candidate's plan that passes."""
-        passed = (c for c in self._group(candidate) if c.passed)
+        passed = (c for c in self.tried[candidate.plan] if c.passed)
         return min(passed, key=lambda c: c.milliseconds)
 
     def _faster(self, best: Candidate, plain: Candidate) -> Candidate:

@@ -160,6 +160,16 @@ def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
     assert max(medians["tf32"]) < min(medians["fp32"])
 
 
+@pytest.mark.parametrize(
+    ("ill", "version"), [(models.residual, "10.0.1"), (models.batch_norm, "8.6.1")]
+)
+def test_on_small_models_an_engine_is_proven_within_three_builds(stage, ill, version):
+    ready = stage(ill(), version=version, engine={"builds": 1, "max_builds": 1})
+    found = proven(ready)
+    assert found.engines.proven[0].build <= 3
+    assert found.engines.delivered is not None
+
+
 def test_without_tf32_on_the_gpu_no_engine_with_it_is_built(stage, monkeypatch):
     ready = stage(models.layer_norm())
     turing = ready.worker.info.model_copy(update={"compute_capability": "7.5"})

@@ -562,6 +562,17 @@ def test_no_plan_is_looked_for_that_gains_no_speed():
     search = world.search()
     search.full = ProvenEngine(build=2, seconds=1.0, median_ms=0.5)
     chosen = search.run(names(0, 1))
-    assert world.steps == ["the plan of the emulation", "plain low precision"]
-    assert best(chosen).keep == names(0, 1)
+    freest = "plain low precision with TF32"
+    assert world.steps == ["the plan of the emulation", "plain low precision", freest]
+    assert chosen.best is None
     assert [spared.kind for spared in search.spared] == ["slower"]
+    assert [c.keep for c in search.others(None)] == [names(0, 1)]
+
+
+def test_a_plan_with_tf32_is_looked_for_that_may_be_the_fastest():
+    world = World(always(names(0)), speed=lambda keep: 1.0 + len(keep) / 8, tf32=0.25)
+    search = world.search(builds=1)
+    search.full = ProvenEngine(build=2, seconds=1.0, median_ms=0.5)
+    chosen = search.run(names(0, 1))
+    assert (best(chosen).keep, best(chosen).terms.tf32) == (names(0), True)
+    assert search.spared == []

@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.speed import FUTILE, NEAR, SLOW, futile, near, slow, tf32_note
+from halfwise.fixing.engines.speed import (
+    FUTILE,
+    NEAR,
+    SLOW,
+    futile,
+    near,
+    slow,
+    tf32_note,
+    without_futile,
+)
 from halfwise.records import ProvenEngine
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency
@@ -35,6 +44,34 @@ def test_a_plan_that_can_gain_no_speed_is_not_looked_for():
 )
 def test_one_that_may_is(first, plain, full):
     assert futile(first, plain, full) is None
+
+
+def test_with_tf32_too_it_may_be_the_fastest():
+    """Low kernels that lack speed where TF32 has it: what decides is all kernels together."""
+    first, plain = candidate(0.7, "log", number=3), candidate(0.614)
+    tried = []
+
+    def attempt(keep, step, terms):
+        tried.append((keep, terms.tf32))
+        return replace(free if not keep else first, terms=terms, step=step)
+
+    free = candidate(0.65, number=5)
+    assert without_futile(first, plain, FULL, attempt)[1] is not None
+    assert tried == [(frozenset(), True)]
+    free = candidate(0.5, number=5)
+    found, spared = without_futile(first, plain, FULL, attempt)
+    assert (found.milliseconds, found.terms.tf32, spared) == (0.5, True, None)
+    free = replace(free, excess=9.0)
+    found, spared = without_futile(first, plain, FULL, attempt)
+    assert (found.keep, found.terms.tf32, spared) == (names("log"), True, None)
+    assert without_futile(plain, plain, FULL, attempt)[0].keep == frozenset()
+    assert without_futile(first, candidate(0.5), FULL, attempt) == (first, None)
+
+
+def test_in_strong_typing_nothing_is_foretold():
+    config = build(1, "").config.model_copy(update={"typing": "strong"})
+    plain = replace(candidate(0.614), build=build(4, "", config=config))
+    assert futile(candidate(0.7, "log"), plain, FULL) is None
 
 
 def test_what_may_be_faster_takes_turns():
