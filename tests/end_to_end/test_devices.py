@@ -138,6 +138,22 @@ def test_workers_of_the_same_kind(on_devices, tmp_path):
     assert (tmp_path / "workers" / "right" / "worker-counts" / "build").stat().st_size >= 1
 
 
+def test_where_no_low_plan_passes_on_each_device(on_devices):
+    never = {"lossy": {"third": 1.2}, "ignored": ["third"]}
+    ended = on_devices("--max-builds", 1, orin={}, a100=never)
+    assert ended.code == 0, ended.err + ended.out
+    ends = {
+        name: {tried["rung"]: tried["end"] for tried in engines["rungs"]}
+        for name, engines in devices(ended).items()
+    }
+    assert ends["orin"]["fp16"] == "elsewhere"
+    assert ends["a100"]["fp16"] == "tolerance"
+    rungs = {engines["rung"] for engines in devices(ended).values()}
+    assert len(rungs) == 1
+    assert rungs <= {"fp32", "tf32"}
+    assert "no FP16 plan passed on each device" in told(ended)
+
+
 def test_a_wrong_fp32_engine_on_one_device(on_devices):
     ended = on_devices(orin={}, a100={"broken": {"third": 1.5}})
     assert ended.code == 10, ended.err

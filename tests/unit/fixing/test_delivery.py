@@ -4,7 +4,8 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import BuildFailed, UsageError
-from halfwise.fixing.delivery import TIMING_CACHE_FILE
+from halfwise.fixing.delivery import TIMING_CACHE_FILE, journal_of
+from halfwise.records import WorkerInfo
 from halfwise.store import read_run
 from halfwise.tensorrt.worker.transfer import model_files
 from tests import models
@@ -136,3 +137,13 @@ def test_bf16(fix):
     run = fix(models.small(), options={"to": "bf16", "rel_max": 0.1}, version="10.0.1").run
     assert run.verdict.passed
     assert run.engines.results[-1].name == "BF16"
+
+
+def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
+    info, out = WorkerInfo(name="orin", command=("x",)), tmp_path / "run"
+    with journal_of(out, info, resume=False, device="orin") as journal:
+        assert journal is not None
+        assert journal.path == tmp_path / "run.orin.journal.jsonl"
+        with journal_of(out, info, resume=False, device="a100"):
+            assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -74,7 +74,7 @@ def fix_on_devices(
                 at = made_folder or folder
                 found = together.brought(found, {n: at / engine_file(n) for n in runs})
             found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
-            found = found.in_order(workers)
+            found = (found if made_folder else found.as_built(passed)).in_order(workers)
             fixed = delivered(fixed, found.one, together.seconds)
             hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
             seconds = time.monotonic() - started

@@ -187,7 +187,7 @@ class DevicesRun:
             if name in self.gone:
                 engines[name] = run.lost(seen, fixed, self.gone[name])
                 continue
-            own = [own_offer(offer, name) for offer in offers]
+            own = [own_offer(offer, name, seen) for offer in offers]
             here = next((o for o, of in zip(own, offers, strict=True) if of is delivered), None)
             ended = Ended(
                 seen,

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from halfwise.fixing.devices.joint import joint, mean, parts_of
-from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.attempts import Candidate, is_steady
+from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table
 from halfwise.records import EngineResult, Latency
 
@@ -116,10 +117,16 @@ def only_on_offers(names: Container[str], offers: Sequence[Offer]) -> tuple[Offe
     return tuple(found)
 
 
-def own_offer(offer: Offer, name: str) -> Offer:
-    """Return the offer of one device, which knows whether it passed there alone."""
+def own_offer(offer: Offer, name: str, search: EngineSearch) -> Offer:
+    """Return the offer of one device, which knows whether it passed there, and not on each.
+
+    `search` is as that device saw it.
+    """
     part = parts_of_offer(offer)[name]
-    return replace(part, elsewhere=part.passed and not offer.passed)
+    builds = search.tried.get(part.candidate.plan, ())
+    steady = bool(builds) and is_steady(builds) and part.candidate.keep >= search.ruled
+    here = replace(part, allowed=part.allowed or steady)
+    return replace(here, elsewhere=here.passed and not offer.passed)
 
 
 def parts_of_offer(offer: Offer) -> Mapping[str, Offer]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from halfwise.fixing.engines.conclude import Proven
-from halfwise.records import Engines, Failure, Verdict
+from halfwise.records import EngineFile, Engines, Failure, Verdict
 from halfwise.reporting.reasons import under, with_failures
 
 
@@ -27,6 +27,19 @@ class Together:
         verdicts = {n: e.verdict for n, e in self.engines.items() if e.verdict is not None}
         lost = {n: e.lost for n, e in self.engines.items() if e.lost}
         return replace(first, verdict=all_of(verdicts, lost))
+
+    def as_built(self, built: Mapping[str, EngineFile | None]) -> "Together":
+        """Return the same with engines where they were built, for what lies here goes.
+
+        Args:
+            built: What each kind of device delivers.
+        """
+        engines = {
+            name: each.model_copy(update={"delivered": built[each.shares or name]})
+            for name, each in self.engines.items()
+            if each.delivered is not None
+        }
+        return replace(self, engines={**self.engines, **engines})
 
     def in_order(self, names: Iterable[str]) -> "Together":
         """Return the same with the devices in the order of the command."""

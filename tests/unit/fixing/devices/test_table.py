@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from halfwise.fixing.devices.joint import joint
@@ -5,6 +7,7 @@ from halfwise.fixing.devices.table import joint_offer, only_on_offers, own_offer
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.table import Offer, choose
 from tests.unit.casing import names
+from tests.unit.fixing.devices.test_joint import search
 from tests.unit.reporting.engine_runs import result
 from tests.unit.reporting.runs import verdict
 
@@ -30,9 +33,18 @@ def test_an_offer_passes_where_each_does():
     assert not both(good, beyond).known
     # Its row is that of the device where it is worst.
     assert both(good, failed).row.build.number == 2
-    assert own_offer(both(good, failed), "orin").elsewhere
-    assert not own_offer(both(good, failed), "a100").elsewhere
-    assert not own_offer(both(good, good), "orin").elsewhere
+
+
+def test_what_passes_on_one_device_alone_is_known():
+    good, failed = offer(1, 1.0), offer(2, 1.0, passed=False)
+    seen = search(good.candidate)
+    assert own_offer(both(good, failed), "orin", seen).elsewhere
+    assert not own_offer(both(good, failed), "a100", seen).elsewhere
+    assert not own_offer(both(good, good), "orin", seen).elsewhere
+    # What is not allowed, since it fails elsewhere, is there; what a rule forbids is nowhere.
+    barred = both(replace(good, allowed=False), failed)
+    assert own_offer(barred, "orin", seen).elsewhere
+    assert not own_offer(barred, "orin", replace(seen, ruled=names("z"))).elsewhere
 
 
 def test_the_fastest_over_all_devices_is_chosen():

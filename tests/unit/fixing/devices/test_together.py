@@ -1,11 +1,30 @@
-from halfwise.fixing.devices.together import all_of
-from halfwise.records import Failure
+from halfwise.fixing.devices.together import Together, all_of
+from halfwise.records import EngineFile, Failure
+from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import output_error, verdict
 
 
 def failed(kind):
     failures = (Failure(kind=kind, names={"why": "so"}),)
     return verdict(passed=False).model_copy(update={"failures": failures})
+
+
+def test_without_a_folder_engines_stay_where_they_were_built():
+    here = EngineFile(sha256="a" * 64, bytes=3, side="here", path="gone")
+    there = here.model_copy(update={"side": "worker", "path": "/cache/a"})
+    delivering = engines(delivered=here)
+    devices = {
+        "a": delivering,
+        "b": delivering.model_copy(update={"shares": "a"}),
+        "c": engines(delivered=None, lost="No answer."),
+    }
+    found = Together(devices, {}).as_built({"a": there}).in_order(["c", "b", "a"])
+    assert {name: e.delivered for name, e in found.engines.items()} == {
+        "c": None,
+        "b": there,
+        "a": there,
+    }
+    assert list(found.engines) == ["c", "b", "a"]
 
 
 def test_all_pass():
