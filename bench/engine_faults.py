@@ -155,8 +155,10 @@ def _engines() -> Iterator[Trial]:
         for factor in (1.5, 1.1, 0.0):
             knobs = _faults(lossy={node: factor})
             name = f"FP16 kernel of {node} × {factor:g}"
-            kernel = frozenset[CauseKind]({"kernel"})
-            yield Trial(f"{name}, no builds left", knobs, "fp32", kernel, kernel=True, max_builds=1)
+            # No engine that is right without that kernel alone is built then.
+            unknown = frozenset[CauseKind]({"unknown"})
+            few = f"{name}, no builds left"
+            yield Trial(few, knobs, "fp32", unknown, kernel=True, max_builds=1)
             yield Trial(name, knobs, "any", kernel=True, max_builds=6)
     for node in (*KEPT, "gamma"):
         knobs = _faults(broken={node: 1.5})
@@ -277,6 +279,8 @@ def _told(trial: Trial, run: Run, engines: Engines) -> Iterator[str]:
         yield f"not told: {', '.join(sorted(missing))}"
     if "kernel" in kinds and not trial.kernel:
         yield "a kernel is blamed"
+    if "precision" in kinds and trial.kernel:
+        yield "a kernel is put down to precision"
     if engines.rung in FULL_RUNGS and engines.rungs[-1].end == "delivered":
         yield "an FP16 engine is said to be delivered"
     if trial.status is not None:

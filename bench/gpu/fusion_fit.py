@@ -11,119 +11,29 @@ is not found is named and left out.
 from __future__ import annotations
 
 import argparse
-import gzip
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from math import inf, isinf, log2
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.figures import Figure, Result, reported, table
+from bench.gpu.rounds import RESULTS, Seen, model_folders, planner_of, take
 from bench.runs import ROOT
-from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.rounding import POINTWISE, fp32_nodes, fused_tensors
+from halfwise.emulation.rounding import POINTWISE, fused_tensors
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
-from halfwise.fixing.evidence import gather
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
-from halfwise.graph.casts import low_type
-from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.roles import Role, is_float, roles_of
-from halfwise.options.loading import load_case, load_model
-from halfwise.options.options import Data
-from halfwise.progress import Silent
-from halfwise.records import Criterion, NodeName, Run, TensorName
+from halfwise.graph.roles import Role, is_float
+from halfwise.records import NodeName, TensorName
 
-RESULTS = ROOT / "bench" / "results"
-ROUNDS = RESULTS / "gpu_rounds.json"
 PAGE = ROOT / "docs" / "tensorrt.md"
 MARK = "<!-- bench/gpu/fusion_fit.py -->"
 _SUMS = ("ReduceMean", "ReduceSum", "ReduceL2", "ReduceSumSquare")
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
 Rule = Callable[[Network], frozenset[TensorName]]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one run saw, as the file of rounds has it.
-
-    Attributes:
-        model_sha256: Its model.
-        name: Name of the folder that its model was in.
-        date: When it ran.
-        engines: TensorRT's version and the GPU.
-        settings: What shaped its prediction: criterion, io, accumulate, headroom, margin.
-        calibration: Identifiers of its calibration samples.
-        heldout: Whether it had a file of held-out samples.
-        fp32: Nodes that the engine with nothing kept computed in FP32 by itself.
-        rounds: Pairs of kept nodes and measured error, 1 being the limit; the error is text.
-    """
-
-    model_sha256: str
-    name: str
-    date: str
-    engines: str
-    settings: Mapping[str, Any]
-    calibration: Sequence[str]
-    heldout: bool
-    fp32: Sequence[str]
-    rounds: Sequence[tuple[Sequence[str], str]]
-
-
-def read_run(path: Path) -> Run:
-    """Return the record of a run, compressed or not."""
-    data = path.read_bytes()
-    return Run.model_validate_json(gzip.decompress(data) if path.suffix == ".gz" else data)
-
-
-def seen_in(run: Run, network: Network, name: str) -> Seen | None:
-    """Return what a run saw; None where it has no rounds, or built strongly typed engines."""
-    engines, search = run.engines, run.search
-    if engines is None or search is None or engines.typing != "weak" or not engines.rounds:
-        return None
-    plain = [r for r in engines.results if r.build.config.low is not None and not r.kept]
-    layers = plain[0].proof.layers if plain and plain[0].proof is not None else ()
-    return Seen(
-        model_sha256=run.provenance.model_sha256,
-        name=name,
-        date=run.provenance.date,
-        engines=f"TensorRT {engines.worker.tensorrt}, {engines.worker.gpu}",
-        settings={
-            "criterion": run.criterion.model_dump(mode="json"),
-            "io": run.io,
-            "accumulate": run.accumulate,
-            "headroom": run.headroom,
-            "margin": search.tolerance_factor,
-        },
-        calibration=search.calibration,
-        heldout="heldout" in run.provenance.options,
-        fp32=sorted(fp32_nodes(network, layers)),
-        rounds=[(r.keep, repr(r.measured)) for r in engines.rounds if r.measured is not None],
-    )
-
-
-def planner_of(seen: Seen, folder: Path) -> Planner:
-    """Return a planner with the samples and settings of the run."""
-    given = dict(seen.settings)
-    criterion = Criterion.model_validate(given.pop("criterion"))
-    heldout = folder / "heldout.npz" if seen.heldout else None
-    case = load_case(folder / "model.onnx", Data(folder / "inputs.npz", heldout=heldout), criterion)
-    settings = Settings(**given)
-    case = replace(case, calibration=_chosen(case, seen.calibration))
-    roles = roles_of(case.network, low_type(settings.fmt))
-    planner = Planner(case, settings, roles, Silent())
-    planner.begin(gather(case.network, roles, case.calibration, settings, Silent().step))
-    return planner
-
-
-def _chosen(case: Case, identifiers: Sequence[str]) -> Samples:
-    samples = case.calibration + case.heldout
-    places = {identifier: i for i, identifier in enumerate(samples.ids)}
-    return samples.select([places[identifier] for identifier in identifiers])
 
 
 def trials_with(planner: Planner, fused: frozenset[TensorName]) -> Trials:
@@ -267,44 +177,15 @@ def _told(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(told.values())
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _known() -> dict[tuple[str, str], Seen]:
-    if not ROUNDS.exists():
-        return {}
-    found = [Seen(**kept) for kept in json.loads(ROUNDS.read_text(encoding="utf-8"))]
-    return {(seen.model_sha256, seen.date): seen for seen in found}
-
-
-def _write(known: Iterable[Seen]) -> None:
-    text = json.dumps([asdict(seen) for seen in known], indent=1, ensure_ascii=False)
-    ROUNDS.write_text(text + "\n", encoding="utf-8")
-
-
 def main() -> None:
     """Take what runs saw, and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN.json")
     parser.add_argument("--models", action="append", type=Path, required=True, metavar="DIR")
     given = parser.parse_args()
-    folders = {_sha256(m): m.parent for d in given.models for m in sorted(d.glob("*/model.onnx"))}
-    known = _known()
-    for path in given.runs:
-        run = read_run(path)
-        folder = folders.get(run.provenance.model_sha256)
-        if folder is None:
-            print(f"{path}: its model is not in {', '.join(map(str, given.models))}")
-            continue
-        network, _ = upcast(load_model(folder / "model.onnx"))
-        if seen := seen_in(run, network, folder.name):
-            known[seen.model_sha256, seen.date] = seen
-        else:
-            print(f"{path}: no rounds of weakly typed engines")
-    _write(known.values())
+    folders = model_folders(given.models)
     rounds, lacking = [], []
-    for seen in known.values():
+    for seen in take(given.runs, folders):
         folder = folders.get(seen.model_sha256)
         if folder is None:
             lacking.append(f"{seen.name} {seen.date}")

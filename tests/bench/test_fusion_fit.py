@@ -5,27 +5,15 @@ from dataclasses import asdict
 from math import inf
 from typing import Any
 
-import numpy as np
-import onnx
-import pytest
-
-from bench.gpu import fusion_fit
-from bench.gpu.fusion_fit import MARK, OWN, PAGE, RULES, Seen, distance, document, fits, predict
+from bench.gpu import rounds as recorded
+from bench.gpu.fusion_fit import MARK, OWN, PAGE, RULES, distance, document, fits, predict
+from bench.gpu.rounds import Seen
 from halfwise.records import NodeName
-from tests.unit.fixing.engines.test_prediction import ALL, FACTOR, NORM, scaled
+from tests.unit.fixing.engines.test_prediction import ALL, FACTOR, NORM
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import run, search
 
 KEPT = [sorted(ALL), sorted(NORM), []]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    made = tmp_path / "scaled"
-    made.mkdir()
-    onnx.save(scaled().proto, made / "model.onnx")
-    np.savez(made / "inputs.npz", **scaled().inputs)  # type: ignore[arg-type]
-    return made
 
 
 def seen(**changed: Any) -> Seen:
@@ -50,7 +38,7 @@ def seen(**changed: Any) -> Seen:
 
 
 def test_rounds_are_predicted_with_each_rule(folder):
-    planner = fusion_fit.planner_of(seen(), folder)
+    planner = recorded.planner_of(seen(), folder)
     assert planner.trials.samples.ids == ("inputs.npz[1]", "inputs.npz[0]")
     rounds = list(predict(seen(), planner))
     assert [r["kept"] for r in rounds] == [5, 3, 0]
@@ -101,12 +89,12 @@ def test_the_page_has_every_rule():
 
 
 def test_a_run_tells_its_rounds(folder):
-    network = fusion_fit.planner_of(seen(), folder).case.network
-    found = fusion_fit.seen_in(run(engines=engines(), search=search()), network, "scaled")
+    network = recorded.planner_of(seen(), folder).case.network
+    found = recorded.seen_in(run(engines=engines(), search=search()), network, "scaled")
     assert found is not None
     assert found.engines == "TensorRT 8.6.0, NVIDIA H200"
     assert [measured for _, measured in found.rounds] == ["1.6", "0.5"]
     assert Seen(**json.loads(json.dumps(asdict(found)))).calibration == list(found.calibration)
     strong = engines(typing="strong")
-    assert fusion_fit.seen_in(run(engines=strong, search=search()), network, "x") is None
-    assert fusion_fit.seen_in(run(engines=None), network, "x") is None
+    assert recorded.seen_in(run(engines=strong, search=search()), network, "x") is None
+    assert recorded.seen_in(run(engines=None), network, "x") is None

@@ -30,6 +30,7 @@ accumulators, which is one HMMA.16816.F16."""
 
 _INT64 = ir.DataType.INT64
 _MIN_OPSET = 13  # ReduceSum and Unsqueeze take axes as input, Softmax sums over one axis.
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Expansion:
 
     nodes: tuple[ir.Node, ...]
     output: ir.Value
+
+
+def is_product(node: ir.Node) -> bool:
+    """Return whether a node is one that tensor cores may sum in the low format."""
+    return is_standard(node, *_PRODUCTS)
 
 
 def sums_in_low(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.emulation.accumulate import sums_in_low
+from halfwise.emulation.accumulate import is_product, sums_in_low
 from halfwise.emulation.rounding import Rounded, cast, limit_value, new_node, round_value
 from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
@@ -51,7 +51,7 @@ class Forms:
         roles: Roles of the network's nodes.
         fmt: The low format.
         opset: The network's opset.
-        accumulate: "fp32" or "fp16", for the sums of low nodes.
+        accumulate: As `emulate_switched` has it.
         limits: Tensors whose range is smaller than the format's.
         weights: The network's weights in the low format.
         fused: Values that low nodes hand on unrounded.
@@ -257,7 +257,7 @@ class Forms:
     def _compute_low(
         self, node: ir.Node, inputs: list[ir.Value | None], path: str
     ) -> tuple[list[ir.Node], list[ir.Value]]:
-        if self.accumulate == "fp16":
+        if self.accumulate == "fp16" or (self.accumulate == "products" and is_product(node)):
             expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}{path}::sum", self.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]

@@ -19,9 +19,9 @@ The profile is one of a version, a GPU and a regime, fitted to a few models: it 
 never a verdict. docs/tensorrt.md tells its error.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -132,9 +132,26 @@ _PRODUCTS = ("Gemm", "MatMul")
 
 def fused_tensors(network: Network) -> frozenset[TensorName]:
     """Return the values of the main graph that stay FP32 between low nodes."""
+    return frozenset(tensor_name(v) for v in _float_values(network) if _is_fused(v))
+
+
+def _inner_tensors(network: Network) -> frozenset[TensorName]:
+    return frozenset(map(tensor_name, _float_values(network)))
+
+
+def _float_values(network: Network) -> Iterator[ir.Value]:
     nodes = network.nodes()
-    values = (v for node in nodes for v in node.outputs if v.name and is_float(v))
-    return frozenset(tensor_name(v) for v in values if _is_fused(v))
+    return (v for node in nodes for v in node.outputs if v.name and is_float(v))
+
+
+Fusion = Literal["none", "usual", "all"]
+FUSED: Mapping[Fusion, Callable[[Network], frozenset[TensorName]]] = {
+    "none": lambda _: frozenset(),
+    "usual": fused_tensors,
+    "all": _inner_tensors,
+}
+"""The values that stay FP32 between low nodes: none, those of the profile above, or all that nodes
+compute, as much as a builder might fuse."""
 
 
 def _is_fused(value: ir.Value) -> bool:

@@ -100,7 +100,8 @@ def emulate_switched(
         network: FP32 model in normal form; not changed.
         roles: Roles of its nodes.
         fmt: The low format.
-        accumulate: "fp32", or "fp16" for running sums of low nodes in the low format.
+        accumulate: "fp32", or "fp16" for running sums of low nodes in the low format, or "products"
+            for those of matrix products and convolutions alone, outside of bodies.
         limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
             where the tensor is rounded (headroom).
         low_io: Float graph inputs and outputs that have the low type.

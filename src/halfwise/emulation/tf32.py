@@ -23,6 +23,7 @@ Rounding = Literal["nearest", "zero"]
 """How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and picks anew
 with each build. Toward zero, the error is 3 times as large. What a product does to outputs is one
 of the two, to 4 % (bench/gpu/tf32_ranks.py)."""
+ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
 SWITCH_INPUT = "halfwise::tf32"
 

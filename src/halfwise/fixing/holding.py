@@ -99,7 +99,7 @@ class Decisions:
         first = first_of(self._decisions[f.node] for f in found)
         near = dict.fromkeys(n for d in first for n in leading_to(d, planner.roles))
         chain = [n for n in near if n not in kept and n not in planner.forced.lowered]
-        unrounded = planner.unrounded_trials() if chain else None
+        unrounded = planner.engine_trials("all") if chain else None
         samples = trials.samples.select(worst)
         references = [trials.references[i] for i in worst]
 

@@ -194,7 +194,7 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
     shown = {number for cause in engines.causes for number in cause.builds}
     if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
         lines.append("What is kept may compute in TF32: leave --tf32 out.")
-    unclear = {"no-effect", "unknown", "ignored"} & set(kinds)
+    unclear = {"no-effect", "precision", "unknown", "ignored"} & set(kinds)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
     if not spared and (unclear or not (kinds or low.end in _GONE)):
         lines.append("Let the search for a plan use more builds: --max-builds N.")

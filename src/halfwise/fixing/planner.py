@@ -7,7 +7,7 @@ from functools import cache, cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.emulation.rounding import fused_tensors
+from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
 from halfwise.fixing.duration import expected
@@ -20,10 +20,10 @@ from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.graph.casts import Rewritten, low_type
-from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.model import node_name
 from halfwise.graph.movement import Carrying
 from halfwise.graph.repetition import repeated
-from halfwise.graph.roles import Role, Roles, float_io, is_float
+from halfwise.graph.roles import Role, Roles, float_io
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
@@ -32,6 +32,7 @@ from halfwise.reporting.plan import remark
 from halfwise.wording import typed
 
 Assignment = frozenset[NodeName]
+Fused = frozenset[TensorName]
 
 
 class Planner:
@@ -235,21 +236,14 @@ class Planner:
         self.budget.within("certify", alone, None)
         return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
-    def fused_trials(self) -> Trials:
-        """Return trials on the emulation with fusion, which predicts engines.
+    def engine_trials(self, fusion: Fusion = "usual", accumulate: str = "") -> Trials:
+        """Return trials on an emulation that predicts engines.
 
-        Without headroom: that is a margin for plans, and engines have none.
+        Without headroom: that is a margin for plans, and engines have none. `accumulate` is what
+        `emulate_switched` takes; "" for that of the settings.
         """
-        return self.trials.on(self._emulation(fused=fused_tensors(self.case.network)))
-
-    def unrounded_trials(self) -> Trials:
-        """Return trials on an emulation that rounds no value between low nodes.
-
-        So a builder might fuse at most. Weights, inputs and the borders to kept nodes are rounded.
-        """
-        network = self.case.network
-        values = (v for node in network.nodes() for v in node.outputs if v.name and is_float(v))
-        return self.trials.on(self._emulation(fused=frozenset(map(tensor_name, values))))
+        runner = self._emulation(FUSED[fusion](self.case.network), accumulate)
+        return self.trials.on(runner)
 
     def resolve(
         self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
@@ -320,13 +314,13 @@ class Planner:
             low_io=self.low_io,
         )
 
-    def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> SwitchedRunner:
+    def _emulation(self, fused: Fused | None = None, accumulate: str = "") -> SwitchedRunner:
         switched = partial(
             emulate_switched,
             self.case.network,
             self.roles,
             self.settings.fmt,
-            accumulate=self.settings.accumulate,
+            accumulate=accumulate or self.settings.accumulate,
             limits={} if fused is not None else self.evidence.limits,
             low_io=self.low_io,
             weights=self.weights,

@@ -172,10 +172,14 @@ class Trials:
             return full.excess
         return self._excesses.get(kept)
 
-    def results(self, kept: Assignment) -> list[Computed]:
-        """Return the outputs of all samples with `kept` in FP32, or why one cannot be run."""
+    def results(self, kept: Assignment, indices: Iterable[int] | None = None) -> list[Computed]:
+        """Return the outputs of samples with `kept` in FP32, all by default.
+
+        Where one cannot be run, it is why.
+        """
         assignment = self._full(kept)
-        return [self._emulate(assignment, i) for i in range(len(self.samples))]
+        every = range(len(self.samples)) if indices is None else indices
+        return [self._emulate(assignment, i) for i in every]
 
     def excess_of(self, results: Sequence[Computed]) -> float:
         """Return the error of anyone's outputs of all samples over what a trial may use."""

@@ -4,6 +4,7 @@ A record is what `run.json` stores and what the renderers read. Non-finite numbe
 the strings "Infinity", "-Infinity" and "NaN", because JSON has none.
 """
 
+from halfwise.records.band import Band
 from halfwise.records.built import (
     BuildConfig,
     BuildOutcome,
@@ -154,6 +155,7 @@ __all__ = [
     "SEVERITIES",
     "AdjustedConstant",
     "AttentionCore",
+    "Band",
     "Because",
     "Boxes",
     "BudgetEnd",

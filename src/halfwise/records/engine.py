@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.band import Band
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
 from halfwise.records.judged import Verdict
 from halfwise.records.record import NodeName, Record, TensorName
@@ -40,12 +41,14 @@ other shapes; it passed in half of the builds of its plan or less; it is off; it
 end; no build gave an engine; it passed and could not be fetched; it passed, and its plan fails on
 another device of the run; the connection was lost in all of
 its builds and runs, which tells nothing of it."""
-CauseKind = Literal["lost", "no-engine", "not-run", "ignored", "no-effect", "kernel", "unknown"]
+CauseKind = Literal[
+    "lost", "no-engine", "not-run", "ignored", "no-effect", "kernel", "precision", "unknown"
+]
 """What engines show about why nothing of the low format passed: the connection was lost in every
 build and run, so none shows anything; no build gave an engine; none of
 them runs; the inspector shows constraints that were not honoured; what is kept changes nothing
-in the engine; the engine computes what was asked, and is wrong where the emulation is right;
-nothing of all this."""
+in the engine; an engine is off by more than low precision explains, and one that has some nodes
+more in FP32 is not; the errors are those that low precision explains; nothing of all this."""
 
 
 class EngineLayer(Record):
@@ -144,6 +147,8 @@ class EngineResult(Record):
         untimed: Why it has no times although it has a verdict; empty otherwise.
         lost: Whether the connection was lost since it was judged, or while it was.
         ratio: The time of the delivered engine over its own; None where they did not take turns.
+        band: The errors that low precision explains in it, told before it was built; None where
+            that cannot be told.
     """
 
     name: str
@@ -159,6 +164,7 @@ class EngineResult(Record):
     untimed: str = ""
     lost: bool = False
     ratio: TimeRatio | None = None
+    band: Band | None = None
 
 
 class RungTried(Record):
@@ -194,11 +200,12 @@ class Cause(Record):
     Attributes:
         kind: What it is.
         builds: Numbers of the builds that show it.
-        nodes: "ignored": the nodes whose constraints were not honoured. "kernel": where the engine
-            departs from the emulation; empty where that was not found.
+        nodes: "ignored": the nodes whose constraints were not honoured. "kernel": those
+            that the engine that is right has in FP32 beyond those of the one that is wrong.
         excess: Error of the engine that shows it over what the search may use; None with a metric.
-        other: "no-effect": the error with nothing kept. "kernel" and "unknown": what the emulation
+        other: "no-effect": the error with nothing kept. "unknown": what the emulation
             predicts.
+        band: What low precision explains in that engine; None where that cannot be told.
     """
 
     kind: CauseKind
@@ -206,6 +213,7 @@ class Cause(Record):
     nodes: tuple[NodeName, ...] = ()
     excess: float | None = None
     other: float | None = None
+    band: Band | None = None
 
 
 CoreForm = Literal["whole", "upcast", "split"]
@@ -242,6 +250,8 @@ class EngineRound(Record):
         passed: Whether it is within the tolerance.
         median_ms: Its latency, where it was measured.
         ignored: Kept nodes that the inspector shows in a lower type.
+        band: The errors that low precision explains, told before it was built; None where that
+            cannot be told.
     """
 
     step: str
@@ -254,6 +264,7 @@ class EngineRound(Record):
     passed: bool
     median_ms: float | None = None
     ignored: tuple[NodeName, ...] = ()
+    band: Band | None = None
 
 
 class Engines(Record):

@@ -1,9 +1,11 @@
 """Turn what a run found in real engines into parts of its report; the final table comes last."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 
 from halfwise.records import (
     AttentionCore,
+    Band,
     BuildOutcome,
     CoreForm,
     EngineResult,
@@ -144,13 +146,14 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
             str(len(r.keep)),
             _known(r.predicted),
             _known(r.predicted_fused),
+            band_text(r.band),
             _known(r.measured) or "no result",
             _known(r.median_ms),
             "yes" if r.passed else "no",
         )
         for r in rounds
     ]
-    figures = ("FP32 nodes", "emulated", "fused", "engine", "ms")
+    figures = ("FP32 nodes", "emulated", "fused", "explained", "engine", "ms")
     columns = (
         Column("build", "right"),
         Column("what was tried"),
@@ -159,6 +162,16 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     )
     title = "Rounds (error over what is allowed: 1 just passes)"
     return Table(title, columns, cut(rows, column=1)).without_empty_columns()
+
+
+def band_text(band: Band | None) -> str:
+    """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" where nobody knows."""
+    if band is None:
+        return ""
+    if band.least == band.most:
+        return number(band.least)
+    width = f" ({number(band.decibels)} dB)" if isfinite(band.decibels) else ""
+    return f"{number(band.least)} to {number(band.most)}{width}"
 
 
 def _failed(builds: Sequence[BuildOutcome]) -> Lines | None:

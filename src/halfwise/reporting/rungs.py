@@ -48,11 +48,15 @@ _CAUSES: Mapping[CauseKind, str] = {
     "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess}|"
     "unknown] of what is allowed, {other} with nothing kept ({builds})",
     "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in what was "
-    "asked, and its error is [{excess}|unknown] of what is allowed, where the emulation predicts "
-    "{other} ({builds})",
+    "asked, and its error is [{excess}|unknown] of what is allowed, where [low precision explains "
+    "{least} to {most}; the engine that has these nodes in FP32 too is right|the emulation "
+    "predicts {other}] ({builds})",
+    "precision": "low precision explains it: the nearest has [{excess}|too large an error] of what "
+    "is allowed[, where {least} to {most} was to be expected] ({builds})",
     "unknown": "why the engines are off is unknown: none shows a constraint that was not honoured "
-    "or a kernel at fault[; the nearest has {excess} of what is allowed, {other} by the emulation] "
-    "({builds})",
+    "or a kernel at fault[; the nearest has {excess} of what is allowed, where low precision "
+    "explains {least} to {most}|; the nearest has {excess} of what is allowed, {other} by the "
+    "emulation] ({builds})",
 }
 """Templates, see `wording.filled`."""
 
@@ -151,5 +155,7 @@ def cause_line(cause: Cause) -> str:
     facts = {"builds": f"{builds} {', '.join(map(str, cause.builds))}"}
     facts |= {"nodes": listed(cause.nodes)} if cause.nodes else {}
     facts |= {"excess": number(cause.excess)} if cause.excess is not None else {}
+    if cause.band is not None:
+        facts |= {"least": number(cause.band.least), "most": number(cause.band.most)}
     facts["other"] = number(cause.other) if cause.other is not None else "unknown"
     return filled(_CAUSES[cause.kind], facts)

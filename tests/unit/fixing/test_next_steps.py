@@ -109,6 +109,7 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
         ("kernel", ("--optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--max-builds")),
         ("no-effect", ("--max-builds",)),
+        ("precision", ("--max-builds",)),
         ("unknown", ("--max-builds",)),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_starting_plan_is_tried_and_told():
 
 def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
     made = planner(models.near_the_edge())
-    fused = made.fused_trials()
+    fused = made.engine_trials()
     assert made.evidence.limits
     assert fused.excess(names()) < 1 < made.trials.excess(names())
     assert fused.samples is made.trials.samples

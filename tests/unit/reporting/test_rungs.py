@@ -1,6 +1,6 @@
 from typing import Any
 
-from halfwise.records import Cause, NodeName, ProvenEngine, RungTried, Spared
+from halfwise.records import Band, Cause, NodeName, ProvenEngine, RungTried, Spared
 from halfwise.reporting.rungs import (
     cause_line,
     first_line,
@@ -57,6 +57,12 @@ def test_causes_are_told_with_their_builds():
     assert "its error is 9 of what is allowed, 9.5 with" in line("no-effect", excess=9.0, other=9.5)
     kernel = line("kernel", nodes=(NodeName("conv"),), excess=9.0, other=0.5)
     assert kernel.startswith("a kernel or the compiler is to blame in conv: ")
+    band = Band(least=0.25, most=0.5)
+    shown = line("kernel", nodes=(NodeName("conv"),), excess=9.0, band=band)
+    assert "low precision explains 0.25 to 0.5; the engine that has these nodes in" in shown
+    assert "where 0.25 to 0.5 was to be" in line("precision", excess=0.4, band=band)
+    assert line("precision").endswith("too large an error of what is allowed (builds 2, 3)")
+    assert "where low precision explains 0.25 to 0.5" in line("unknown", excess=1.4, band=band)
     assert "the nearest has 1.4 of" in line("unknown", excess=1.4)
     assert line("unknown").endswith("a kernel at fault (builds 2, 3)")
 

@@ -9,6 +9,7 @@ from halfwise.fixing.engines.attempts import Attempts, Candidate, Chosen
 from halfwise.fixing.engines.builds import has_tf32
 from halfwise.fixing.engines.conclude import Ended, Proven, rounds
 from halfwise.fixing.engines.measure import Measure, with_shapes
+from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.search import EngineSearch
@@ -22,7 +23,13 @@ from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 
 class DeviceRun(EngineRun):
-    """The part of a run that is one device's."""
+    """The part of a run that is one device's.
+
+    Attributes:
+        prediction: What emulation predicts of its engines, once there is a search.
+    """
+
+    prediction: Prediction
 
     def begin_fp32(self) -> None:
         """Begin the build of the FP32 engine."""
@@ -46,7 +53,8 @@ class DeviceRun(EngineRun):
         self, fixed: Fixed, heldout: HeldOut
     ) -> tuple[EngineSearch, DeviceAttempts, Proposals]:
         """Return what a search on this device alone would work with."""
-        search, _ = self._search(fixed, heldout)
+        self.prediction = Prediction(fixed.planner, self._inspected)
+        search, _ = self._search(fixed, heldout, self.prediction)
         attempts = DeviceAttempts(fixed.planner, self)
         return search, attempts, replace(search.proposals, attempts=attempts)
 
@@ -54,7 +62,9 @@ class DeviceRun(EngineRun):
         """Return the FP32 engine with TF32, measured; None on a GPU without it."""
         if (build := self._tf32) is None:
             return None
-        return attempts.measured(Candidate(frozenset(), TF32, build, terms=WITH_TF32), TF32)
+        band = self.prediction.tf32()
+        tf32 = Candidate(frozenset(), TF32, build, terms=WITH_TF32, band=band)
+        return attempts.measured(tf32, TF32)
 
     def exact(self, attempts: DeviceAttempts, table: Table) -> Offer:
         """Judge the FP32 engine as all others are."""

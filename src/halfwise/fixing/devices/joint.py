@@ -54,6 +54,7 @@ def joint(parts: Mapping[str, Candidate]) -> JointCandidate:
         terms=whose.terms,
         lost=whose.lost,
         proof=whose.proof,
+        band=whose.band,
         parts=dict(parts),
     )
 
@@ -113,10 +114,12 @@ class JointAttempts:
 
     Attributes:
         devices: What tries them on each, by name; a device that is lost leaves.
+        bands: What tells on each which errors low precision explains.
         gone: Why devices left.
     """
 
     devices: dict[str, DeviceAttempts]
+    bands: Mapping[str, Prediction]
     gone: dict[str, str] = field(default_factory=dict)
     _known: dict[tuple[str, Plan], Candidate] = field(default_factory=dict)
     _expected: Iterable[Assignment] = ()
@@ -134,7 +137,8 @@ class JointAttempts:
         parts = {}
         for name, device in list(self.devices.items()):
             known = self._known.get((name, plan))
-            parts[name] = known or device.attempt(keep, step, terms)
+            attempt = self.bands[name].before(device.attempt)
+            parts[name] = known or attempt(keep, step, terms)
             if device.bench.builds.typing == "strong" and parts[name].excess is not None:
                 self._known[name, plan] = parts[name]
         return self.left(parts)
@@ -157,7 +161,8 @@ class JointAttempts:
         """Return a candidate with its error on the calibration samples that there are now."""
         parts = parts_of(candidate)
         self._known.clear()
-        return self.left({n: d.again(parts[n]) for n, d in self.devices.items() if n in parts})
+        found = {n: d.again(parts[n]) for n, d in self.devices.items() if n in parts}
+        return self.left({n: self.bands[n].banded(part) for n, part in found.items()})
 
     def left(self, parts: Mapping[str, Candidate]) -> JointCandidate:
         """Return the candidate of the devices that are not lost; those that are leave."""
@@ -243,9 +248,9 @@ class JointPrediction(Prediction):
         found = [each.enough(keep) for each in self.devices.values()]
         return None if None in found else all(found)
 
-    def beyond(self, keep: Assignment, limit: float) -> bool:
-        """Return whether a plan is beyond `limit` on one."""
-        return any(each.beyond(keep, limit) for each in self.devices.values())
+    def beyond(self, keep: Assignment) -> bool:
+        """Return whether a plan is beyond the limit on one."""
+        return any(each.beyond(keep) for each in self.devices.values())
 
     def error(self, keep: Assignment) -> float:
         """Return the largest error that is predicted."""

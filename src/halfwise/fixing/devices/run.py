@@ -129,15 +129,17 @@ class DevicesRun:
         first = next(iter(self._own.values()))
         # What a device needs is found by its own builds, one device after another.
         budget = replace(first.budget, builds=first.budget.builds * len(each), over=self._over)
-        attempts = JointAttempts({name: own for name, (_, own, _) in each.items()}, self.gone)
-        self._proposals = {
+        own = {name: attempts for name, (_, attempts, _) in each.items()}
+        bands = {name: run.prediction for name, run in self.runs.items()}
+        attempts = JointAttempts(own, bands, self.gone)
+        proposing = {
             name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
         }
         strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
         joint_search = replace(
             first,
             attempt=attempts.attempt,
-            proposals=JointProposals(self._proposals, self.gone),
+            proposals=JointProposals(proposing, self.gone),
             builds=max(own.builds for own in self._own.values()),
             budget=budget,
             full=None,
@@ -194,7 +196,6 @@ class DevicesRun:
                 chosen_on(name, chosen, seen),
                 own,
                 here if here is not None and here.passed else None,
-                self._proposals[name].departures,
             )
             proven[name] = run.concluded(ended, fixed, joined)
             engines[name] = _with_verdict(proven[name])

@@ -6,8 +6,8 @@ what only as a whole, `tried` what to go on from; `attempts` tries it on the `wo
 an engine disappoints, `moves` when the builder refuses, on which `terms` (`rewritten` is one),
 and `refusals` remember it; `prediction` is what emulation expects; `heldout` has the samples that
 judge, `early` does so while the run goes on; `table` is the comparison at the end and chooses among
-its rows, which `race` lets take turns; `speed` tells what is slow; `conclude` sums up and tells why
-nothing lower passed.
+its rows, which `race` lets take turns; `speed` tells what is slow; `conclude` sums up, and `causes`
+tell why nothing lower passed, by the `band` of errors that low precision explains.
 """
 
 from halfwise.fixing.engines.builds import Builds, build_failed, regime

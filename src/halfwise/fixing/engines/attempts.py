@@ -17,6 +17,7 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
 from halfwise.records import (
+    Band,
     BuildOutcome,
     Latency,
     Move,
@@ -54,6 +55,8 @@ class Candidate:
         lost: Whether the connection was lost while it ran, was timed or was fetched, which tells
             nothing of the plan.
         proof: What it computes in; looked at where it is off, None otherwise.
+        band: The errors that low precision explains, told before it was built; None where that
+            cannot be told.
     """
 
     keep: Assignment
@@ -66,6 +69,7 @@ class Candidate:
     terms: Terms = USUAL
     lost: bool = False
     proof: PrecisionProof | None = None
+    band: Band | None = None
 
     @property
     def plan(self) -> Plan:

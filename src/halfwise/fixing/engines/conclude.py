@@ -1,17 +1,11 @@
-"""What a run with engines comes to: its record, its verdict, and why nothing lower passed.
+"""What a run with engines comes to: its record and its verdict."""
 
-A kernel, or the compiler, is to blame only where an engine shows it: the emulation of the plan is
-right, the inspector shows every kept node in FP32, and the engine is off by more than rounding in
-other places explains.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, is_steady
-from halfwise.fixing.engines.proposals import WORSE, Departure
+from halfwise.fixing.engines.causes import causes
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, choose, faster
 from halfwise.fixing.engines.terms import WITH_TF32
@@ -19,7 +13,6 @@ from halfwise.fixing.trial import Trials
 from halfwise.records import (
     FULL_RUNGS,
     Cause,
-    CauseKind,
     EngineRound,
     EngineRung,
     Engines,
@@ -31,7 +24,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.reasons import under, with_failures
 from halfwise.reporting.rungs import cause_line
-from halfwise.tensorrt.constrain import alike
 
 
 @dataclass(frozen=True)
@@ -65,14 +57,12 @@ class Ended:
         chosen: What it chose.
         offers: Rows of the final table.
         delivered: What is delivered; None where nothing passed.
-        departures: Where engines depart from the emulation, by the number of the build.
     """
 
     search: EngineSearch
     chosen: Chosen
     offers: Sequence[Offer]
     delivered: Offer | None
-    departures: Mapping[int, Departure]
 
     def unfetched(self, prefer: Prefer) -> "Ended":
         """Return it with what is delivered instead, since that cannot be fetched."""
@@ -119,7 +109,6 @@ class Ended:
                 [c for group in search.groups for c in group if c.terms != WITH_TF32],
                 self.chosen.plain,
                 told,
-                self.departures,
                 passed=any(o.passed for o in self._low),
                 relative=search.relative,
             ),
@@ -178,6 +167,7 @@ def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
             passed=c.passed,
             median_ms=None if c.latency is None else c.latency.median_ms,
             ignored=c.ignored,
+            band=c.band,
         )
         for c in sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
     )
@@ -259,90 +249,3 @@ def _end(
         ("not-run", any(c.build.engine is not None for c in builds)),
     )
     return next((end for end, came in ends if came), "unbuildable")
-
-
-def causes(
-    candidates: Sequence[Candidate],
-    plain: Candidate | None,
-    rounds: Sequence[EngineRound],
-    departures: Mapping[int, Departure],
-    *,
-    passed: bool,
-    relative: bool = True,
-) -> tuple[Cause, ...]:
-    """Return what the engines of the low format show, gravest first.
-
-    Args:
-        candidates: All builds of all plans.
-        plain: The first with nothing kept; None where none was built.
-        rounds: What the emulation, with fusion and without, predicts of each build.
-        departures: Where engines depart from the emulation, by the number of their build.
-        passed: Whether one of them passed in the end: then there is nothing to explain but what
-            was seen on the way.
-        relative: Whether errors are shares of what is allowed. What a metric falls is none, and
-            shows neither that something has no effect nor that a kernel is at fault.
-    """
-    predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
-    ran = [c for c in candidates if c.excess is not None]
-    if not ran and not passed and candidates:
-        told = [c for c in candidates if not c.untold]
-        built = any(c.build.engine is not None for c in told)
-        kind: CauseKind = "not-run" if built else "no-engine"
-        if not told:
-            told, kind = list(candidates), "lost"
-        return (Cause(kind=kind, builds=tuple(c.build.number for c in told)),)
-    off = [c for c in ran if not c.passed]
-    found = [*_ignored(off)]
-    if relative:
-        found += [] if plain is None else _idle(off, plain, predicted)
-        found += _kernels(off, predicted, departures)
-    if off and not found and not passed:
-        nearest = min(off, key=lambda c: c.excess or 0.0)
-        number = nearest.build.number
-        cause = Cause(kind="unknown", builds=(number,))
-        known = {"excess": nearest.excess, "other": predicted.get(number)}
-        found = [cause.model_copy(update=known) if relative else cause]
-    return tuple(found)
-
-
-def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:
-    nodes = tuple(dict.fromkeys(n for c in off for n in c.ignored))
-    if nodes:
-        shown = tuple(c.build.number for c in off if c.ignored)
-        yield Cause(kind="ignored", builds=shown, nodes=nodes)
-
-
-def _idle(
-    off: Sequence[Candidate], plain: Candidate, predicted: Mapping[int, float]
-) -> Iterator[Cause]:
-    """Yield the plans that were predicted to be better than plain low precision, and are not."""
-    without = predicted.get(plain.build.number, 0.0)
-    found = [
-        c
-        for c in off
-        if c.changes_nothing(plain) and not alike(predicted.get(c.build.number, inf), without)
-    ]
-    if found:
-        nearest = min(found, key=lambda c: c.excess or 0.0)
-        yield Cause(
-            kind="no-effect",
-            builds=tuple(c.build.number for c in found),
-            excess=nearest.excess,
-            other=plain.excess,
-        )
-
-
-def _kernels(
-    off: Sequence[Candidate],
-    predicted: Mapping[int, float],
-    departures: Mapping[int, Departure],
-) -> Iterator[Cause]:
-    for candidate in off:
-        number = candidate.build.number
-        expected, excess = predicted.get(number, inf), candidate.excess or 0.0
-        if expected > 1 or excess <= WORSE * expected or not candidate.honoured:
-            continue
-        departure = departures.get(number)
-        nodes = () if departure is None else departure.nodes
-        yield Cause(kind="kernel", builds=(number,), nodes=nodes, excess=excess, other=expected)
-        return

@@ -1,16 +1,19 @@
 """What both emulations, without fusion and with it, say of a plan before its engine is built."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.rounding import fp32_nodes
-from halfwise.fixing.engines.attempts import Assignment
+from halfwise.fixing.engines.attempts import Assignment, Candidate, Step
+from halfwise.fixing.engines.band import Bands
+from halfwise.fixing.engines.terms import Terms
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
 from halfwise.graph.roles import Role, Roles
-from halfwise.records import BuildOutcome, PrecisionProof
+from halfwise.records import Band, BuildOutcome, PrecisionProof
+from halfwise.tensorrt.constrain import alike
 
 WORK = 300.0
 """What predictions may take in all, in inferences over the data: a fifth of what the search may.
@@ -18,6 +21,7 @@ Then nothing is foretold."""
 SECONDS = 300.0
 """Likewise, whatever work is left: what a few builds take."""
 
+Attempt = Callable[[Assignment, Step, Terms], Candidate]
 _Found = TypeVar("_Found")
 _Other = TypeVar("_Other")
 
@@ -40,6 +44,7 @@ class Prediction:
     seconds: float = SECONDS
     fp32: Assignment = frozenset()
     _fused: Trials | None = None
+    _bands: Bands | None = None
 
     def __post_init__(self) -> None:
         """Begin with all of the budget."""
@@ -63,15 +68,64 @@ class Prediction:
             lambda: self._trials().evaluate(keep | self.fp32, confirm=True).passed, None
         )
 
-    def beyond(self, keep: Assignment, limit: float) -> bool:
-        """Return whether both predict an error beyond `limit` (≥ 1); false when it is spent."""
+    def band(self, keep: Assignment, *, tf32: bool = False) -> Band | None:
+        """Return the errors that low precision explains in the engine of a plan.
+
+        None where that cannot be told, and when it is spent.
+
+        Args:
+            keep: Compute nodes to be FP32.
+            tf32: Whether what is kept may compute in TF32.
+        """
+        return self._in_time(lambda: self._band(keep, tf32=tf32), None)
+
+    def banded(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the band of its plan, on the samples that there are now."""
+        return replace(candidate, band=self._told(candidate.keep, candidate.terms))
+
+    def before(self, attempt: Attempt) -> Attempt:
+        """Return what tells the band of a plan before it is built by `attempt`."""
+
+        def attempt_after(keep: Assignment, step: Step, terms: Terms) -> Candidate:
+            band = self._told(keep, terms)
+            return replace(attempt(keep, step, terms), band=band)
+
+        return attempt_after
+
+    def _told(self, keep: Assignment, terms: Terms) -> Band | None:
+        """Return the band of a plan on its terms; None where some of it may be low all the same."""
+        return None if terms.loose else self.band(keep, tf32=terms.tf32)
+
+    def _band(self, keep: Assignment, *, tf32: bool) -> Band | None:
+        bands = self._in_bands()
+        low = bands.emulated(keep, self.fp32).band()
+        more = bands.tf32() if tf32 else None
+        if low is None or more is None:
+            return low
+        return low.model_copy(update={"most": low.most + more.most})
+
+    def tf32(self) -> Band | None:
+        """Return the errors that TF32 explains; None as `band`."""
+        return self._in_time(lambda: self._in_bands().tf32(), None)
+
+    def beyond(self, keep: Assignment) -> bool:
+        """Return whether both put a plan beyond the limit by more than chance in kernels explains.
+
+        False when it is spent.
+        """
         found = self._in_time(
             lambda: [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)], ()
         )
         # Of a plan that fails, a trial tells a lower bound: it ends at the first sample that does.
         if not found or any(outcome.passed for outcome in found):
             return False
-        return all(outcome.excess > limit for outcome in found) or self.error(keep) > limit
+        far = all(not alike(outcome.excess, 1.0) for outcome in found)
+        return far or not alike(max(self.error(keep), 1.0), 1.0)
+
+    def refuted(self, keep: Assignment, measured: float) -> bool:
+        """Return whether an engine is better than both predict by more than chance explains."""
+        error = self.error(keep)
+        return measured < error and not alike(measured, error)
 
     def error(self, keep: Assignment) -> float:
         """Return the smaller error that both predict, on all samples; 0 when it is spent."""
@@ -97,5 +151,11 @@ class Prediction:
     def _trials(self) -> Trials:
         """Return trials on the samples that there are now."""
         if self._fused is None or self._fused.samples is not self.planner.trials.samples:
-            self._fused = self.planner.fused_trials()
+            self._fused, self._bands = self.planner.engine_trials(), None
         return self._fused
+
+    def _in_bands(self) -> Bands:
+        fused = self._trials()
+        if self._bands is None:
+            self._bands = Bands(self.planner, fused)
+        return self._bands

@@ -8,7 +8,7 @@ engine shows what fusion leaves, without ending any.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 import onnx_ir as ir
@@ -172,13 +172,11 @@ class Proposals:
         attempts: Builds plans, also with further outputs or to show what fusion leaves.
         budget: Builds that may still be spent.
         ruled: Nodes that the user's rules keep.
-        departures: Where engines depart from the emulation, by the number of their build.
     """
 
     attempts: Attempts
     budget: Budget
     ruled: Assignment
-    departures: dict[int, Departure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take what the attempts work with."""
@@ -201,7 +199,6 @@ class Proposals:
         keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
         if departure is not None:
-            self.departures[failed.build.number] = departure
             nodes = frozenset(departure.nodes) - keep - lowered
             where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
             self.bench.notes.append(

@@ -135,13 +135,15 @@ class EngineRun(Workbench):
         if self._tf32 is None:
             self.tf32()
         with self._stage("engines"):
-            search, attempts = self._search(fixed, heldout)
+            prediction = Prediction(fixed.planner, self._inspected)
+            search, attempts = self._search(fixed, heldout, prediction)
             # Whatever becomes of the worker meanwhile, this one is judged and here.
             table = Table(self, fixed.planner, heldout)
             exact = self._exact(attempts, table)
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout):
-                chosen = search.again(chosen.best.keep, attempts.again)
+                again = lambda c: prediction.banded(attempts.again(c))  # noqa: E731
+                chosen = search.again(chosen.best.keep, again)
             if search.budget.interrupted:
                 fixed.planner.budget.tell("interrupt")
             if search.budget.over():
@@ -150,7 +152,8 @@ class EngineRun(Workbench):
                 search.spared.append(Spared(kind="no-tf32"))
             tf32 = None
             if (build := self._tf32) is not None:
-                tf32 = attempts.measured(Candidate(frozenset(), TF32, build, terms=WITH_TF32), TF32)
+                tf32 = Candidate(frozenset(), TF32, build, terms=WITH_TF32, band=prediction.tf32())
+                tf32 = attempts.measured(tf32, TF32)
         with self._stage("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = better_known(exact, self._exact(attempts, table))
@@ -158,7 +161,7 @@ class EngineRun(Workbench):
             offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
-        ended = Ended(search, chosen, offers, delivered, search.proposals.departures)
+        ended = Ended(search, chosen, offers, delivered)
         self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
         return self._conclude(ended)
 
@@ -252,20 +255,22 @@ class EngineRun(Workbench):
             verdict=with_failures(proven.verdict, (lost,)),
         )
 
-    def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, Attempts]:
+    def _search(
+        self, fixed: Fixed, heldout: HeldOut, prediction: Prediction
+    ) -> tuple[EngineSearch, Attempts]:
         planner = fixed.planner
         attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds, lambda: self.early.over)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
         search = EngineSearch(
-            attempt=Judging(attempts, self.early, heldout).attempt,
+            attempt=prediction.before(Judging(attempts, self.early, heldout).attempt),
             proposals=Proposals(attempts, budget, ruled),
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
             builds=self.engine_settings.builds if weak else 1,
             # What was seen of fusion was seen in weak typing.
-            prediction=Prediction(planner, self._inspected) if weak else None,
+            prediction=prediction if weak else None,
             ruled=ruled,
             relative=planner.trials.metric is None,
             units=Units() if weak else self._units(fixed),

@@ -25,11 +25,8 @@ from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.tried import restart
 from halfwise.fixing.engines.units import Units
 from halfwise.records import NodeName, ProvenEngine, Spared
-from halfwise.wording import count, number, verb
+from halfwise.wording import count, verb
 
-HOPELESS = 3.0
-"""No engine on an H200 came out more than 1.9 times better than emulation with fusion said, once
-the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); over that."""
 NONE: tuple[bool, Assignment] = (False, frozenset())
 """That a plan is not shown to be minimal, by nothing that is predicted."""
 RESERVED = 2
@@ -265,7 +262,8 @@ class EngineSearch:
         if ruled_out:
             self.notes.append(
                 f"emulation, with fusion and without, puts {count(len(ruled_out), 'smaller set')} "
-                f"of kept nodes beyond {number(HOPELESS)} times the limit, so they were not built; "
+                "of kept nodes beyond the limit by more than chance explains, so they were not "
+                "built; "
                 f"that {len(predicted)} of {count(len(kept), 'kept node')} are needed is "
                 "shown by this prediction alone"
             )
@@ -287,10 +285,10 @@ class EngineSearch:
     def _hopeless(self, keep: Assignment) -> bool:
         """Return whether emulation rules a plan out, and no engine so far has refuted it."""
         prediction = self.prediction
-        if prediction is None or not prediction.beyond(keep, HOPELESS):
+        if prediction is None or not prediction.beyond(keep):
             return False
-        seen = [(c.keep, c.excess) for group in self.groups for c in group]
-        return all(e is None or prediction.error(k) <= HOPELESS * e for k, e in seen)
+        seen = [c for group in self.groups for c in group if c.excess is not None]
+        return not any(prediction.refuted(c.keep, c.excess or 0.0) for c in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
         """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.

@@ -242,6 +242,7 @@ class Table:
             kept=len(candidate.keep),
             excess=candidate.excess,
             untimed=candidate.untimed,
+            band=candidate.band,
         )
         if build.engine is None or candidate.failure:
             found = {"failure": candidate.failure or build.message, "latency": candidate.latency}

@@ -17,8 +17,10 @@ from halfwise.fixing.devices.joint import (
 )
 from halfwise.fixing.engines.attempts import Candidate, Chosen
 from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.terms import USUAL
+from halfwise.records import Band
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency
 
@@ -85,8 +87,18 @@ class Device:
         return self.found.pop(0)
 
 
+class Told(Prediction):
+    """Tells the same band of every plan."""
+
+    def __init__(self, most: float) -> None:
+        self.most = most
+
+    def band(self, *_: Any, **__: Any) -> Band:
+        return Band(least=0.0, most=self.most)
+
+
 def attempts_on(devices: Any) -> JointAttempts:
-    return JointAttempts(devices)
+    return JointAttempts(devices, {name: Told(n) for n, name in enumerate(devices)})
 
 
 def test_a_lost_device_leaves_and_the_rest_goes_on():
@@ -113,6 +125,9 @@ def test_in_strong_typing_one_build_of_a_plan_is_enough():
         found = attempts.attempt(KEEP, "tried")
         assert found.excess == 0.8
     assert (strong.begun, strong.asked, weak.begun) == (1, 1, 2)
+    bands = {name: part.band.most for name, part in parts_of(found).items() if part.band}
+    assert bands == {"weak": 0, "strong": 1}
+    assert found.band == Band(least=0, most=1)  # that of the device where it is worst
     again = attempts.again(found)
     assert (parts_of(again)["weak"].excess, parts_of(again)["strong"].excess) == (0.7, 0.1)
 

@@ -12,7 +12,7 @@ from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import USUAL
+from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.casing import names
@@ -75,14 +75,12 @@ def test_the_smaller_error_counts(made):
     assert found.error(NOTHING) == min(found.excess(NOTHING), made.trials.excess(NOTHING))
 
 
-def test_a_plan_is_beyond_a_limit_where_both_say_so(made):
+def test_a_plan_is_beyond_the_limit_where_both_say_so(made):
     found = prediction(made)
-    error = found.error(NOTHING)
-    assert error > 1
-    assert found.beyond(NOTHING, 0.99 * error)
-    assert not found.beyond(NOTHING, 1.01 * error)
-    assert not found.beyond(NORM, 1.0)
-    assert not found.beyond(ALL, 1.0)
+    assert found.error(NOTHING) > 2
+    assert found.beyond(NOTHING)
+    assert not found.beyond(NORM)
+    assert not found.beyond(ALL)
 
 
 def test_what_the_engine_has_in_fp32_need_not_be_kept(made):
@@ -110,7 +108,8 @@ def test_an_engine_that_tells_nothing_changes_nothing(made):
 def test_when_time_is_up_nothing_is_foretold(made):
     found = prediction(made, seconds=-1.0)
     assert found.enough(NORM) is None
-    assert not found.beyond(NOTHING, 1.0)
+    assert not found.beyond(NOTHING)
+    assert found.band(NOTHING) is found.tf32() is None
     assert found.error(NOTHING) == 0
     assert found.excess(NORM) < 1
 
@@ -148,3 +147,35 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
     assert second.predicted_fused == prediction(made).excess(NORM)
     search.prediction = None
     assert rounds(search, made.trials)[1].predicted_fused is None
+
+
+def test_the_band_of_a_plan_holds_what_the_expected_engine_shows(made):
+    found = prediction(made, layer("norm"))
+    unknown = found.band(NORM)
+    assert unknown is not None
+    assert unknown.holds(found.excess(NORM))
+    assert unknown.may_overflow  # without fusion the factor does
+    found.learn(build(1, "plain"))
+    known = found.band(NOTHING)
+    assert known is not None
+    assert known.least <= found.excess(NOTHING) < 1 < known.most
+    relaxed, tf32 = found.band(NORM, tf32=True), found.tf32()
+    assert relaxed is not None
+    assert tf32 is not None
+    again = found.band(NORM)
+    assert again is not None
+    assert relaxed.most == again.most + tf32.most
+
+
+def test_every_attempt_is_told_its_band_before(made):
+    found, seen = prediction(made), list[Any]()
+
+    def attempt(keep, step, terms):
+        seen.append(found.band(keep))
+        return Candidate(keep, step, build(1, ""), 0.5, terms=terms)
+
+    tried = found.before(attempt)(NORM, "a plan", USUAL)
+    assert tried.band == found.band(NORM) == seen[0]
+    loose = Terms(border=NORM)
+    assert found.before(attempt)(NORM, "where some may be low", loose).band is None
+    assert found.banded(replace(tried, band=None)) == tried

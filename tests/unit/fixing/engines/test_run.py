@@ -121,7 +121,8 @@ def test_no_low_engine_is_right(stage):
     low = engines.rungs[-1]
     assert (low.rung, low.end, low.built, low.kept) == ("fp16", "tolerance", 2, 4)
     assert low.excess > 1
-    assert [c.kind for c in engines.causes] == ["kernel"]
+    # An engine that shows where it is was not built.
+    assert [c.kind for c in engines.causes] == ["unknown"]
     assert [row.name for row in engines.results][-1] == "mixed"
 
 

@@ -1,0 +1,228 @@
+"""Scores the bands that are told before engines are built, over all recorded rounds of engines.
+
+    python -m bench.bands                                    from what is stored, in seconds
+    python -m bench.bands --models DIR … [RUN.json …]        takes further runs in first
+
+The second form also emulates the rounds that are not emulated yet, of the models that it finds by
+their hash in `DIR/*/model.onnx` with their inputs (`bench.gpu.models` makes some). Errors in
+emulation are stored in `gpu_emulated.json`, by the code that a run uses. Both write the table in
+docs/tensorrt.md.
+
+What is fitted, one number, is never fitted on the model that is scored. What the engine with
+nothing kept has in FP32 by itself counts for the engines that were built after it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.figures import Figure, Result, at_least, at_most, reported, table
+from bench.gpu.rounds import RESULTS, Seen, model_folders, planner_of, take
+from bench.runs import ROOT
+from halfwise.fixing.engines.band import SPREAD, Bands, Emulated
+from halfwise.fixing.planner import Planner
+from halfwise.graph.roles import Role
+from halfwise.records import Band, NodeName
+
+PAGE = ROOT / "docs" / "tensorrt.md"
+MARK = "<!-- bench/bands.py -->"
+EMULATED = RESULTS / "gpu_emulated.json"
+INSIDE = 0.9
+"""Share of the rounds of the other models that are to be inside, where the spread is fitted."""
+SPREADS = [step / 20 for step in range(101)]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One engine, and what was told of it.
+
+    Attributes:
+        model: Name of its model.
+        kept: Number of kept nodes.
+        measured: Its error, 1 being the limit.
+        emulated: The same in emulations.
+    """
+
+    model: str
+    kept: int
+    measured: float
+    emulated: Emulated
+
+    def band(self, spread: float) -> Band:
+        """Return what low precision explains; where nothing is low, nothing."""
+        return self.emulated.band(spread) or Band(least=0.0, most=0.0)
+
+    @property
+    def decided(self) -> bool:
+        """Whether pass or fail was predicted: what the expected way of computing says."""
+        return (self.emulated.own <= 1) == (self.measured <= 1)
+
+
+class Emulator:
+    """Emulates rounds; runs of one model with the same settings and samples share what they can."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._known: dict[str, tuple[Planner, Bands]] = {}
+
+    def emulate(self, seen: Seen, folder: Path) -> list[Emulated]:
+        """Return what emulations say of each round of a run, by what was known before it."""
+        key = json.dumps([seen.model_sha256, seen.settings, seen.calibration], sort_keys=True)
+        if key not in self._known:
+            planner = planner_of(seen, folder)
+            self._known = {key: (planner, Bands(planner, planner.engine_trials()))}
+        planner, bands = self._known[key]
+        own, found = frozenset[NodeName](), []
+        for keep, _ in seen.rounds:
+            found.append(bands.emulated(frozenset(map(NodeName, keep)), own))
+            if not keep:
+                names = map(NodeName, seen.fp32)
+                own = frozenset(n for n in names if planner.roles[n].role is Role.COMPUTE)
+        return found
+
+
+def stored() -> dict[str, list[Emulated]]:
+    """Return what was emulated so far, by hash of the model and date of the run."""
+    if not EMULATED.exists():
+        return {}
+    found = json.loads(EMULATED.read_text(encoding="utf-8"))["rounds"]
+    return {key: [_emulated(told) for told in rounds] for key, rounds in found.items()}
+
+
+def _emulated(told: Mapping[str, Any]) -> Emulated:
+    numbers: dict[str, Any] = {k: None if v is None else float(v) for k, v in told.items()}
+    return Emulated(**numbers)
+
+
+def store(known: Mapping[str, Sequence[Emulated]]) -> None:
+    """Write what was emulated; numbers are text, since JSON has no infinity."""
+    told = {
+        key: [{k: None if v is None else repr(v) for k, v in asdict(e).items()} for e in rounds]
+        for key, rounds in sorted(known.items())
+    }
+    source = "python -m bench.bands --models DIR, of the rounds in gpu_rounds.json, in their order"
+    text = json.dumps({"source": source, "rounds": told}, indent=1)
+    EMULATED.write_text(text + "\n", encoding="utf-8")
+
+
+def key_of(seen: Seen) -> str:
+    """Return what the emulations of a run are stored by."""
+    return f"{seen.model_sha256} {seen.date}"
+
+
+def rounds_of(seen: Seen, emulated: Sequence[Emulated]) -> Iterator[Round]:
+    """Yield the rounds of one run."""
+    for (keep, measured), told in zip(seen.rounds, emulated, strict=True):
+        yield Round(seen.name, len(keep), float(measured), told)
+
+
+def fit(rounds: Sequence[Round], inside: float = INSIDE) -> float:
+    """Return the smallest spread with which a share of the rounds is inside, else the best."""
+    shares = {
+        spread: _share(r.band(spread).holds(r.measured) for r in rounds) for spread in SPREADS
+    }
+    enough = (spread for spread, share in shares.items() if share >= inside)
+    return next(enough, max(shares, key=lambda spread: shares[spread]))
+
+
+def _share(found: Iterable[bool]) -> float:
+    told = list(found)
+    return sum(told) / len(told)
+
+
+def scored(rounds: Sequence[Round]) -> Iterator[tuple[Round, float]]:
+    """Yield every round with the spread that the rounds of all other models give."""
+    models = dict.fromkeys(r.model for r in rounds)
+    spreads = {m: fit([r for r in rounds if r.model != m]) for m in models}
+    yield from ((r, spreads[r.model]) for r in rounds)
+
+
+def figures(rounds: Sequence[Round]) -> Iterator[Figure]:
+    """Yield what was to be reached, and what it is made of."""
+    told = [(r, r.band(spread)) for r, spread in scored(rounds)]
+    inside = [band.holds(r.measured) for r, band in told]
+    count, models = len(told), len({r.model for r in rounds})
+    note = f"{count} engines of {models} models, the spread fitted on the other models"
+    yield at_least("pass or fail as predicted", _share(r.decided for r in rounds), 0.9, note)
+    yield at_least("inside the band", _share(inside), 0.85, note)
+    yield at_most("median width of the band (dB)", median(b.decibels for _, b in told), 6, note)
+    below = sum(r.measured < band.least for r, band in told)
+    off = [(r, band) for r, band in told if r.measured > 1]
+    yield reported("below the band", below, "the builder computed more in FP32 than was known")
+    yield reported(
+        "engines that are off by more than the band explains",
+        sum(not band.explains(r.measured) for r, band in off),
+        f"of {len(off)}; precision is why all of them are off",
+    )
+    yield reported("spread fitted on all models", fit(rounds), f"{SPREAD} is used")
+
+
+def document(rounds: Sequence[Round], text: str) -> str:
+    """Return the page with the table of models between its marks."""
+    head, _, rest = text.partition(f"{MARK}\n")
+    _, _, tail = rest.partition(f"\n{MARK}\n")
+    rows = ["| model | as predicted | inside | median width |", "|---|---|---|---|"]
+    told = [(r, r.band(spread)) for r, spread in scored(rounds)]
+    for name in (*dict.fromkeys(r.model for r in rounds), "all"):
+        own = [(r, band) for r, band in told if name in (r.model, "all")]
+        decided = sum(r.decided for r, _ in own)
+        inside = sum(band.holds(r.measured) for r, band in own)
+        width = median(band.decibels for _, band in own)
+        cells = (name, f"{decided} of {len(own)}", f"{inside} of {len(own)}", f"{width:.1f} dB")
+        rows.append(f"| {' | '.join(cells)} |")
+    return f"{head}{MARK}\n\n" + "\n".join(rows) + f"\n\n{MARK}\n{tail}"
+
+
+def details(rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    """Return every round with its band, as JSON can hold it."""
+    return [
+        {
+            "model": r.model,
+            "kept": r.kept,
+            "measured": f"{r.measured:.4g}",
+            "least": f"{band.least:.4g}",
+            "most": f"{band.most:.4g}",
+            "inside": band.holds(r.measured),
+            "spread": spread,
+        }
+        for r, spread in scored(rounds)
+        for band in (r.band(spread),)
+    ]
+
+
+def main() -> None:
+    """Take further runs in, emulate what is new, and score all."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN.json")
+    parser.add_argument("--models", action="append", type=Path, default=[], metavar="DIR")
+    given = parser.parse_args()
+    if given.runs and not given.models:
+        parser.error("the models of these runs are needed: --models DIR")
+    folders, known = model_folders(given.models), stored()
+    rounds, lacking = list[Round](), list[str]()
+    emulator = Emulator()
+    for seen in sorted(take(given.runs, folders), key=lambda s: s.model_sha256):
+        key, folder = key_of(seen), folders.get(seen.model_sha256)
+        if len(known.get(key, ())) != len(seen.rounds) and folder is not None:
+            known[key] = emulator.emulate(seen, folder)
+            store(known)
+        if len(known.get(key, ())) != len(seen.rounds):
+            lacking.append(f"{seen.name} {seen.date}")
+            continue
+        rounds += rounds_of(seen, known[key])
+    skipped = f"{', '.join(lacking)}: not emulated, no such model" if lacking else None
+    told = list(figures(rounds))
+    result = Result("bands", "python -m bench.bands", told, skipped, details=details(rounds))
+    result.save(RESULTS)
+    PAGE.write_text(document(rounds, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(table([result]))
+
+
+if __name__ == "__main__":
+    main()

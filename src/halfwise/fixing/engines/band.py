@@ -1,0 +1,147 @@
+"""What low precision explains of an engine's error, told before the engine is built.
+
+Engines of one plan differ in what they fuse, in what they sum in, and in what they leave in FP32,
+and no rule foretells it. Some such ways of computing are emulated, and an engine is expected among
+them: at best as with fusion, sums in FP32 and the blocks in FP32 that the engine with nothing kept
+has; at worst as the worst without such blocks, and further off by a share of how far their outputs
+are from each other. That distance is made of roundings alone: where an error is one of range, and
+the same in all ways, the band is narrow.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import nlargest
+from itertools import combinations
+from math import inf, isfinite, isnan
+
+from halfwise.emulation.ort import Session
+from halfwise.emulation.tf32 import ROUNDINGS, emulate_tf32
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.engines.attempts import Assignment
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.trial import WORST, Trials
+from halfwise.formats import FP16
+from halfwise.metrics import Computed, Excess, totals
+from halfwise.records import Band
+
+SPREAD = 0.95
+"""How much of the largest distance between outputs of two emulations is added to the largest error.
+The only number that is fitted: the smallest with which 90 % of the recorded engines are inside
+(`bench/bands.py`, which also fits it without the model that it scores)."""
+EQUAL = 1.002
+"""Errors that differ by no more than this factor are the same: sums in FP32 have no fixed order."""
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Errors of one plan in emulations, over what a trial may use; inf where values overflow.
+
+    Attributes:
+        stored: Every value between low nodes is rounded, sums are FP32.
+        fused: Values that are fused are not rounded.
+        own: The same, and FP32 is what the engine with nothing kept has in FP32 by itself.
+        summed: As `fused` with sums of products in FP16; None where no kernel sums so.
+        apart: The largest distance of finite outputs of `stored`, `fused` and `summed`, in the same
+            measure; 0 with a metric, which knows none.
+    """
+
+    stored: float
+    fused: float
+    own: float
+    summed: float | None = None
+    apart: float = 0.0
+
+    def band(self, spread: float = SPREAD) -> Band | None:
+        """Return the errors to be expected; None where none is: then FP32 decides."""
+        found = [self.stored, self.fused, *([] if self.summed is None else [self.summed])]
+        finite = [error for error in found if isfinite(error)]
+        most = EQUAL * (max(finite) + spread * self.apart) if isfinite(self.fused) else inf
+        if not most:
+            return None
+        least = min(self.own / EQUAL, most)
+        return Band(least=least, most=most, may_overflow=len(finite) < len(found))
+
+
+class Bands:
+    """Emulates plans of one case on its samples of now.
+
+    Errors on all samples that a run computes in any case are taken from its trials; the rest is
+    looked at on the samples on which the plan is worst.
+    """
+
+    def __init__(self, planner: Planner, fused: Trials) -> None:
+        """Take the trials with fusion, and make those that are needed beside them."""
+        self._planner, self._fused = planner, fused
+        headroom = bool(planner.evidence.limits)
+        self._stored = planner.engine_trials("none") if headroom else planner.trials
+        self._totals = totals(fused.references)
+        self._summed: Trials | None = None
+        self._known: dict[tuple[Assignment, Assignment], Emulated] = {}
+        settings = planner.settings
+        if settings.fmt is FP16 and settings.accumulate == "fp32" and planner.case.metric is None:
+            with suppress(CaseError):  # opsets that this is not emulated in
+                self._summed = planner.engine_trials(accumulate="products")
+
+    def emulated(self, keep: Assignment, own: Assignment) -> Emulated:
+        """Return what emulations say of a plan.
+
+        Args:
+            keep: Compute nodes that it has in FP32.
+            own: Those that the engine with nothing kept has in FP32; none where that is unknown.
+        """
+        if (keep, own) not in self._known:
+            self._known[keep, own] = self._emulate(keep, own)
+        return self._known[keep, own]
+
+    def tf32(self) -> Band | None:
+        """Return what TF32 in all products explains; None with a metric, and without products.
+
+        Kernels round to nearest or toward zero, and which products stay in FP32 is the builder's
+        choice: so the least is 0.
+        """
+        planner, trials, ways = self._planner, self._planner.trials, list[list[Computed]]()
+        if planner.case.metric is not None:
+            return None
+        for rounding in ROUNDINGS:
+            model = emulate_tf32(planner.case.network, rounding=rounding)
+            session = Session(model, runtime=planner.settings.runtime)
+            try:
+                ways.append([session.run(sample) for sample in trials.samples])
+            except RunFailed:
+                return None
+        worst = max(map(trials.excess_of, ways))
+        most = EQUAL * (worst + SPREAD * self._apart(ways))
+        return Band(least=0.0, most=most) if worst else None
+
+    def _emulate(self, keep: Assignment, own: Assignment) -> Emulated:
+        trials, results = self._fused, self._fused.results(keep)
+        stored, fused = self._stored.excess(keep), trials.excess(keep, results)
+        better = trials.excess(keep | own)
+        if self._planner.case.metric is not None:
+            return Emulated(stored, fused, better)
+        pairs = enumerate(zip(trials.references, results, strict=True))
+        errors = {i: self._error([reference], [result]) for i, (reference, result) in pairs}
+        worst, summed = nlargest(WORST, errors, key=lambda i: errors[i]), None
+        ways = [self._stored.results(keep, worst), [results[i] for i in worst]]
+        if self._summed is not None:
+            ways.append(self._summed.results(keep, worst))
+            references = [trials.references[i] for i in worst]
+            before, after = (self._error(references, way) for way in ways[1:])
+            comparable = before and isfinite(before) and isfinite(fused)
+            summed = fused * after / before if comparable else after
+        return Emulated(stored, fused, better, summed, self._apart(ways))
+
+    def _apart(self, ways: Sequence[Sequence[Computed]]) -> float:
+        """Return the largest finite distance between outputs of the same samples, else 0."""
+        found = (self._error(*pair) for pair in combinations(ways, 2))
+        return max((error for error in found if isfinite(error)), default=0.0)
+
+    def _error(self, expected: Sequence[Computed], found: Sequence[Computed]) -> float:
+        """Return how far outputs are from others, by the criterion, over what a trial may use."""
+        trials, excess = self._fused, Excess(self._fused.criterion, self._totals)
+        for one, other in zip(expected, found, strict=True):
+            if isinstance(one, RunFailed):
+                return inf
+            excess.update(one, other)
+        return inf if isnan(excess.value) else excess.value / trials.factor
