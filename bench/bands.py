@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.figures import Figure, Result, at_least, at_most, reported, table
 from bench.gpu.rounds import RESULTS, Seen, model_folders, planner_of, take
-from bench.runs import ROOT
+from bench.runs import ROOT, Workbench
 from halfwise.fixing.engines.band import SPREAD, Bands, Emulated
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
@@ -196,6 +196,35 @@ def details(rounds: Sequence[Round]) -> list[dict[str, Any]]:
     ]
 
 
+def gathered(runs: Sequence[Path], folders: Mapping[str, Path]) -> tuple[list[Round], str | None]:
+    """Return all rounds, with those of `runs`, and what is not emulated; None where all are.
+
+    Args:
+        runs: Records of further runs.
+        folders: Folders of models by their hash.
+    """
+    known, emulator = stored(), Emulator()
+    rounds, lacking = list[Round](), list[str]()
+    for seen in sorted(take(runs, folders), key=lambda s: s.model_sha256):
+        key, folder = key_of(seen), folders.get(seen.model_sha256)
+        if len(known.get(key, ())) != len(seen.rounds) and folder is not None:
+            known[key] = emulator.emulate(seen, folder)
+            store(known)
+        if len(known.get(key, ())) == len(seen.rounds):
+            rounds += rounds_of(seen, known[key])
+        else:
+            lacking.append(f"{seen.name} {seen.date}")
+    skipped = f"{', '.join(lacking)}: not emulated, no such model" if lacking else None
+    return rounds, skipped
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures of what is stored."""
+    rounds, skipped = gathered((), {})
+    bench.details["bands"] = details(rounds)
+    return list(figures(rounds)), skipped
+
+
 def main() -> None:
     """Take further runs in, emulate what is new, and score all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -204,19 +233,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.runs and not given.models:
         parser.error("the models of these runs are needed: --models DIR")
-    folders, known = model_folders(given.models), stored()
-    rounds, lacking = list[Round](), list[str]()
-    emulator = Emulator()
-    for seen in sorted(take(given.runs, folders), key=lambda s: s.model_sha256):
-        key, folder = key_of(seen), folders.get(seen.model_sha256)
-        if len(known.get(key, ())) != len(seen.rounds) and folder is not None:
-            known[key] = emulator.emulate(seen, folder)
-            store(known)
-        if len(known.get(key, ())) != len(seen.rounds):
-            lacking.append(f"{seen.name} {seen.date}")
-            continue
-        rounds += rounds_of(seen, known[key])
-    skipped = f"{', '.join(lacking)}: not emulated, no such model" if lacking else None
+    rounds, skipped = gathered(given.runs, model_folders(given.models))
     told = list(figures(rounds))
     result = Result("bands", "python -m bench.bands", told, skipped, details=details(rounds))
     result.save(RESULTS)

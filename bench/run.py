@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import (
     agreement,
     attack,
+    bands,
     coverage,
     cuda,
     curve,
@@ -93,6 +94,7 @@ BENCHES: Mapping[str, Measure] = {
     "noise": noise.measure,
     "coverage": coverage.measure,
     "worth": worth.measure,
+    "bands": bands.measure,
     "scales": scales.measure,
     "expected": expected.measure,
     "attack": attack.measure,
