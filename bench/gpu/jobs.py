@@ -126,8 +126,9 @@ JOBS: Mapping[str, Job] = {
     "yolox_nano": Job(
         judging=JUDGING["yolox_nano"], options=("--max-builds", "3", "--builds", "1", *_QUICK)
     ),
-    # FP16 loses the small powers of its spectrogram, and half of the mixed plans cannot be built.
-    "basic_pitch": Job(as_tf32=True, race=True),
+    # FP16 loses the small powers of its spectrogram, and half of the mixed plans cannot be built:
+    # with so many builds every move in place of one that is refused gets its turn.
+    "basic_pitch": Job(options=("--max-builds", "12"), as_tf32=True, race=True),
     # On these windows TF32 is off by 2 %.
     "basic_pitch_wide": Job(judging=("--rel-max", "0.05"), published="basic_pitch", as_tf32=True),
     "ppocr_v3_det": Job(judging=JUDGING["ppocr_v3_det"], options=(*_FEW, *_QUICK)),
