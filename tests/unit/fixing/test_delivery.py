@@ -99,7 +99,7 @@ def test_the_fp32_model_is_the_one_that_was_built(fix, tmp_path):
 
 def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
     out, journal = tmp_path / "run", tmp_path / "run.journal.jsonl"
-    crash = {"faults": [Fault("build", "segv", on=(1,))]}
+    crash = {"faults": [Fault("build", "segv", on=(1, 2, 3))]}
     with pytest.raises(BuildFailed, match="by SIGSEGV"):
         fix(models.layer_norm(), out, **crash)
     assert journal.exists()

@@ -269,11 +269,12 @@ def parts_of(candidate: Candidate) -> Mapping[str, Candidate]:
 
 def search_on(name: str, own: EngineSearch, search: EngineSearch) -> EngineSearch:
     """Return the search `own` of the device of that name with what it saw of `search`."""
-    tried = {
-        plan: [parts_of(c)[name] for c in group if name in parts_of(c)]
-        for plan, group in search.tried.items()
-    }
-    tried = {plan: group for plan, group in tried.items() if group}
+    tried = {}
+    for plan, group in search.tried.items():
+        parts = [parts_of(c)[name] for c in group if name in parts_of(c)]
+        # Where one build of a plan is enough, it counts once.
+        if builds := {part.build.number: part for part in parts}:
+            tried[plan] = list(builds.values())
     return replace(own, tried=tried, notes=search.notes, spared=search.spared)
 
 

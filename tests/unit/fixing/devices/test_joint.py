@@ -162,6 +162,9 @@ def test_each_device_has_a_view_of_the_search():
     assert chosen.plain is not None
     assert (chosen.best.excess, chosen.plain.excess, chosen.excesses) == (0.5, 0.5, (0.5,))
     assert search_on("absent", whole, whole).tried == {}
+    # A build that serves twice, as in strong typing, is one build.
+    whole.tried[KEEP, USUAL] = [tried, joint({**tried.parts, "a100": candidate(0.7, number=5)})]
+    assert [len(search_on(n, whole, whole).tried[KEEP, USUAL]) for n in ("orin", "a100")] == [1, 2]
 
 
 def test_without_a_lost_device_a_plan_that_failed_there_passes():
