@@ -181,6 +181,7 @@ class RungTried(Record):
             and with a metric.
         kept: Number of nodes kept in FP32 by the plan of that engine.
         median_ms: Its latency; None likewise.
+        band: The errors that low precision explains in it; None where that cannot be told.
     """
 
     rung: EngineRung
@@ -192,6 +193,7 @@ class RungTried(Record):
     excess: float | None = None
     kept: int = 0
     median_ms: float | None = None
+    band: Band | None = None
 
 
 class Cause(Record):

@@ -1,11 +1,9 @@
 """Turn what a run found in real engines into parts of its report; the final table comes last."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
 
 from halfwise.records import (
     AttentionCore,
-    Band,
     BuildOutcome,
     CoreForm,
     EngineResult,
@@ -19,7 +17,7 @@ from halfwise.records import (
 from halfwise.reporting.moves import move_line, refusal_line, told_words
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
-from halfwise.reporting.rungs import cause_line, first_line, rung_line, spared_line
+from halfwise.reporting.rungs import band_text, cause_line, first_line, rung_line, spared_line
 from halfwise.reporting.tasks import heading_of, values_of
 from halfwise.wording import (
     capital,
@@ -162,16 +160,6 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     )
     title = "Rounds (error over what is allowed: 1 just passes)"
     return Table(title, columns, cut(rows, column=1)).without_empty_columns()
-
-
-def band_text(band: Band | None) -> str:
-    """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" where nobody knows."""
-    if band is None:
-        return ""
-    if band.least == band.most:
-        return number(band.least)
-    width = f" ({number(band.decibels)} dB)" if isfinite(band.decibels) else ""
-    return f"{number(band.least)} to {number(band.most)}{width}"
 
 
 def _failed(builds: Sequence[BuildOutcome]) -> Lines | None:

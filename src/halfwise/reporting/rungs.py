@@ -1,9 +1,11 @@
 """The rungs of a run with engines, and why it delivers none lower, in words."""
 
 from collections.abc import Mapping
+from math import isfinite
 
 from halfwise.records import (
     FULL_RUNGS,
+    Band,
     Cause,
     CauseKind,
     EngineRung,
@@ -78,7 +80,8 @@ def rung_line(tried: RungTried) -> str:
     if tried.excess is not None:
         whose = "its error is" if tried.end == "delivered" else "the nearest has"
         kept = f" with {count(tried.kept, 'node')} kept" if tried.kept else ""
-        facts.append(f"{whose} {number(tried.excess)} of what the search may use{kept}")
+        explained = f", where low precision explains {band_text(tried.band)}" if tried.band else ""
+        facts.append(f"{whose} {number(tried.excess)} of what the search may use{kept}{explained}")
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
@@ -147,6 +150,16 @@ def _untimed(engines: Engines) -> str:
             " It is right on the samples below; the worker was lost before the rest was measured."
         )
     return f" It could not be timed: {row.untimed.rstrip('.')}."
+
+
+def band_text(band: Band | None) -> str:
+    """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" where nobody knows."""
+    if band is None:
+        return ""
+    if band.least == band.most:
+        return number(band.least)
+    width = f" ({number(band.decibels)} dB)" if isfinite(band.decibels) else ""
+    return f"{number(band.least)} to {number(band.most)}{width}"
 
 
 def cause_line(cause: Cause) -> str:

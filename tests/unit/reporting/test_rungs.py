@@ -2,6 +2,7 @@ from typing import Any
 
 from halfwise.records import Band, Cause, NodeName, ProvenEngine, RungTried, Spared
 from halfwise.reporting.rungs import (
+    band_text,
     cause_line,
     first_line,
     proven_line,
@@ -32,6 +33,14 @@ def test_a_rung_is_told_with_what_was_tried():
     assert rung_line(tried(rung="tf32", end="delivered", excess=0.75)) == (
         "TF32: delivered (its error is 0.75 of what the search may use)."
     )
+    band = Band(least=0.25, most=0.5)
+    assert rung_line(tried(rung="tf32", end="slower", excess=0.3, band=band)) == (
+        "TF32: passed, and is slower (the nearest has 0.3 of what the search may use, where low "
+        "precision explains 0.25 to 0.5 (6.02 dB))."
+    )
+    assert band_text(Band(least=0, most=0.5)) == "0 to 0.5"
+    assert band_text(Band(least=1, most=1)) == "1"
+    assert band_text(None) == ""
 
 
 def test_an_engine_that_computes_nothing_low_is_called_so():

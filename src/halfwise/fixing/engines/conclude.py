@@ -193,7 +193,7 @@ def rungs(
         own = [o for o in offers if o.rung == rung]
         plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else tried
         told.append(_rung(rung, own, plans, delivered))
-    unsaid = {} if relative else {"excess": None}
+    unsaid = {} if relative else {"excess": None, "band": None}
     return tuple(t.model_copy(update=unsaid) for t in told)
 
 
@@ -219,6 +219,7 @@ def _rung(
         ran=len(ran),
         excess=None if shown is None else shown.excess,
         kept=0 if shown is None else len(shown.keep),
+        band=None if shown is None else shown.band,
         median_ms=None if timed is None else timed.median_ms,
     )
 
