@@ -151,12 +151,13 @@ class Moves:
         yield from self._with_fewer_constraints(self._keep)
         if small:
             yield self._plan("region", whole)
-            yield from self._with_fewer_constraints(whole)
         levels = levels_after(self.kind)
         yield from self._at_levels(levels[:1])
         yield from self._as_one_node()
         yield from self._written_out()
         yield from self._with_tf32()
+        if small:
+            yield from self._with_fewer_constraints(whole)
         yield from self._halves()
         yield from self._islands(small=True)
         yield from self._at_levels(levels[1:])

@@ -59,7 +59,7 @@ def test_fewer_constraints_come_first_then_the_whole_region_then_other_ways_to_b
     keep = names("s1", "s2", "m7")
     found = moves(moving(), keep, REGION, certain=names("s2"))
     assert kinds(found) == [
-        *("computing", "border", "region", "computing", "border", "level 5"),
+        *("computing", "border", "region", "level 5", "computing", "border"),
         *("half", "half", "island", "level 1", "certain", "none"),
     ]
     plans = {kind: p.keep for kind, p in zip(kinds(found), found, strict=True)}

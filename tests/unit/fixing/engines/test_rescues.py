@@ -56,12 +56,12 @@ RESCUES = [
     ("computing", [refuses("turn")], ["computing"]),
     ("border", [refuses("mid")], FEWER),
     ("region", [refuses(*(n for n in REGION if n != "turn"), fails="some")], [*FEWER, "region"]),
-    ("level", [refuses("square", level=3)], [*FEWER, "region", *FEWER, "level"]),
-    ("tf32", [refuses("square", tf32=False)], [*FEWER, "region", *FEWER, "level", "tf32"]),
+    ("level", [refuses("square", level=3)], [*FEWER, "region", "level"]),
+    ("tf32", [refuses("square", tf32=False)], [*FEWER, "region", "level", "tf32"]),
     (
         "half",
         [refuses("pre", "square", fails="some"), refuses("square", kept=["pre", "post"])],
-        [*FEWER, "region", *FEWER, "level", "tf32", "half"],
+        [*FEWER, "region", "level", "tf32", *FEWER, "half"],
     ),
 ]
 
