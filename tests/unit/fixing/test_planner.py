@@ -12,6 +12,7 @@ from halfwise.progress import Silent
 from halfwise.records import Remark
 from halfwise.reporting.plan import remark
 from tests import models
+from tests.models import accumulation
 from tests.unit.casing import names
 
 
@@ -94,6 +95,16 @@ def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
     assert fused.excess(names()) < 1 < made.trials.excess(names())
     assert fused.samples is made.trials.samples
     assert fused.evaluations == 1
+
+
+def test_products_alone_may_be_summed_in_the_low_format():
+    product, total = planner(accumulation.long_product()), planner(accumulation.long_sum())
+    assert product.engine_trials().excess(names()) < 1
+    assert product.engine_trials(accumulate="products").excess(names()) > 1
+    assert product.engine_trials(accumulate="products").excess(names("matmul")) < 1
+    same = total.engine_trials().excess(names())
+    assert total.engine_trials(accumulate="products").excess(names()) == same < 1
+    assert total.engine_trials(accumulate="fp16").excess(names()) > 1
 
 
 def test_held_nodes_are_tried_alone_only_while_there_is_time():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from halfwise.fixing.engines.band import EQUAL, Bands, Emulated
 from halfwise.records import NodeName
 from tests import models
+from tests.models import accumulation
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_prediction import ALL, NORM, NOTHING, scaled
 from tests.unit.fixing.test_planner import planner
@@ -81,6 +82,16 @@ def test_what_differs_in_rounding_is_apart():
     ill = models.layer_norm()
     found = bands(planner(ill)).emulated(names(*ill.kept), NOTHING)
     assert 0 < found.apart < found.stored + found.fused + (found.summed or 0.0)
+
+
+def test_a_kernel_that_sums_in_fp16_is_explained():
+    found = bands(planner(accumulation.long_product())).emulated(NOTHING, NOTHING)
+    assert found.summed is not None
+    assert max(found.stored, found.fused) < 1 < found.summed
+    band = found.band()
+    assert band is not None
+    assert band.holds(found.summed)
+    assert band.holds(found.fused)
 
 
 def test_tf32_may_be_as_bad_as_all_products_and_as_good_as_none(made):
