@@ -118,6 +118,7 @@ class BuildOutcome(Record):
         signal: Name of the signal, such as "SIGSEGV".
         message: One sentence; empty where it was built.
         begun: False where the worker was lost before the work itself began.
+        parsed: False where the parser does not take the model.
         log: The last lines of the log where it was not built, else its warnings and errors.
         config: What was asked.
         seconds: Wall time of the build alone.
@@ -133,6 +134,7 @@ class BuildOutcome(Record):
     signal: str | None = None
     message: str = ""
     begun: bool = True
+    parsed: bool = True
     log: tuple[str, ...] = ()
     config: BuildConfig
     seconds: float

@@ -178,7 +178,9 @@ class Worker:
                 raise failures.refusal(answer, heard.last) from refused
             # Beside the last lines, not among them: there may be more errors than lines are kept.
             lines = tuple(failures.refusal_lines(answer))
-            return {"status": "failed", "message": failures.summary(answer), "log": lines}
+            parsed = answer.get("code") != "parse"
+            found = {"status": "failed", "message": failures.summary(answer), "log": lines}
+            return {**found, "parsed": parsed}
         return {
             "status": "built",
             "seconds": answer["seconds"],

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
+from halfwise.graph.model import node_name
 from halfwise.judging.judge import judge_outputs
-from halfwise.records import Criterion, Rung, RungName, Sign, TensorName
+from halfwise.records import BuildOutcome, Criterion, Rung, RungName, Sign, TensorName
 from halfwise.reporting.engine_faults import advice, cause, evidence
+from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
@@ -84,6 +86,8 @@ def _judged(engine: "_Judged") -> Rung:
     build = side.build(())
     if build.status == "lost":
         raise EngineFailed(build.message, status="lost")
+    if not build.parsed:
+        return _unparsed(engine, build)
     if build.engine is None:
         return _faulty(engine, symptom_of(build), build.message, ())
     try:
@@ -126,6 +130,23 @@ class _Judged:
     side: EngineSide
     right: ModelRunner
     criterion: Criterion
+
+
+def _unparsed(engine: _Judged, build: BuildOutcome) -> Rung:
+    """Return what the parser says, which names the nodes itself: no kernel is at fault."""
+    errors = [finding for finding in explain(build.log) if finding.severity == "error"]
+    named = {name for finding in errors for name in finding.nodes}
+    network = engine.subject.case.network
+    return Rung(
+        rung=engine.rung,
+        name=engine.name,
+        passed=False,
+        how="measured",
+        cause=build.message,
+        nodes=tuple(name for node in network.nodes() if (name := node_name(node)) in named),
+        evidence=(Sign(severity="error", text=build.message),),
+        advice=tuple(dict.fromkeys(finding.hint for finding in errors if finding.hint)),
+    )
 
 
 def _faulty(

@@ -95,6 +95,18 @@ def test_a_builder_that_never_builds_is_told_as_what_it_is(subject):
     assert told(rung).symptom == "build"
 
 
+def test_what_the_parser_refuses_is_no_fault_of_a_kernel(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    odd = sketch.op("Hardmax", sketch.op("Tanh", x, name="first"), name="odd", axis=1)
+    network = sketch.network(sketch.op("Neg", odd, name="last"))
+    rung = fp32_engine(subject(model=network, fake={"version": "8.6.1"}))
+    assert rung.passed is False
+    assert rung.nodes == ("odd",)
+    assert "cannot parse the model at node odd" in rung.cause
+    assert rung.engine is None
+
+
 def test_an_engine_that_never_runs_is_told_as_what_it_is(subject):
     rung = fp32_engine(subject(fake={"faults": [Fault("run", "segv")]}))
     assert rung.passed is False
