@@ -1,6 +1,7 @@
 """The part of a run on several kinds of device that is one kind's."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from halfwise.fixing.devices.builds import KindBuilds
@@ -17,7 +18,7 @@ from halfwise.fixing.engines.table import FP32, TF32, Offer, Table
 from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
-from halfwise.records import Engines
+from halfwise.records import BuildOutcome, Engines
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
@@ -34,6 +35,12 @@ class DeviceRun(EngineRun):
     def begin_fp32(self) -> None:
         """Begin the build of the FP32 engine."""
         self._begin(FP32)
+
+    @property
+    def begun(self) -> "Future[BuildOutcome] | None":
+        """What was begun last on the worker that measures; None before."""
+        assert isinstance(self.builds, KindBuilds)
+        return self.builds.bays[0].builds
 
     def begin_tf32(self) -> None:
         """Begin that of the FP32 engine with TF32, where the GPU has it."""

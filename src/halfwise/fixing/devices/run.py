@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,14 +69,24 @@ class DevicesRun:
         for run in self.runs.values():
             run.builds.over = self._over
             run.begin_fp32()
-        for name, run in self.runs.items():
+        for name in self._as_built():
             with _naming(name):
-                run.reference()
+                self.runs[name].reference()
         if all(run.right for run in self.runs.values()):
             return None
         proven = {name: run.refused() for name, run in self.runs.items()}
         wrong = {name: each for name, each in proven.items() if not self.runs[name].right}
         return Together({n: _with_verdict(p, n in wrong) for n, p in proven.items()}, wrong)
+
+    def _as_built(self) -> Iterator[str]:
+        """Yield the devices as their builds end: one that fails ends the others'."""
+        left = dict(self.runs)
+        while left:
+            wait([run.begun for run in left.values() if run.begun], return_when=FIRST_COMPLETED)
+            ended = [n for n, run in left.items() if run.begun is None or run.begun.done()]
+            for name in ended:
+                del left[name]
+                yield name
 
     def tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and tell where it is right."""
