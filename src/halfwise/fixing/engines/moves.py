@@ -174,15 +174,18 @@ class Moves:
         return self.failed.keep
 
     @property
-    def _computing(self) -> Assignment:
-        """The compute nodes of the region.
+    def _there(self) -> Assignment:
+        """The nodes of the region.
 
         What is kept beside a region that no engine shows made it what it is: then all of the model.
         """
-        computing = self.region.nodes & self.roles.computing
-        if computing & self._keep or self.region.shown:
-            return computing
-        return self.roles.computing
+        nodes = self.region.nodes
+        known = self.region.shown or nodes & self.roles.computing & self._keep
+        return nodes if known else frozenset(self.roles)
+
+    @property
+    def _computing(self) -> Assignment:
+        return self._there & self.roles.computing
 
     def _plan(
         self,
@@ -207,7 +210,7 @@ class Moves:
 
         Where nothing is kept, or all is next to something low, no constraint is one too many.
         """
-        terms, nodes = self.failed.terms, self.region.nodes
+        terms, nodes = self.failed.terms, self._there
         if not self.allowed.constraints or not keep & nodes:
             return
         moving = {n for n in nodes if self.roles[n].role is Role.MOVEMENT}
@@ -235,7 +238,7 @@ class Moves:
         if not self.allowed.constraints or terms.rewritten:
             return
         found = (c.nodes for c in normalisations(self.network, self.allowed.operators)[1])
-        names = frozenset(n for nodes in found if self.region.nodes & set(nodes) for n in nodes)
+        names = frozenset(n for nodes in found if self._there & set(nodes) for n in nodes)
         if names:
             yield self._plan("one-node", self._keep, replace(terms, rewritten=names))
 
@@ -271,7 +274,7 @@ class Moves:
     @property
     def _nodes(self) -> list[ir.Node]:
         """The nodes of the region in graph order."""
-        return [n for n in self.network.nodes() if node_name(n) in self.region.nodes]
+        return [n for n in self.network.nodes() if node_name(n) in self._there]
 
 
 def _spaced(sets: Sequence[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:

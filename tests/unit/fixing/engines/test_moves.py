@@ -127,6 +127,15 @@ def test_where_nothing_of_the_region_is_kept_it_is_kept_whole():
     assert "none" not in kinds(found)
 
 
+def test_what_is_kept_beside_a_region_that_no_engine_shows_makes_the_model_the_region():
+    net, keep = moving(), names("s0", "s1", "s2")
+    roles = roles_of(net)
+    beside = Region(("a", "b"), names("m1", "m2"))
+    found = list(Moves(net, roles, refused(keep), beside, "no-kernel", Allowed()).proposals())
+    whole = Terms(computing=frozenset(roles))
+    assert next(p.terms for p in found if kinds([p]) == ["computing"]) == whole
+
+
 def test_recurrences_of_the_region_are_written_out():
     net = recurrent()[0]
     found = moves(net, names("rnn"), None)
