@@ -78,7 +78,7 @@ class Run(Record):
         original_names: Names in the user's file by halfwise's names, where they differ.
         warnings: Remarks on inputs and model.
         engines: What real engines showed; None where none was asked for. Of several devices, the
-            one that was named first.
+            one that was named first of those that were not lost.
         further: The other devices.
         diagnosis: The rungs of `diagnose`, up to the first that failed.
         given_engine: The user's own engine, which was judged; None where it was none.

@@ -42,8 +42,12 @@ class Together:
         return replace(self, engines={**self.engines, **engines})
 
     def in_order(self, names: Iterable[str]) -> "Together":
-        """Return the same with the devices in the order of the command."""
-        return replace(self, engines={name: self.engines[name] for name in names})
+        """Return the same with the devices in the order of the command, those that are lost last.
+
+        The first stands for the run where one has to.
+        """
+        order = sorted(names, key=lambda name: bool(self.engines[name].lost))
+        return replace(self, engines={name: self.engines[name] for name in order})
 
 
 def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str]) -> Verdict:

@@ -24,7 +24,7 @@ def test_without_a_folder_engines_stay_where_they_were_built():
         "b": there,
         "a": there,
     }
-    assert list(found.engines) == ["c", "b", "a"]
+    assert list(found.engines) == ["b", "a", "c"]  # what is lost comes last
 
 
 def test_all_pass():
