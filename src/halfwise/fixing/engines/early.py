@@ -185,6 +185,8 @@ class Judging:
         early: Tells those that are right.
         heldout: What judges. Where the first one that passes fails there, samples join the
             calibration at once: nothing is confirmed that is off.
+        passed: Whether one passed on the calibration samples that there are now: its error would
+            not be known on further ones.
     """
 
     attempts: Attempts
@@ -195,14 +197,16 @@ class Judging:
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         """Do what `Attempts.attempt` does."""
         found = self.attempts.attempt(keep, step, terms)
-        if not found.passed or not self.heldout.unseen or not self.early.worth(found.latency):
+        if not found.passed:
+            return found
+        first, self.passed = not self.passed, True
+        if not self.heldout.unseen or not self.early.worth(found.latency):
             return found
         samples, references = self.heldout.samples, self.heldout.references
         judged = self.early.judge(found.build, samples, references)
         if judged is None:
             return found
         if judged.verdict.passed:
-            self.passed = True
             self.early.tell(
                 found.build,
                 self.attempts.model_of(found.plan),
@@ -210,8 +214,9 @@ class Judging:
                 low_format(self.attempts.planner.settings.fmt),
                 len(keep),
             )
-        elif not self.passed and self.heldout.join(judged, " in the engine"):
-            return self.attempts.again(found)
+        elif first and self.heldout.join(judged, " in the engine"):
+            found = self.attempts.again(found)
+            self.passed = found.passed
         return found
 
 

@@ -84,11 +84,16 @@ class Prediction:
         return replace(candidate, band=self._told(candidate.keep, candidate.terms))
 
     def before(self, attempt: Attempt) -> Attempt:
-        """Return what tells the band of a plan before it is built by `attempt`."""
+        """Return what tells the band of a plan before it is built by `attempt`.
+
+        Where samples join meanwhile, it is told of these too, as the error is.
+        """
 
         def attempt_after(keep: Assignment, step: Step, terms: Terms) -> Candidate:
+            samples = self.planner.trials.samples
             band = self._told(keep, terms)
-            return replace(attempt(keep, step, terms), band=band)
+            found = replace(attempt(keep, step, terms), band=band)
+            return found if self.planner.trials.samples is samples else self.banded(found)
 
         return attempt_after
 

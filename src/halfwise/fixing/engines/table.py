@@ -116,7 +116,7 @@ def rows_of(offers: Sequence[Offer], delivered: Offer | None) -> tuple[EngineRes
 def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     """Return the offer to deliver: the fastest that passes; None where none does.
 
-    Among those that are not slower than it by more than noise, `prefer` decides; what is equal in
+    Among those than which none is faster by more than noise, `prefer` decides; what is equal in
     that too is told apart by time, then as `offers` has it. What failed while others took turns is
     not chosen, nor what was not timed where something else was.
     """
@@ -126,7 +126,9 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
         return None
     passed = [o for o in passed if o.row.latency is not None] or passed
     passed = [o for o in passed if o.row.latency is not None and o.row.latency.medians] or passed
-    equal = [o for o in passed if not faster(passed[0].row.latency, o.row.latency)]
+    # Medians of different rounds say less: a clock may slow down after the last one of an engine.
+    times = [o.row.latency for o in passed]
+    equal = [o for o in passed if not any(faster(t, o.row.latency) for t in times)] or passed
     if prefer == "memory":
         return min(equal, key=_memory)
     if prefer == "exact":

@@ -90,3 +90,14 @@ def test_engines_of_a_run_that_ended_early_are_not_overwritten(tmp_path):
     with pytest.raises(UsageError, match="has engines of a run that ended early"):
         proven_folder(tmp_path / "run", resume=False)
     assert proven_folder(tmp_path / "run", resume=True) == place
+
+
+def test_nothing_joins_once_something_passed_that_was_not_judged(stage):
+    # Its error would be known on the samples of before alone, on which it passes.
+    ready = stage(wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01})
+    tried = judging(ready)
+    tried.early.tell(build(1, ""), ready.run.fp32, latency(1e-6), "tf32")
+    assert tried.attempt(names("shift"), "slower than what is told").passed
+    tried.early.told.clear()
+    assert tried.attempt(frozenset(), "plain").passed
+    assert tried.heldout.joined == []

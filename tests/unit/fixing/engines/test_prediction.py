@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import rounds
@@ -179,3 +181,18 @@ def test_every_attempt_is_told_its_band_before(made):
     loose = Terms(border=NORM)
     assert found.before(attempt)(NORM, "where some may be low", loose).band is None
     assert found.banded(replace(tried, band=None)) == tried
+
+
+def test_where_samples_join_an_attempt_its_band_is_of_these_too():
+    made = planner(scaled())
+    found, before = prediction(made), list[Any]()
+
+    def attempt(keep, step, terms):
+        before.append(found.band(keep))
+        sample = {"x": np.float32(1e4) * made.trials.samples[0]["x"]}
+        more = Samples(("more",), lambda _: sample)
+        made.trials.join(more, [Session(made.case.network.model).run(sample)])
+        return Candidate(keep, step, build(1, ""), 0.5, terms=terms)
+
+    tried = found.before(attempt)(NORM, "a plan", USUAL)
+    assert tried.band == found.band(NORM) != before[0]

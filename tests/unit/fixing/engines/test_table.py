@@ -314,3 +314,11 @@ def test_engines_are_quicker_where_both_were_timed():
     assert quicker(a, b)
     assert not quicker(b, a)
     assert not quicker(replace(a, latency=None), b)
+
+
+def test_what_ran_fewer_rounds_is_held_against_the_same_rounds():
+    # The clock slowed down after the last round of the other one.
+    fastest = offer("fp16", *[1.0] * ROUNDS, *[1.3] * ROUNDS)
+    left = offer("tf32", *[1.1] * ROUNDS)
+    assert left.milliseconds < fastest.milliseconds
+    assert choose([left, fastest], "speed") == fastest
