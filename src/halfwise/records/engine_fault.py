@@ -66,8 +66,9 @@ class EngineDiagnosis(Record):
         searched: Nodes that compute something from values.
         limit_db: The SNR below which what a node gives is wrong, if roundings do not explain it.
         faults: What was found, each with other operators.
-        explained: Whether the engine of the model is right once the true outputs of all faults are
-            fed in; None where that was not told.
+        alike: Places that look like one of the faults and were not asked whether they are wrong.
+        explained: Whether the engine of the model is right once the true outputs of all faults and
+            of what is alike are fed in; None where that was not told.
         fed_db: The smallest SNR of what it gives then; None where there is no engine.
         builds: Builds that were used to find that, the engine itself included.
         most_builds: Builds that might be used in all, cures included.
@@ -82,6 +83,7 @@ class EngineDiagnosis(Record):
     searched: int
     limit_db: float
     faults: tuple[EngineFault, ...] = ()
+    alike: tuple[tuple[NodeName, ...], ...] = ()
     explained: bool | None = None
     fed_db: float | None = None
     builds: int = 1

@@ -80,7 +80,9 @@ def _db(snr_db: float | None) -> str:
 def _explained(found: EngineDiagnosis) -> list[Sign]:
     if not found.faults or found.explained is None:
         return []
-    fed = "With the true outputs of these nodes fed in, the engine of the rest"
+    alike = count(len(found.alike), "place")
+    alike = f" and of {alike} that look alike, and may be right," if found.alike else ""
+    fed = f"With the true outputs of these nodes{alike} fed in, the engine of the rest"
     if found.explained:
         said = {"outputs": "is right", "build": "is built", "run": "runs"}[found.symptom]
         return [Sign(severity="info", text=f"{fed} {said}{_db(found.fed_db)}.")]

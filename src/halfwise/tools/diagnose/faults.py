@@ -21,7 +21,8 @@ class Found:
     """What is known of faults.
 
     Attributes:
-        parts: Nodes that are wrong on their true inputs; no two share one.
+        parts: Nodes that are wrong on their true inputs, or look like some that are and could not
+            be asked; no two share one.
         explained: Whether the model is right where their true outputs are fed in.
         fed: The largest relative RMS error of an output then.
     """
@@ -40,8 +41,9 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
     reads = transplants.pieces.reads
     network = transplants.engines.case.network
     found = _found(transplants, reads)
+    wrong = [part for part in found.parts if transplants.known.get(part)]
     alone = {}
-    for fault in _by_operators(found.parts, network):
+    for fault in _by_operators(wrong, network):
         with suppress(Spent):
             alone[fault[0]] = transplants.alone(fault[0])
     return EngineDiagnosis(
@@ -56,8 +58,9 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
                 alone=alone.get(places[0]),
                 snr_db=_snr(transplants.errors.get(places[0])),
             )
-            for places in _by_operators(found.parts, network)
+            for places in _by_operators(wrong, network)
         ),
+        alike=tuple(_in_order(part, network) for part in found.parts if part not in wrong),
         explained=found.explained,
         fed_db=_snr(found.fed),
         builds=transplants.builds,
@@ -101,10 +104,10 @@ def _explain(found: Found, transplants: Transplants) -> None:
 
 
 def _unified(found: Found, part: Part, transplants: Transplants, *, together: bool) -> bool:
-    """Take the places that look like a part for faults too, in place of larger ones around them.
+    """Take the places that look like a part too, in place of larger ones around them.
 
-    Where no engine of all of them tells which are wrong, all count, since the builder does not take
-    them. Nodes alone were all looked at before. Returns whether there is any such place.
+    Where no engine of all of them tells which are wrong, those that are in no larger one are taken
+    unasked. Nodes alone were all looked at before. Returns whether there is any such place.
     """
     if len(part) == 1 and together:
         return False
@@ -118,6 +121,9 @@ def _unified(found: Found, part: Part, transplants: Transplants, *, together: bo
     if alike and together:
         wrong = transplants.ask(alike)
         alike = [twin for twin, is_wrong in zip(alike, wrong, strict=True) if is_wrong]
+    elif alike:
+        inside = [twin for twin in alike if any(twin <= p for p in found.parts)]
+        alike = [twin for twin in alike if twin not in inside or transplants.ask([twin])[0]]
     found.parts = [p for p in found.parts if not any(twin <= p for twin in alike)] + alike
     return bool(alike)
 

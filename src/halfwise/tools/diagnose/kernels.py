@@ -166,7 +166,7 @@ def _faulty(
     cures = Cures(
         engine.engines, side.arithmetic, subject.references, engine.criterion, subject.folder
     )
-    found = cures.tried(found, named)
+    found = cures.tried(found, [*named, *(name for place in found.alike for name in place)])
     found = found.model_copy(
         update={"reproducer": save_reproducer(transplants, found, subject.folder)}
     )
