@@ -18,6 +18,9 @@ class EngineFault(Record):
     Attributes:
         operators: Their operator types, in graph order.
         places: The nodes of each place where there is the fault, in graph order.
+        unmarked: The places without the last nodes, where these only read: the others are wrong
+            where another node reads what they give, and right where that is an output. Empty where
+            that was not shown.
         alone: Whether an engine of the first place alone is wrong; None where that was not told.
         snr_db: What that gives there, or beside others in one engine: 20 log10 of RMS over RMS
             error, -inf where it is not finite; None where there is no engine.
@@ -25,8 +28,14 @@ class EngineFault(Record):
 
     operators: tuple[str, ...]
     places: tuple[tuple[NodeName, ...], ...]
+    unmarked: tuple[tuple[NodeName, ...], ...] = ()
     alone: bool | None = None
     snr_db: float | None = None
+
+    @property
+    def named(self) -> tuple[tuple[NodeName, ...], ...]:
+        """The nodes of each place that are to blame."""
+        return self.unmarked or self.places
 
 
 class Cure(Record):

@@ -41,7 +41,7 @@ def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -
 def _where(fault: EngineFault) -> str:
     if len(fault.places) > 1:
         return f"{count(len(fault.places), 'place')} of {' and '.join(fault.operators)}"
-    return listed(fault.places[0])
+    return listed(fault.named[0])
 
 
 def evidence(found: EngineDiagnosis) -> list[Sign]:
@@ -68,7 +68,12 @@ def _shown(found: EngineDiagnosis, fault: EngineFault) -> Sign:
         False: "an engine of nothing else is right, so it only fails beside others",
         None: "an engine of nothing else was not tried",
     }[fault.alone]
-    return Sign(severity="error", text=f"{text}; {alone}.", nodes=nodes)
+    told = f"{text}; {alone}."
+    if fault.unmarked:
+        readers = [name for name in nodes if not any(name in place for place in fault.unmarked)]
+        told += f" What {listed(readers)} reads is as wrong where another node reads it, and right "
+        told += "where it is an output."
+    return Sign(severity="error", text=told, nodes=nodes)
 
 
 def _db(snr_db: float | None) -> str:

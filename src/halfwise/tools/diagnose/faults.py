@@ -8,9 +8,9 @@ from math import inf, log10
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES
 from halfwise.graph.model import Network, node_name
 from halfwise.records import EngineDiagnosis, EngineFault, NodeName
-from halfwise.tools.diagnose.localise import Spent, localise
+from halfwise.tools.diagnose.localise import ENOUGH, Spent, localise
 from halfwise.tools.diagnose.pieces import Part
-from halfwise.tools.diagnose.transplant import Transplants
+from halfwise.tools.diagnose.transplant import OFF, Transplants
 from halfwise.tools.diagnose.twins import twins
 
 Reads = Mapping[NodeName, Sequence[NodeName]]
@@ -42,10 +42,14 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
     network = transplants.engines.case.network
     found = _found(transplants, reads)
     wrong = [part for part in found.parts if transplants.known.get(part)]
-    alone = {}
-    for fault in _by_operators(wrong, network):
+    alone: dict[Part, bool | None] = {}
+    unmarked: dict[Part, bool | None] = {}
+    for place, *_ in _by_operators(wrong, network):
         with suppress(Spent):
-            alone[fault[0]] = transplants.alone(fault[0])
+            alone[place] = transplants.alone(place)
+            core = _unread(place, reads)
+            if transplants.symptom == OFF and len(place) > ENOUGH and core:
+                unmarked[place] = transplants.inside(core)
     return EngineDiagnosis(
         symptom=transplants.symptom.kind,
         sample=transplants.right.samples.ids[transplants.sample],
@@ -55,6 +59,9 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
             EngineFault(
                 operators=_operators(places[0], network),
                 places=tuple(_in_order(place, network) for place in places),
+                unmarked=tuple(_in_order(_unread(place, reads), network) for place in places)
+                if unmarked.get(places[0])
+                else (),
                 alone=alone.get(places[0]),
                 snr_db=_snr(transplants.errors.get(places[0])),
             )
@@ -126,6 +133,11 @@ def _unified(found: Found, part: Part, transplants: Transplants, *, together: bo
         alike = [twin for twin in alike if twin not in inside or transplants.ask([twin])[0]]
     found.parts = [p for p in found.parts if not any(twin <= p for twin in alike)] + alike
     return bool(alike)
+
+
+def _unread(part: Part, reads: Reads) -> Part:
+    """Return a part without the nodes that nothing in it reads."""
+    return part.intersection(before for name in part for before in reads[name])
 
 
 def _outside(reads: Reads, parts: Collection[Part]) -> dict[NodeName, list[NodeName]]:

@@ -162,7 +162,7 @@ def _faulty(
     index = ids.index(worst) if worst in ids else 0
     transplants = Transplants(engine.engines, side.arithmetic, engine.right, index, symptom)
     found = faults(transplants)
-    named = [name for fault in found.faults for place in fault.places for name in place]
+    named = [name for fault in found.faults for place in fault.named for name in place]
     cures = Cures(
         engine.engines, side.arithmetic, subject.references, engine.criterion, subject.folder
     )

@@ -74,12 +74,13 @@ class Pieces:
                 made |= dict.fromkeys(outputs, name)
         return found
 
-    def cut(self, parts: Collection[Part]) -> Piece:
+    def cut(self, parts: Collection[Part], *, read: bool = False) -> Piece:
         """Return a model of `parts`, which share no node, on the true values of what they read.
 
         A tensor of the model that a part takes keeps its name, but for "t::given" where another
         part computes `t`. Outputs are what the model gives out, and what a part gives that it does
-        not read itself: any other output may end a fusion.
+        not read itself: any other output may end a fusion. With `read` a Neg reads each, and the
+        model gives "t::negated" in its place.
 
         Raises:
             CaseError: a part would have to be given something that is no tensor.
@@ -108,6 +109,8 @@ class Pieces:
             if node not in inside:
                 copy.graph.remove(node, safe=True)
         drop_unused_constants((copy.graph,))
+        if read:
+            copy.graph.outputs[:] = [_negated(copy.graph, value) for value in copy.graph.outputs]
         return Piece(copy, feed, outputs)
 
     def _tensors(self, model: ir.Model) -> Iterator[ir.Value]:
@@ -149,6 +152,14 @@ class Pieces:
 
 
 _OLD = "::old"
+NEGATED = "::negated"
+
+
+def _negated(graph: ir.Graph, value: ir.Value) -> ir.Value:
+    name = f"{value.name}{NEGATED}"
+    output = ir.val(name, type=value.type)
+    graph.append(ir.node("Neg", [value], outputs=[output], name=name))
+    return output
 
 
 def _owners(graph: ir.Graph) -> dict[ir.Node, ir.Node]:

@@ -26,7 +26,7 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import UNITS, Regions
 from halfwise.tools.compare.walk import WIGGLED
 from halfwise.tools.diagnose.localise import Spent
-from halfwise.tools.diagnose.pieces import Part, Piece, Pieces, Values
+from halfwise.tools.diagnose.pieces import NEGATED, Part, Piece, Pieces, Values
 
 MOST_BYTES = 1 << 29
 """Of tensors that parts beside each other are given, and give: bounds memory here and there."""
@@ -141,6 +141,28 @@ class Transplants:
         if part not in self.single:
             self._look([part])
         return self.known[part]
+
+    def inside(self, part: Part) -> bool | None:
+        """Return whether a part is wrong where what it gives is read in the engine, and no output.
+
+        None where that could not be told.
+
+        Raises:
+            Spent: no more builds may be used.
+        """
+        try:
+            piece = self.pieces.cut([part], read=True)
+            ending, given = self._run(piece)
+        except EngineFailed:
+            raise
+        except (CaseError, RunFailed):
+            return None
+        if ending != OFF or not given:
+            return None
+        outputs = {name.removesuffix(NEGATED): -array for name, array in given.items()}
+        self._compare(part, piece, self.values(piece.outputs[part]), outputs)
+        del self.errors[part]
+        return self.known.pop(part)
 
     def without(self, parts: Collection[Part]) -> tuple[bool | None, float | None]:
         """Return whether the model is wrong where the true outputs of `parts` are fed in.

@@ -86,3 +86,16 @@ def test_only_what_was_asked_is_blamed_where_a_builder_dies_at_some_of_many(subj
     assert set(rung.nodes) <= {"exp1", "sigmoid1", "exp4", "sigmoid4"}
     assert found.alike
     assert "and may be right, fed in" in " ".join(sign.text for sign in rung.evidence)
+
+
+def test_a_node_that_only_reads_what_is_wrong_is_not_blamed(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    for i in range(60):
+        x = sketch.op("Mul", x, f32(1.0 + i / 99), name=f"m{i}")
+    fault = Wrong(nodes=("m9", "m10", "m11"), unless="touched", do="roll")
+    rung = fp32_engine(subject(model=sketch.network(x), fake={"wrong": [fault]}))
+    assert rung.nodes == fault.nodes
+    (found,) = told(rung).faults
+    assert found.places == ((*fault.nodes, "m12"),)
+    assert any("What m12 reads is as wrong" in sign.text for sign in rung.evidence)

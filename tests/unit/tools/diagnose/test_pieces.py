@@ -115,3 +115,12 @@ def test_what_is_no_tensor_cannot_be_given():
     with pytest.raises(CaseError, match="s is no tensor"):
         cut.cut([part("join")])
     check(cut.cut([part("make", "join")]), cut.values, [part("make", "join")])
+
+
+def test_what_a_part_gives_is_read_by_a_node_that_gives_it_negated():
+    cut = pieces(network(), X)
+    piece = cut.cut([part("b", "centre")], read=True)
+    found = Session(normalise(piece.model.clone(), path=None, sha256="").model).run(piece.feed)
+    assert found.keys() == {"centre_out::negated"}
+    expected = -np.asarray(cut.values(["centre_out"])["centre_out"])
+    assert relative_rms(expected, found["centre_out::negated"]) < 1e-6

@@ -78,3 +78,12 @@ def test_builds_end_alike_where_status_and_errors_are():
     assert ended("failed", line % "a") == ended("failed", line % "b")
     assert ended("failed", line % "a") != ended("failed", "[E] Error Code 1: out of memory")
     assert ended("crashed") != ended("failed")
+
+
+def test_a_fault_where_the_result_is_read_and_not_given_out(subject):
+    fault = Wrong(nodes=("b",), unless="touched", size=0.5)
+    asked = transplants(subject(fake={"wrong": [fault]}))
+    assert asked.ask([part("b")]) == [False]
+    assert asked.inside(part("b")) is True
+    assert asked.inside(part("c")) is False
+    assert asked.builds == 4
