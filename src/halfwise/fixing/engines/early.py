@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from pathlib import Path
 
@@ -100,6 +101,8 @@ class Early:
     ) -> bool:
         """Tell of an engine with nothing low, where it passes on held-out samples; return whether.
 
+        What no search has chosen has to be right on the calibration samples too.
+
         Args:
             build: Its build.
             rung: "tf32" or "fp32".
@@ -110,13 +113,28 @@ class Early:
         if build.engine is None or not len(samples):
             return False
         judged = self.judge(build, samples, references)
-        if judged is None or not judged.verdict.passed:
+        if judged is None or not judged.verdict.passed or not self._within(build):
             return False
         latency = None
         with suppress(*ENGINE_FAULTS):
             latency = self.bench.measure.latency(build.engine)
         self.tell(build, model, latency, rung)
         return True
+
+    def _within(self, build: BuildOutcome) -> bool:
+        """Return whether an engine is within the tolerance on the calibration samples."""
+        assert build.engine is not None
+        measure = self.bench.measure
+        try:
+            judged = measure.judge(build.engine, *self._calibration, unseen=False)
+        except ENGINE_FAULTS:
+            return False
+        return judged.verdict.within
+
+    @cached_property
+    def _calibration(self) -> tuple[Samples, Sequence[Outputs]]:
+        samples = self.bench.case.calibration
+        return samples, self.bench.measure.references(samples)
 
     def tell(
         self,

@@ -7,8 +7,10 @@ from halfwise.errors import UsageError
 from halfwise.fixing.engines.early import CLEARLY, Early, Judging, proven_folder
 from halfwise.interruption import offered
 from tests import models
+from tests.models import Ill
 from tests.unit.casing import names
-from tests.unit.fixing.engines.test_run import wide
+from tests.unit.fixing.engines.test_run import proven, wide
+from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.engine_runs import build, latency
 
 KEPT = names(*models.layer_norm().kept)
@@ -101,3 +103,22 @@ def test_nothing_joins_once_something_passed_that_was_not_judged(stage):
     tried.early.told.clear()
     assert tried.attempt(frozenset(), "plain").passed
     assert tried.heldout.joined == []
+
+
+def test_what_is_off_on_calibration_samples_is_not_told_and_ends_no_search(stage):
+    """TF32 is off on the one that is large; it is the fastest, and passes on what is held out."""
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    y = s.op("MatMul", x, models.weights(16, 16, seed=3, scale=0.25), name="product")
+    z = s.op("Sigmoid", s.op("Tanh", x, name="tanh"), name="sigmoid")
+    inputs = {"x": models.signals(1, 16, seed=3, peak=1, count=16)}
+    inputs["x"][0] *= 100
+    pace = {"fp32": 2.0, "tf32": 0.5, "low": 1.8, "border": 0.0}
+    ready = stage(Ill(s.proto(y, z), inputs), options={"max_abs": 5e-3}, pace=pace)
+    found = proven(ready)
+    tf32 = next(row for row in found.engines.results if row.rung == "tf32")
+    assert tf32.verdict.passed
+    assert tf32.excess > 1
+    assert tf32.build.number not in [told.build for told in found.engines.proven]
+    assert not found.engines.spared
+    assert found.keep == {"product"}
