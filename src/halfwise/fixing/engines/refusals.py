@@ -29,6 +29,8 @@ class Refused:
         build: Number of the build.
         region: Where.
         avoided: Plans that were not built because of it.
+        refuted: Whether an engine was built that is the same there: it was refused by chance, or
+            for something else.
     """
 
     plan: Plan | None
@@ -36,6 +38,7 @@ class Refused:
     build: int
     region: Region
     avoided: frozenset[Plan] = frozenset()
+    refuted: bool = False
 
 
 @dataclass
@@ -55,18 +58,26 @@ class Refusals:
     fp32: Callable[[Plan], Assignment]
     blocks: Callable[[], dict[Ends, Assignment]]
     found: list[Refused] = field(default_factory=list)
+    _built: set[Plan] = field(default_factory=set)
 
     def take(self, candidate: Candidate) -> None:
-        """Remember a candidate that was refused; any other is nothing to remember."""
+        """Remember a candidate that was refused, or what an engine of it shows of others."""
         self.take_build(candidate.build, candidate.plan)
 
     def take_build(self, build: BuildOutcome, plan: Plan | None) -> None:
-        """Remember a build of a plan, or of the FP32 model, that was refused."""
+        """Remember a build of a plan, or of the FP32 model."""
+        if build.engine is not None and plan is not None and plan not in self._built:
+            self._built.add(plan)
+            refuted = [r.refuted or self._alike(plan, r) for r in self.found]
+            pairs = zip(self.found, refuted, strict=True)
+            self.found = [replace(r, refuted=is_refuted) for r, is_refuted in pairs]
         if build.engine is None and build.status in REFUSED:
             how = how_refused(build)
             shown = self.blocks() if how.ends else {}
             region = region_of(self.network, self.roles, how.ends, shown)
-            self.found.append(Refused(plan, how.kind, build.number, region))
+            refused = Refused(plan, how.kind, build.number, region)
+            known = any(self._alike(built, refused) for built in self._built)
+            self.found.append(replace(refused, refuted=known))
 
     def of(self, candidate: Candidate) -> Refused:
         """Return how and where a candidate was refused; nothing is known of one that was not."""
@@ -86,10 +97,11 @@ class Refusals:
 
         It would where it is built on the same terms and has the same nodes in FP32, in the region
         and next to it: these decide about every type that the region computes in, reads and gives.
-        Of a region that no engine shows, that takes the same nodes in all of the model.
+        Of a region that no engine shows, that takes the same nodes in all of the model. Where an
+        engine of such a plan was built, nothing is expected.
         """
         for place, refused in enumerate(self.found):
-            if self._alike(plan, refused):
+            if not refused.refuted and self._alike(plan, refused):
                 if plan != refused.plan:
                     self.found[place] = replace(refused, avoided=refused.avoided | {plan})
                 return True

@@ -56,6 +56,27 @@ def test_the_same_in_the_region_and_next_to_it_is_refused_likewise(keep, terms, 
     assert told.avoided == (expected and (keep, terms) != (KEPT, USUAL))
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_an_engine_that_is_the_same_there_shows_that_it_can_be_built(before):
+    refusals, made = remembering()
+    built = Candidate(KEPT - names("m7"), "", build(3, ""))
+    if before:
+        refusals.found.clear()
+    refusals.take(built)
+    if before:
+        refusals.take(made)
+    assert not refusals.expected((KEPT - names("m7"), USUAL))
+    assert not refusals.expected((KEPT, USUAL))
+    (told,) = refusals.records()
+    assert (told.build, told.avoided) == (2, 0)
+
+
+def test_an_engine_that_differs_there_shows_nothing_of_it():
+    refusals, _ = remembering()
+    refusals.take(Candidate(KEPT | names("s3"), "", build(3, "")))
+    assert refusals.expected((KEPT - names("m7"), USUAL))
+
+
 def test_of_a_region_that_no_engine_shows_only_the_same_constraints_are_alike():
     refusals, _ = remembering(shown=False)
     assert refusals.expected((KEPT, USUAL))
