@@ -76,6 +76,8 @@ class EngineDiagnosis(Record):
         limit_db: The SNR below which what a node gives is wrong, if roundings do not explain it.
         faults: What was found, each with other operators.
         alike: Places that look like one of the faults and were not asked whether they are wrong.
+        everywhere: Whether every part that was asked ends as the model does: then no node is
+            blamed, for it may be what is around the engines.
         explained: Whether the engine of the model is right once the true outputs of all faults and
             of what is alike are fed in; None where that was not told.
         fed_db: The smallest SNR of what it gives then; None where there is no engine.
@@ -93,6 +95,7 @@ class EngineDiagnosis(Record):
     limit_db: float
     faults: tuple[EngineFault, ...] = ()
     alike: tuple[tuple[NodeName, ...], ...] = ()
+    everywhere: bool = False
     explained: bool | None = None
     fed_db: float | None = None
     builds: int = 1

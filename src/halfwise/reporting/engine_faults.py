@@ -32,6 +32,11 @@ def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -
     than = "the emulation of the same plan" if emulated else "the FP32 model"
     wrong = f"The {label} {_SYMPTOMS[found.symptom]}"
     wrong += f": {stopped(message)}" if message else f" although {than} is right."
+    if found.everywhere:
+        return (
+            f"{wrong} Where is unknown: every part that was tried alone ends likewise, "
+            "so it may be the driver, the GPU or the installation."
+        )
     if not found.faults:
         return f"{wrong} Where is unknown: no nodes alone or in small parts are wrong."
     where = "; ".join(map(_where, found.faults))

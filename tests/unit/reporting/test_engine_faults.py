@@ -35,6 +35,10 @@ def test_what_is_wrong_and_where():
 def test_where_nothing_was_shown_nothing_is_blamed():
     said = cause(diagnosis(), "engine", "", emulated=False)
     assert said.endswith("Where is unknown: no nodes alone or in small parts are wrong.")
+    found = diagnosis(symptom="run", everywhere=True)
+    said = cause(found, "engine", "It died", emulated=False)
+    assert said.endswith("so it may be the driver, the GPU or the installation.")
+    assert (found.verdict, "kernel" in said) == ("unknown", False)
 
 
 @pytest.mark.parametrize(

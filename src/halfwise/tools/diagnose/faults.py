@@ -41,6 +41,10 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
     reads = transplants.pieces.reads
     network = transplants.engines.case.network
     found = _found(transplants, reads)
+    everywhere = found.explained is not True and False not in transplants.known.values()
+    everywhere = everywhere and transplants.symptom != OFF and bool(found.parts)
+    if everywhere:
+        found.parts.clear()
     wrong = [part for part in found.parts if transplants.known.get(part)]
     alone: dict[Part, bool | None] = {}
     unmarked: dict[Part, bool | None] = {}
@@ -68,6 +72,7 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
             for places in _by_operators(wrong, network)
         ),
         alike=tuple(_in_order(part, network) for part in found.parts if part not in wrong),
+        everywhere=everywhere,
         explained=found.explained,
         fed_db=_snr(found.fed),
         builds=transplants.builds,

@@ -99,3 +99,19 @@ def test_a_node_that_only_reads_what_is_wrong_is_not_blamed(subject):
     (found,) = told(rung).faults
     assert found.places == ((*fault.nodes, "m12"),)
     assert any("What m12 reads is as wrong" in sign.text for sign in rung.evidence)
+
+
+@pytest.mark.parametrize("place", ["build", "run"])
+def test_no_node_is_blamed_where_everything_dies(subject, place):
+    rung = fp32_engine(subject(fake={"faults": [Fault(place, "segv")]}))
+    found = told(rung)
+    assert (found.verdict, found.everywhere, found.alike, rung.nodes) == ("unknown", True, (), ())
+    assert "it may be the driver, the GPU or the installation" in rung.cause
+    assert found.reproducer is None
+
+
+def test_the_last_node_is_blamed_where_all_but_it_is_built(subject):
+    fault = Fault("build", "segv", region=Region(nodes=("y",)))
+    rung = fp32_engine(subject(fake={"faults": [fault]}))
+    assert "y" in rung.nodes
+    assert told(rung).explained
