@@ -18,7 +18,7 @@ class EngineFault(Record):
     Attributes:
         operators: Their operator types, in graph order.
         places: The nodes of each place where there is the fault, in graph order.
-        unmarked: The places without the last nodes, where these only read: the others are wrong
+        unmarked: The only place without its last nodes, where these only read: the others are wrong
             where another node reads what they give, and right where that is an output. Empty where
             that was not shown.
         alone: Whether an engine of the first place alone is wrong; None where that was not told.

@@ -48,11 +48,11 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
     wrong = [part for part in found.parts if transplants.known.get(part)]
     alone: dict[Part, bool | None] = {}
     unmarked: dict[Part, bool | None] = {}
-    for place, *_ in _by_operators(wrong, network):
+    for place, *others in _by_operators(wrong, network):
         with suppress(Spent):
             alone[place] = transplants.alone(place)
             core = _unread(place, reads)
-            if transplants.symptom == OFF and len(place) > ENOUGH and core:
+            if transplants.symptom == OFF and len(place) > ENOUGH and core and not others:
                 unmarked[place] = transplants.inside(core)
     return EngineDiagnosis(
         symptom=transplants.symptom.kind,

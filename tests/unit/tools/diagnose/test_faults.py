@@ -115,3 +115,21 @@ def test_the_last_node_is_blamed_where_all_but_it_is_built(subject):
     rung = fp32_engine(subject(fake={"faults": [fault]}))
     assert "y" in rung.nodes
     assert told(rung).explained
+
+
+def test_what_was_shown_of_one_place_is_not_told_of_others(subject):
+    """Two faults alike: of one the last node only reads, of the other it is a part."""
+    s = Sketch()
+    x, ends = s.input("x", [4, 16]), []
+    for i in range(20):
+        y = s.op("Mul", x, f32(np.linspace(0.1, 0.5, 16) + i / 10), name=f"mul{i}")
+        for op in ("Exp", "Sigmoid", "Abs", "Tanh"):
+            y = s.op(op, y, name=f"{op.lower()}{i}")
+        ends.append(y)
+    model = s.network(s.op("Concat", *ends, axis=1, name="concat"))
+    reading = Wrong(nodes=("exp3", "sigmoid3", "abs3"), unless="touched", do="roll")
+    whole = Wrong(nodes=("exp9", "sigmoid9", "abs9", "tanh9"), unless="between", do="roll")
+    rung = fp32_engine(subject(model=model, fake={"wrong": [reading, whole]}))
+    assert "tanh9" in rung.nodes
+    (one,) = told(rung).faults
+    assert (len(one.places), one.unmarked) == (2, ())
