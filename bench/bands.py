@@ -158,7 +158,7 @@ def figures(rounds: Sequence[Round]) -> Iterator[Figure]:
     yield reported(
         "engines that are off by more than the band explains",
         sum(not band.explains(r.measured) for r, band in off),
-        f"of {len(off)}; precision is why all of them are off",
+        f"of {len(off)}; where kernels are right, each is a false alarm",
     )
     yield reported("spread fitted on all models", fit(rounds), f"{SPREAD} is used")
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.gpu.race import FILE as RACE
 from bench.runs import ROOT
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.rounding import fp32_nodes
@@ -131,6 +132,7 @@ def take(paths: Iterable[Path], folders: Mapping[str, Path]) -> list[Seen]:
             continue
         network, _ = upcast(load_model(folder / "model.onnx"))
         if seen := seen_in(run, network, folder.name):
+            seen = replace(seen, rounds=[*seen.rounds, *raced(path.with_name(RACE))])
             known[seen.model_sha256, seen.date] = seen
         else:
             print(f"{path}: no rounds of weakly typed engines")
@@ -144,3 +146,12 @@ def model_folders(folders: Iterable[Path]) -> dict[str, Path]:
     """Return the folders that hold a `model.onnx`, right below `folders`, by the model's hash."""
     models = (model for folder in folders for model in sorted(folder.glob("*/model.onnx")))
     return {hashlib.sha256(model.read_bytes()).hexdigest(): model.parent for model in models}
+
+
+def raced(path: Path) -> list[tuple[list[str], str]]:
+    """Return the rounds of what ran against a delivered engine; none without the file of a race."""
+    if not path.exists():
+        return []
+    racers = json.loads(path.read_text(encoding="utf-8"))
+    sets = [r for r in racers if r["name"] in ("norms", "autocast") and r["searched"] is not None]
+    return [(r["keep"], r["searched"]) for r in sets]

@@ -1,9 +1,11 @@
 """The score of bands, on rounds that are made up."""
 
+import json
 from math import inf
 
 from bench import bands
 from bench.bands import Emulator, Round, figures, fit, rounds_of, scored
+from bench.gpu.rounds import raced
 from halfwise.fixing.engines.band import Emulated
 from tests.bench.test_fusion_fit import KEPT, seen
 
@@ -44,3 +46,15 @@ def test_rounds_are_emulated_by_what_was_known_before_them(folder, tmp_path, mon
     told = list(rounds_of(run, found))
     assert [r.decided for r in told] == [True, True, True]
     assert told[2].band(1.0).holds(0.6)
+
+
+def test_sets_of_others_that_ran_in_a_race_are_rounds(tmp_path):
+    racers = [
+        {"name": "delivered", "keep": ["a"], "searched": "0.5"},
+        {"name": "norms", "keep": ["b"], "searched": None},
+        {"name": "autocast", "keep": ["c"], "searched": "inf"},
+    ]
+    path = tmp_path / "race.json"
+    assert raced(path) == []
+    path.write_text(json.dumps(racers), encoding="utf-8")
+    assert raced(path) == [(["c"], "inf")]

@@ -44,11 +44,15 @@ def test_the_delivered_engine_is_compared_with_the_fastest_that_passes() -> None
     assert "fp32" in found.note
     slow = list(race.figures("m", [delivered, racer("tf32", [1.5] * 7)]))[-1]
     assert not slow.reached
-    noisy = [1.5, 2.5, 1.5, 2.5, 1.5, 2.5, 1.5]
+    noisy = [4 / 3, 2.5, 4 / 3, 2.5, 4 / 3, 2.5, 4 / 3]
     equal = list(race.figures("m", [delivered, racer("tf32", noisy)]))[-1]
-    assert equal.reach is None
-    assert "holds 1" in equal.note
-    lone = list(race.figures("m", [delivered, wrong, racer("tf32", [1.0])]))[-1]
+    assert equal.measured == 1.5
+    assert equal.reached
+    assert equal.note.endswith("which holds 1")
+    assert equal.reach == "≤ 1.03, or the interval holds 1"
+    few = list(race.figures("m", [racer("delivered", [2.0] * 3), racer("tf32", [1.9] * 3)]))[-1]
+    assert (few.reached, few.note) == (False, "tf32; 3 rounds, too few for an interval")
+    lone = list(race.figures("m", [delivered, wrong, racer("tf32", [])]))[-1]
     assert lone.measured == "nothing to compare with"
 
 

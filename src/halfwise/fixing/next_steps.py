@@ -163,7 +163,7 @@ def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[s
 def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
     """Return what may lead to an engine of the low format, where none passed."""
     low = engines.rungs[-1] if engines.rungs else None
-    if low is None or low.end in ("delivered", "slower", "not-preferred"):
+    if low is None or low.end in ("delivered", "slower", "not-preferred", "no-part"):
         return ()
     kinds: tuple[CauseKind, ...] = tuple(cause.kind for cause in engines.causes)
     name = low.rung.upper()

@@ -26,6 +26,7 @@ RungEnd = Literal[
     "delivered",
     "slower",
     "not-preferred",
+    "no-part",
     "held-out",
     "unsteady",
     "tolerance",
@@ -36,11 +37,11 @@ RungEnd = Literal[
     "lost",
 ]
 """What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
-is slower, or equally fast and not preferred; it passed the search and failed on held-out data or at
-other shapes; it passed in half of the builds of its plan or less; it is off; it does not run to the
-end; no build gave an engine; it passed and could not be fetched; it passed, and its plan fails on
-another device of the run; the connection was lost in all of
-its builds and runs, which tells nothing of it."""
+is slower, or equally fast and not preferred; it passed, with the outputs of an FP32 or TF32 engine;
+it passed the search and failed on held-out data or at other shapes; it passed in half of the builds
+of its plan or less; it is off; it does not run to the end; no build gave an engine; it passed and
+could not be fetched; it passed, and its plan fails on another device of the run; the connection was
+lost in all of its builds and runs, which tells nothing of it."""
 CauseKind = Literal[
     "lost", "no-engine", "not-run", "ignored", "no-effect", "kernel", "precision", "unknown"
 ]
@@ -147,8 +148,9 @@ class EngineResult(Record):
         untimed: Why it has no times although it has a verdict; empty otherwise.
         lost: Whether the connection was lost since it was judged, or while it was.
         ratio: The time of the delivered engine over its own; None where they did not take turns.
-        band: The errors that low precision explains in it, told before it was built; None where
-            that cannot be told.
+        band: The errors that low precision explains in it, told before; None where unknown.
+        shows: The rung of the FP32 or TF32 engine whose outputs it gives although the low format
+            was allowed; None where it gives others, or none was.
     """
 
     name: str
@@ -165,6 +167,7 @@ class EngineResult(Record):
     lost: bool = False
     ratio: TimeRatio | None = None
     band: Band | None = None
+    shows: EngineRung | None = None
 
 
 class RungTried(Record):
@@ -291,8 +294,7 @@ class Engines(Record):
         cores: Attention cores that the delivered engine has in FP32, in strong typing.
         spread: Excess over the tolerance of every confirmation build of the delivered plan.
         confirmed: How many of them passed.
-        rung: That of the delivered engine; None where none is, and in records
-            that know no rungs.
+        rung: That of the delivered engine; None without, and in records that know no rungs.
         prefer: What decided between engines whose times differ by less than their noise.
         rungs: Every rung that the run had, most exact first, and what became of it.
         causes: What engines show about why nothing of the low format passed; empty where it did.

@@ -17,7 +17,14 @@ from halfwise.records import (
 from halfwise.reporting.moves import move_line, refusal_line, told_words
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
-from halfwise.reporting.rungs import band_text, cause_line, first_line, rung_line, spared_line
+from halfwise.reporting.rungs import (
+    band_text,
+    cause_line,
+    first_line,
+    rung_line,
+    shows_line,
+    spared_line,
+)
 from halfwise.reporting.tasks import heading_of, values_of
 from halfwise.wording import (
     capital,
@@ -234,6 +241,8 @@ def _remarks(engines: Engines) -> Iterator[str]:
     for result in engines.results:
         if result.failure:
             yield f"{result.name} has no result: {result.failure.rstrip('.')}."
+        if shows := shows_line(result):
+            yield capital(f"{result.name}: {shows}")
         if result.untimed:
             yield f"{result.name} has no times: {result.untimed.rstrip('.')}."
     override = (engines.worker.tf32_remark,) if engines.worker.tf32_remark else ()

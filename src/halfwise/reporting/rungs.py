@@ -8,6 +8,7 @@ from halfwise.records import (
     Band,
     Cause,
     CauseKind,
+    EngineResult,
     EngineRung,
     Engines,
     ProvenEngine,
@@ -16,13 +17,14 @@ from halfwise.records import (
     Spared,
     SparedKind,
 )
-from halfwise.wording import count, filled, listed, number, seconds, shorten, verb
+from halfwise.wording import count, filled, fixed, listed, number, seconds, shorten, verb
 
 _RUNGS: Mapping[EngineRung, str] = {"fp32": "FP32", "tf32": "TF32", "bf16": "BF16", "fp16": "FP16"}
 _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "delivered": "delivered",
     "slower": "passed, and is slower",
     "not-preferred": "passed, and is not shown to be slower",
+    "no-part": "nothing of it has a part in the outputs of what passed",
     "held-out": "passed the search, and failed on held-out samples or at other shapes",
     "unsteady": "passed in half of the builds of its plan or less",
     "tolerance": "out of tolerance",
@@ -36,6 +38,7 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
 _WHY_FULL: Mapping[RungEnd, str] = {
     "slower": "it is faster than the {low} engines that passed",
     "not-preferred": "{low} engines that passed are not shown to be faster",
+    "no-part": "nothing of {low} has a part in the outputs of any engine that passed",
     "unfetched": "the {low} engine that passed could not be fetched",
     "elsewhere": "no {low} plan passed on each device",
     "lost": "the worker was lost before any {low} engine was judged",
@@ -131,13 +134,29 @@ def judged_name(engines: Engines | None) -> str:
 def rung_caution(engines: Engines | None) -> str:
     """Return that the delivered engine computes nothing low, a sentence; "" where it does."""
     low = engines.rungs[-1] if engines is not None and engines.rungs else None
-    if engines is None or not engines.full or low is None:
+    if engines is None or low is None:
         return ""
+    row = engines.row
+    if not engines.full:
+        return f"Of the delivered engine: {shows_line(row)}" if row and row.shows else ""
     what = "with TF32" if engines.rung == "tf32" else "without TF32"
     why = _WHY_FULL.get(low.end, "no {low} plan passed").format(low=_RUNGS[low.rung])
     if low.rung in FULL_RUNGS:
         why = "the run was interrupted before anything lower was built"
     return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
+
+
+def shows_line(row: EngineResult) -> str:
+    """Return that nothing low has a part in what an engine gives, a sentence; "" where it may."""
+    if row.shows is None or row.verdict is None:
+        return ""
+    as_much = "the outputs are those of the TF32 engine, to the last digit"
+    if row.shows == "fp32":
+        worst = fixed(min(o.snr_db for o in row.verdict.outputs.values()), 1)
+        as_much = f"it is as exact as the FP32 engine (SNR {worst} dB"
+        as_much += ", where one rounding to FP16 leaves about 71 dB)"
+    low = (row.build.config.low or "the low format").upper()
+    return f"{as_much}: whatever of it is in {low} has no part in the outputs."
 
 
 def _untimed(engines: Engines) -> str:

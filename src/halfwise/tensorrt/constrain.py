@@ -15,8 +15,8 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Roles, bodies, is_float
-from halfwise.records import EngineResult, NetworkLayer, NodeName, Verdict
-from halfwise.wording import count, fixed, number
+from halfwise.records import EngineResult, EngineRung, NetworkLayer, NodeName, Verdict
+from halfwise.wording import count, number
 
 Assignment = frozenset[NodeName]
 
@@ -136,32 +136,44 @@ FP16 leaves 20 log10(2^11 √3) = 71 dB of values spread evenly; errors that ave
 3 dB for each doubling of what is averaged. FP32 engines of one model differ by less than 1 dB."""
 
 
-def same_outputs(result: Verdict, fp32: Verdict) -> bool:
-    """Return whether an engine gives the outputs of the FP32 engine, by every measure of them.
+def same_outputs(result: Verdict, full: Verdict) -> bool:
+    """Return whether an engine gives the outputs of an FP32 or TF32 engine, by every measure.
 
     All errors, and mean and deviation of the outputs, have to agree to the last digit, and some
     error has to be above 0: outputs that round alike (classes, masks) prove nothing. An engine with
     FP16 on the way does not do that. One that TensorRT built in FP32 although FP16 was allowed
     often does: three of six mixed engines of a vision transformer (8.6.0, H200).
     """
-    told = any(isfinite(o.max_abs) and o.max_abs > 0 for o in fp32.outputs.values())
-    return told and result.samples == fp32.samples and result.outputs == fp32.outputs
+    told = any(isfinite(o.max_abs) and o.max_abs > 0 for o in full.outputs.values())
+    return told and result.samples == full.samples and result.outputs == full.outputs
 
 
-def fp32_remark(result: Verdict, fp32: Verdict) -> str:
-    """Return that an engine is as exact as the FP32 engine, one sentence; "" where it is not.
+def as_exact(result: Verdict, fp32: Verdict) -> bool:
+    """Return whether an engine is as exact as the FP32 engine, which FP16 on the way prevents.
 
     That is weaker than `same_outputs`: FP16 where it has no effect on the outputs stays possible.
     """
     errors = [(result.outputs[name], error) for name, error in fp32.outputs.items()]
     exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - _ALIKE_DB for r, f in errors)
-    if not errors or not exact or not any(isfinite(f.snr_db) for _, f in errors):
-        return ""
-    worst = min(r.snr_db for r, _ in errors)
-    return (
-        f"The engine is as exact as the FP32 engine (SNR {fixed(worst, 1)} dB, where one rounding "
-        "to FP16 leaves about 71 dB): whatever of it is in FP16 has no part in the outputs."
-    )
+    return exact and any(isfinite(f.snr_db) for _, f in errors)
+
+
+def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | None:
+    """Return the rung whose outputs an engine gives although a low format was allowed; else None.
+
+    Whatever of it is in that format has no part in the outputs: they are as exact as those of the
+    FP32 engine, or the very same as those of the one with TF32. FP16 has TF32's 11 significant
+    bits, and FP32 engines alike in exactness differ in their last digits; so of TF32 nothing but
+    the same outputs tells.
+
+    Args:
+        result: Its verdict.
+        full: Those of the FP32 and the TF32 engine on the same samples, as far as there are any.
+    """
+    for rung, verdict in full.items():
+        if same_outputs(result, verdict) or (rung == "fp32" and as_exact(result, verdict)):
+            return rung
+    return None
 
 
 def alike(first: float, second: float) -> bool:

@@ -8,6 +8,7 @@ from halfwise.reporting.rungs import (
     proven_line,
     rung_caution,
     rung_line,
+    shows_line,
     spared_line,
 )
 from tests.unit.reporting.engine_runs import engines
@@ -52,7 +53,33 @@ def test_an_engine_that_computes_nothing_low_is_called_so():
         "The delivered engine is FP32 without TF32: it is faster than the FP16 engines that passed."
     )
     assert "not shown to be faster" in told("not-preferred")
+    assert told("no-part", "tf32") == (
+        "The delivered engine is FP32 with TF32: nothing of FP16 has a part in the outputs of any "
+        "engine that passed."
+    )
     assert told("delivered", "fp16") == rung_caution(engines()) == ""
+
+
+def test_an_engine_with_nothing_low_in_its_outputs_is_told_so():
+    found = engines()
+    row = found.row
+    assert row is not None
+    low = next(r for r in found.results if r.build.config.low is not None)
+    assert shows_line(low) == ""
+    low = low.model_copy(update={"shows": "tf32"})
+    said = (
+        "the outputs are those of the TF32 engine, to the last digit: whatever of it is in FP16 "
+        "has no part in the outputs."
+    )
+    assert shows_line(low) == said
+    assert "it is as exact as the FP32 engine (SNR" in shows_line(
+        low.model_copy(update={"shows": "fp32"})
+    )
+    results = tuple(low if r is row else r for r in found.results)
+    rungs = (tried(end="no-part"),)
+    found = found.model_copy(update={"results": results, "rung": "fp16", "rungs": rungs})
+    assert rung_caution(found) == f"Of the delivered engine: {said}"
+    assert rung_line(rungs[0]).startswith("FP16: nothing of it has a part in the outputs")
 
 
 def test_causes_are_told_with_their_builds():

@@ -22,10 +22,11 @@ from halfwise.records import (
 )
 from halfwise.tensorrt.constrain import (
     ab_remark,
+    as_exact,
     constraints,
-    fp32_remark,
     layer_types,
     same_outputs,
+    shown,
     unmatched,
 )
 from tests import graph_rules
@@ -262,6 +263,10 @@ def test_outputs_without_any_error_prove_nothing():
     ],
 )
 def test_an_engine_as_exact_as_the_fp32_one(own, fp32, said):
-    text = fp32_remark(result(1e-6, snr_db=own).verdict, result(1e-6, snr_db=fp32).verdict)
-    assert bool(text) is said
-    assert not said or f"(SNR {own:.1f} dB" in text
+    one, full = result(1e-6, snr_db=own).verdict, result(2e-6, snr_db=fp32).verdict
+    assert one is not None
+    assert full is not None
+    assert as_exact(one, full) is said
+    assert shown(one, {"fp32": full}) == ("fp32" if said else None)
+    assert shown(one, {"tf32": full}) is shown(one, {}) is None
+    assert shown(one, {"fp32": full, "tf32": one}) == ("fp32" if said else "tf32")

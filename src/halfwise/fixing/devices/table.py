@@ -46,11 +46,13 @@ def joint_offer(parts: Mapping[str, Offer], candidate: Candidate) -> JointOffer:
         return not part.passed, inf if excess is None else excess
 
     whose = parts[max(parts, key=badness)]
+    shows = {part.row.shows for part in parts.values()}
+    row = whose.row if len(shows) == 1 else whose.row.model_copy(update={"shows": None})
     return JointOffer(
         rung=whose.rung,
         candidate=candidate,
         limit=whose.limit,
-        row=_joint_row(whose.row, [part.row.latency for part in parts.values()]),
+        row=_joint_row(row, [part.row.latency for part in parts.values()]),
         allowed=all(part.allowed for part in parts.values()),
         checked=any(part.checked for part in parts.values()),
         parts=dict(parts),
@@ -98,10 +100,11 @@ class JointTable(Table):
         }
         return _zipped([*(o.candidate for o in offers), *low], found)
 
-    def raced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-        """Return the offers with the times of rounds: see `Table.raced`."""
+    def raced(self, offers: Sequence[Offer], seconds: float = inf) -> tuple[Offer, ...]:
+        """Return the offers with the times of rounds, which share the time: see `Table.raced`."""
+        share = seconds / len(self.devices)
         found = {
-            name: table.raced([parts_of_offer(o)[name] for o in offers])
+            name: table.raced([parts_of_offer(o)[name] for o in offers], share)
             for name, table in self.devices.items()
         }
         return _zipped([o.candidate for o in offers], found)

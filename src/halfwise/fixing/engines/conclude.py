@@ -231,6 +231,10 @@ def _end(
 ) -> RungEnd:
     passed = [o for o in offers if o.passed and not o.unfetched]
     if delivered is not None and passed:
+        effective = [o for o in passed if o.row.shows is None]
+        if not effective or (delivered in passed and delivered not in effective):
+            return "no-part"
+        passed = effective
         if delivered in passed:
             return "delivered"
         if all(o.elsewhere for o in passed):

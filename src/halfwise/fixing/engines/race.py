@@ -4,22 +4,27 @@ How one engine's time compares with another's is told by an interval: rounds are
 slows the GPU down slows both, and the median of their ratios lies between two of them.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from math import comb
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import comb, inf
 from statistics import median
+from time import monotonic
 from typing import TypeVar
 
-from halfwise.records import TimeRatio
+from halfwise.records import FULL_RUNGS, EngineRung, TimeRatio
 
 ROUNDS = 7
 """Rounds in which all take turns; so many more, twice as often each time, for those in doubt. The
 fewest from which an interval of `CONFIDENCE` can be had."""
 LOOKS = 3
-"""How often it is looked whether more are needed: after 7, 14 and 28 rounds."""
+"""How often it is looked at most whether more are needed: after 7, 14 and 28 rounds."""
 CONFIDENCE = 1 - 0.05 / LOOKS
-"""Of one interval. What may be wrong at each look adds up to 5 % at most (Bonferroni)."""
+"""Of one interval. What may be wrong at each look adds up to 5 % at most (Bonferroni), whatever
+decides whether there is another look: fewer of them only make it less."""
 MATTERS = 1.03
 """An engine that may be so many times as fast is worth more rounds."""
+RACE_SHARE = 0.2
+"""Of the time that a run took before: what all rounds may take, the first `ROUNDS` apart, without
+which there is no interval. Our choice."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -58,40 +63,70 @@ def _left_out(rounds: int) -> int | None:
 
 
 def race(
-    engines: Sequence[_Key], lap: Callable[[_Key], float | None]
+    engines: Sequence[_Key],
+    lap: Callable[[_Key], float | None],
+    effect: Mapping[_Key, EngineRung] | None = None,
+    seconds: float = inf,
+    clock: Callable[[], float] = monotonic,
 ) -> dict[_Key, tuple[float, ...]]:
     """Return the times of engines, round by round, in ms; none of one that failed meanwhile.
 
     All run `ROUNDS` rounds. Those that may yet be faster than the fastest by what matters go on
-    with it, until that is known of each, or the last look is over.
+    with it, until that is known of each, the time is over, or the last look. At that only those
+    come whose median differs by what matters: of others it hardly does which is faster.
 
     Args:
         engines: What takes turns.
         lap: Runs one for a while and returns its time in ms; None where it fails.
+        effect: The rung whose outputs each gives; an FP32 or TF32 engine and what gives the same
+            need no more rounds between them. None: each gives others.
+        seconds: Time for all rounds (≥ 0): further ones begin only if they are likely to end
+            within it, at the pace of those before.
+        clock: Tells the time, s.
     """
     found: dict[_Key, tuple[float, ...]] = dict.fromkeys(engines, ())
-    running, rounds = list(engines), ROUNDS
-    for _ in range(LOOKS):
+    running, rounds, started = list(engines), ROUNDS, clock()
+    for look in range(1, LOOKS + 1):
         for _ in range(rounds - max(map(len, found.values()), default=0)):
             for engine in list(running):
                 time = lap(engine)
                 if time is None:
                     running.remove(engine)
                 found[engine] = () if time is None else (*found[engine], time)
-        running, rounds = _in_doubt(running, found), 2 * rounds
-        if not running:
+        ran = len(running) * rounds
+        running = _in_doubt(running, found, effect or {}, MATTERS if look == LOOKS - 1 else 1.0)
+        # What has run so far took so long; as many rounds again, of those that go on, are to come.
+        taken = clock() - started
+        if not running or taken * (1 + len(running) * rounds / ran) > seconds:
             break
+        rounds *= 2
     return found
 
 
-def _in_doubt(running: Sequence[_Key], found: dict[_Key, tuple[float, ...]]) -> list[_Key]:
-    """Return the fastest and those that may be faster by what matters; none where none may."""
+def _in_doubt(
+    running: Sequence[_Key],
+    found: dict[_Key, tuple[float, ...]],
+    effect: Mapping[_Key, EngineRung],
+    apart: float,
+) -> list[_Key]:
+    """Return the fastest and those that may be faster by what matters; none where none may.
+
+    Those with medians nearer than `apart` times that of the fastest are left out.
+    """
     fastest = min(running, key=lambda engine: median(found[engine]), default=None)
     if fastest is None:
         return []
     doubtful = []
     for engine in running:
         ratio = time_ratio(found[engine], found[fastest])
-        if engine != fastest and ratio is not None and ratio.low * MATTERS < 1:
+        alike = effect.get(engine) in FULL_RUNGS and effect[engine] == effect.get(fastest)
+        near = median(found[engine]) < apart * median(found[fastest])
+        if (
+            engine != fastest
+            and not alike
+            and not near
+            and ratio is not None
+            and ratio.low * MATTERS < 1
+        ):
             doubtful.append(engine)
     return [e for e in running if e == fastest or e in doubtful] if doubtful else []

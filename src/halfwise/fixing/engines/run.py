@@ -18,6 +18,7 @@ from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
+from halfwise.fixing.engines.race import RACE_SHARE
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import near
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, rows_of
@@ -212,7 +213,7 @@ class EngineRun(Workbench):
         if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
             rest = [c for c in others if c not in low]
             offers = table.further(offers, rest[:FURTHER], allowed)
-        return table.raced(offers)
+        return table.raced(offers, RACE_SHARE * (time.monotonic() - self.started))
 
     def brought(self, proven: Proven, path: Path) -> Proven:
         """Return the result with its engine here, at `path` where it was not here before.

@@ -4,7 +4,7 @@ Of all that pass, the fastest is delivered. Times have noise: engines take turns
 faster where the interval of their ratio shows it (`race`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
@@ -17,6 +17,7 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
 from halfwise.records import (
+    FULL_RUNGS,
     EngineResult,
     EngineRung,
     Latency,
@@ -26,7 +27,7 @@ from halfwise.records import (
     TimeRatio,
     Verdict,
 )
-from halfwise.tensorrt.constrain import ab_remark, fp32_remark, same_outputs
+from halfwise.tensorrt.constrain import ab_remark, as_exact, same_outputs, shown
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 FP32 = "FP32, TF32 off"
@@ -116,7 +117,8 @@ def rows_of(offers: Sequence[Offer], delivered: Offer | None) -> tuple[EngineRes
 def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     """Return the offer to deliver: the fastest that passes; None where none does.
 
-    Among those than which none is faster by more than noise, `prefer` decides; what is equal in
+    Among those than which none is faster by more than noise, `prefer` decides, but for those that
+    give the outputs of an FP32 or TF32 engine that is among them; what is equal in
     that too is told apart by time, then as `offers` has it. What failed while others took turns is
     not chosen, nor what was not timed where something else was.
     """
@@ -129,11 +131,22 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     # Medians of different rounds say less: a clock may slow down after the last one of an engine.
     times = [o.row.latency for o in passed]
     equal = [o for o in passed if not any(faster(t, o.row.latency) for t in times)] or passed
+    # With nothing low in its outputs it gives no more than an FP32 or TF32 engine as fast.
+    plain = [o for o in equal if o.rung in FULL_RUNGS]
+    equal = [o for o in equal if o.row.shows is None or not any(_as(o, p) for p in plain)]
     if prefer == "memory":
         return min(equal, key=_memory)
     if prefer == "exact":
         return min(equal, key=lambda o: o.candidate.excess or 0.0)
     return equal[0]
+
+
+def _as(one: Offer, full: Offer) -> bool:
+    """Return whether an engine gives the outputs of an FP32 or TF32 engine, or as exact ones."""
+    own, other = one.row.verdict, full.row.verdict
+    assert own is not None
+    assert other is not None
+    return same_outputs(own, other) or as_exact(own, other)
 
 
 def better_known(before: Offer, now: Offer) -> Offer:
@@ -194,20 +207,22 @@ class Table:
         rung: EngineRung = low_format(self.planner.settings.fmt)
         plain = rung.upper()
         found = list(offers)
+        full = {o.rung: v for o in offers if o.rung in FULL_RUNGS and (v := o.row.verdict)}
         for candidate in low:
             known = {o.row.name: o.row for o in found}
             name = MIXED if candidate.keep else plain
             name = f"{name}, build {candidate.build.number}" if name in known else name
-            row = self._low_row(name, candidate, found[0].row.verdict)
+            row = self._row(name, candidate, self._asked(candidate), full=full)
             if candidate.keep and row.verdict is not None and plain in known:
                 self.bench.notes.append(ab_remark(row, known[plain]))
             found.append(Offer(rung, candidate, 1.0, row, candidate in allowed))
         return tuple(found)
 
-    def raced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    def raced(self, offers: Sequence[Offer], seconds: float = inf) -> tuple[Offer, ...]:
         """Return the offers, those that passed with the times of rounds in which they took turns.
 
-        One that passes alone has nothing to be compared with.
+        One that passes alone has nothing to be compared with. `seconds` is the time for all
+        rounds, see `race`.
         """
         passed = {
             i: o.row.build.engine
@@ -216,16 +231,10 @@ class Table:
         }
         found: dict[int, tuple[float, ...]] = {}
         if len(passed) > 1:
-            found = race(list(passed), lambda i: self.bench.measure.lap(passed[i]))
+            effect = {i: offers[i].row.shows or offers[i].rung for i in passed}
+            lap = lambda i: self.bench.measure.lap(passed[i])  # noqa: E731
+            found = race(list(passed), lap, effect, seconds)
         return tuple(replace(o, row=_raced(o, found.get(i, ()))) for i, o in enumerate(offers))
-
-    def _low_row(self, name: str, candidate: Candidate, fp32: Verdict | None) -> EngineResult:
-        """Return the row of a plan, and note where its engine is FP32 in truth."""
-        row = self._row(name, candidate, self._asked(candidate), fp32=fp32)
-        if row.verdict is not None and fp32 is not None:
-            remark = fp32_remark(row.verdict, fp32)
-            self.bench.notes += [f"{name}: {remark}"] if remark else []
-        return row
 
     def _row(
         self,
@@ -233,10 +242,13 @@ class Table:
         candidate: Candidate,
         asked: dict[NodeName, Precision] | None = None,
         *,
-        fp32: Verdict | None = None,
+        full: Mapping[EngineRung, Verdict] | None = None,
         untimed: bool = False,
     ) -> EngineResult:
-        """Return the row of an engine; one that cannot be timed has no result, unless `untimed`."""
+        """Return the row of an engine; one that cannot be timed has no result, unless `untimed`.
+
+        `full` are the verdicts of the FP32 and TF32 engines, for what they are compared with.
+        """
         build = candidate.build
         row = EngineResult(
             name=name,
@@ -251,7 +263,7 @@ class Table:
             return row.model_copy(update=found | {"lost": candidate.untold})
         try:
             timed = row if row.untimed else self._timed(row, untimed=untimed)
-            return again_if_lost(lambda: self._measured(timed, asked or {}, fp32))
+            return again_if_lost(lambda: self._measured(timed, asked or {}, full or {}))
         except ENGINE_FAULTS as failed:
             known = {"failure": failed.message, "untimed": ""}
             return row.model_copy(update=known | {"lost": is_lost(failed)})
@@ -278,11 +290,17 @@ class Table:
         return row.model_copy(update={"verdict": judged, "shapes": at})
 
     def _measured(
-        self, row: EngineResult, asked: dict[NodeName, Precision], fp32: Verdict | None
+        self,
+        row: EngineResult,
+        asked: dict[NodeName, Precision],
+        full: Mapping[EngineRung, Verdict],
     ) -> EngineResult:
         row = self._judged(row)
-        assert row.verdict is not None
-        as_fp32 = fp32 is not None and same_outputs(row.verdict, fp32)
+        judged = row.verdict
+        assert judged is not None
+        row = row.model_copy(update={"shows": shown(judged, full)})
+        exact = full.get("fp32")
+        as_fp32 = exact is not None and same_outputs(judged, exact)
         try:
             proof = again_if_lost(
                 lambda: self.bench.measure.proof(

@@ -21,10 +21,12 @@ from halfwise.fixing.engines.table import (
     faster,
     rows_of,
 )
+from halfwise.fixing.engines.terms import USUAL, WITH_TF32
 from halfwise.records import EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
+from tests.models.overflow import feed_forward
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency, result
 from tests.unit.reporting.runs import verdict
@@ -40,16 +42,21 @@ def table(ready):
 
 
 def rows(ready, *keeps):
-    """Return rows by name, and what was noted."""
+    """Return rows by name."""
+    return {o.row.name: o.row for o in offered(ready, *keeps)}
+
+
+def offered(ready, *keeps, terms=USUAL):
+    """Return offers of plans that were built on `terms`, and of what is built without a plan."""
     attempts, builds = ready.attempts, ready.run.builds
     fp32 = builds.build(ready.run.fp32, FP32)
     plain = attempts.attempt(NOTHING, "plain")
-    low = [plain, *(attempts.attempt(keep, "mixed") for keep in keeps)]
+    low = [plain, *(attempts.attempt(keep, "mixed", terms) for keep in keeps)]
     tf32 = builds.build(ready.run.fp32, TF32, tf32=True)
     full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
     made = table(ready)
     offers = made.further((made.exact(full[0], verdict()), made.with_tf32(full[1])), low, low)
-    return {o.row.name: o.row for o in made.raced(offers)}
+    return made.raced(offers)
 
 
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):
@@ -142,8 +149,26 @@ def test_an_engine_that_is_fp32_in_truth_is_told(stage):
     # Every free node FP32, whatever was allowed; and FP32 engines that are not exact.
     ready = stage(models.layer_norm(), vary=(1.0, 1), broken={"gamma": 1.000003})
     found = rows(ready, KEPT)
-    assert any("mixed: The engine is as exact as the FP32 engine" in n for n in ready.notes)
+    assert found[MIXED].shows == found["FP16"].shows == "fp32"
+    assert found[FP32].shows is found[TF32].shows is None
     assert any("nothing in FP16" in line for line in found[MIXED].proof.findings)
+
+
+@pytest.mark.parametrize(("exact", "shows"), [(False, "tf32"), (True, "fp32")])
+def test_a_plan_that_is_tf32_in_truth_is_told_and_not_delivered(stage, exact, shows):
+    """Nothing free is FP16, and TF32 is allowed: it shows where there are products, or nowhere."""
+    ill = models.layer_norm() if exact else feed_forward()
+    pace = {"fp32": 2.0, "tf32": 1.0, "low": 1.0}
+    broken = {"gamma": 1.000003} if exact else None
+    ready = stage(ill, vary=(1.0, 1), broken=broken, pace=pace)
+    offers = offered(ready, names(*ill.kept), terms=WITH_TF32)
+    found = {o.row.name: o for o in offers}
+    assert found[MIXED].row.shows == shows
+    assert found[MIXED].passed
+    best = choose(offers, "speed")
+    assert best in (found[FP32], found[TF32])
+    low = [[o.candidate] for o in offers if o.rung == "fp16"]
+    assert rungs(offers, best, low)[-1].end == "no-part"
 
 
 def test_in_strong_typing_every_node_was_asked_for(stage):
@@ -215,6 +240,29 @@ def test_what_is_preferred_decides_where_times_overlap(prefer, chosen):
         offer("fp16", *[2.0] * ROUNDS, excess=0.0, memory=1),
     ]
     assert choose(offers, prefer) == offers[chosen]
+
+
+def as_tf32(shown: Offer) -> Offer:
+    """Return an engine of the low format that gives the outputs of the TF32 engine."""
+    return replace(shown, row=shown.row.model_copy(update={"shows": "tf32"}))
+
+
+@pytest.mark.parametrize("prefer", PREFERRED)
+def test_what_gives_the_outputs_of_tf32_is_delivered_only_if_it_is_faster(prefer):
+    fp32, tf32 = offer("fp32", *[2.0] * ROUNDS), offer("tf32", *[1.0] * ROUNDS, memory=9)
+    noisy = 0.99, 0.98, 1.01, 0.97, 0.99, 0.98, 1.01
+    same = as_tf32(offer("fp16", *noisy, excess=0.1, memory=1))
+    assert choose([fp32, tf32, same], prefer) == tf32
+    ends = [t.end for t in rungs([fp32, tf32, same], tf32, [[same.candidate]])]
+    assert ends == ["slower", "delivered", "no-part"]
+    other = offer("fp16", *noisy, excess=0.1, memory=1)
+    ends = [t.end for t in rungs([fp32, tf32, same, other], tf32, [[same.candidate]])]
+    assert ends[-1] == "not-preferred"
+    quick = as_tf32(offer("fp16", *[0.9] * ROUNDS))
+    assert choose([fp32, tf32, quick], prefer) == quick
+    assert choose([fp32, replace(tf32, unfetched=True), same], prefer) == same
+    ends = [t.end for t in rungs([fp32, tf32, quick], quick, [[quick.candidate]])]
+    assert ends == ["slower", "slower", "no-part"]
 
 
 @pytest.mark.parametrize("prefer", ["speed", "memory", "exact"])
