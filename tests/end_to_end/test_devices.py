@@ -107,13 +107,15 @@ def test_one_plan_for_devices_that_need_different_ones(on_devices, call):
 
 
 def test_a_device_that_is_lost_is_no_pass(on_devices):
-    gone = Fault("build", "disconnect", when={"low": "fp16"})
+    gone = Fault("build", "disconnect", on=(4,))
     ended = on_devices(a100={"faults": [gone], "once": True}, orin={"lossy": {"second": 1.2}})
     assert ended.code == 10, ended.err + ended.out
     found = devices(ended)
     assert list(found) == ["orin", "a100"]
     assert "is lost" in found["a100"]["lost"]
     assert found["a100"]["delivered"] is None
+    # What it showed before is on record.
+    assert [r["build"] for r in found["a100"]["rounds"] if r["measured"] is not None] == [3]
     # What is left is told, and there.
     assert set(found["orin"]["keep"]) == {"second"}
     assert found["orin"]["verdict"]["passed"]

@@ -125,13 +125,15 @@ class DevicesRun:
         with self._stage("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = self._exact(attempts, tables)
+            # What a device that is lost by now showed before is on record.
+            every = {name: search_on(name, own, search) for name, own in self._own.items()}
             chosen = only_on(attempts.devices, search, chosen)
             table = JointTable({name: tables[name] for name in attempts.devices})
             more = [] if tf32 is None else [table.with_tf32(tf32)]
             full = only_on_offers(attempts.devices, [exact, *more])
             first = next(iter(self.runs.values()))
             offers = first.offers(table, full, search, chosen)
-        return self._concluded(search, chosen, offers, fixed, tuple(heldout.joined))
+        return self._concluded(search, chosen, offers, fixed, every, tuple(heldout.joined))
 
     def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, JointAttempts]:
         """Return the search over all devices: that of one, which sees all of them as one."""
@@ -188,6 +190,7 @@ class DevicesRun:
         chosen: Chosen,
         offers: Sequence[Offer],
         fixed: Fixed,
+        every: Mapping[str, EngineSearch],
         joined: tuple[str, ...],
     ) -> Together:
         """Return what each device comes to, and all of them together."""
@@ -196,10 +199,10 @@ class DevicesRun:
         delivered = choose(offers, prefer) or _nearest(offers)
         engines, proven = {}, {}
         for name, run in self.runs.items():
-            seen = search_on(name, self._own[name], search)
             if name in self.gone:
-                engines[name] = run.lost(seen, fixed, self.gone[name])
+                engines[name] = run.lost(every[name], fixed, self.gone[name])
                 continue
+            seen = search_on(name, self._own[name], search)
             own = [own_offer(offer, name, seen) for offer in offers]
             here = next((o for o, of in zip(own, offers, strict=True) if of is delivered), None)
             ended = Ended(
