@@ -1,5 +1,6 @@
 from dataclasses import replace
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +93,8 @@ class Told(Prediction):
 
     def __init__(self, most: float) -> None:
         self.most = most
+        samples = SimpleNamespace(samples=())
+        self.planner: Any = SimpleNamespace(trials=samples)
 
     def band(self, *_: Any, **__: Any) -> Band:
         return Band(least=0.0, most=self.most)
