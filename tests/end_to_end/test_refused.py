@@ -65,3 +65,21 @@ def test_what_is_written_out_is_built_stored_and_built_again(refused, call, fake
     rebuilt, _ = json.loads(ended.out)["rows"]
     assert rebuilt["build"]["config"]["rewritten"] == ["rnn"]
     assert call("report", "run").out == refused.out
+
+
+def test_where_every_mixed_plan_is_refused_that_is_told_and_no_precision_is_blamed(engines):
+    norm = models.layer_norm()
+    nodes = tuple(n.name for n in norm.proto.graph.node)
+    ended = engines(
+        norm, "--max-builds", 3, faults=[Fault("build", "foreign", nodes=nodes, fails="any")]
+    )
+    found, told = ended.record["engines"], " ".join(ended.out.split())
+    assert found["rung"] in ("fp32", "tf32")
+    (cause,) = found["causes"]
+    refused = [r["build"] for r in found["refusals"]]
+    assert (cause["kind"], cause["builds"], cause["nodes"]) == ("refused", refused, list(nodes))
+    assert cause["excess"] > 1
+    assert found["rungs"][-1]["end"] == "refused"
+    where = f"at {len(nodes)} nodes from {nodes[0]} to {nodes[-1]}"
+    assert f"refused every FP16 plan that the emulation predicts to pass, {where}" in told
+    assert "low precision explains it" not in told

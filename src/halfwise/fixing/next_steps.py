@@ -173,7 +173,7 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
             f"{_GONE[low.end].format(name=name)} run the command again with -o of another folder; "
             "--start-from this one spares the search without engines."
         )
-    if "no-engine" in kinds:
+    if {"no-engine", "refused"} & set(kinds):
         model = case.network.path
         words = ["halfwise", "modernize", str(model or "MODEL")]
         words += ["-o", str(model.with_suffix(".modern.onnx") if model else "MODERN.onnx")]
@@ -187,7 +187,7 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
             f"{text_of(FIRST_WITH['strong typing by default'])} on --typing strong lets the Casts "
             "of the model decide."
         )
-    if {"no-engine", "not-run", "kernel"} & set(kinds):
+    if {"no-engine", "refused", "not-run", "kernel"} & set(kinds):
         lines.append(f"For an {name} engine, try {_OTHER_BUILDS}.")
     if "kernel" in kinds:
         lines.append("Where kernels may sum in FP16, --accumulate fp16 emulates that.")

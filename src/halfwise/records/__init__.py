@@ -17,6 +17,7 @@ from halfwise.records.built import (
     Typing,
     WorkerInfo,
 )
+from halfwise.records.cause import Cause, CauseKind
 from halfwise.records.coverage import (
     OF_METRIC,
     DynamicAxis,
@@ -41,8 +42,6 @@ from halfwise.records.diagnosis import (
 from halfwise.records.engine import (
     FULL_RUNGS,
     AttentionCore,
-    Cause,
-    CauseKind,
     CoreForm,
     EngineLayer,
     EngineResult,

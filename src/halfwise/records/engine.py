@@ -4,6 +4,7 @@ from typing import Literal
 
 from halfwise.records.band import Band
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
+from halfwise.records.cause import Cause
 from halfwise.records.judged import Verdict
 from halfwise.records.record import NodeName, Record, TensorName
 from halfwise.records.refusal import Move, Refusal
@@ -32,6 +33,7 @@ RungEnd = Literal[
     "tolerance",
     "not-run",
     "unbuildable",
+    "refused",
     "unfetched",
     "elsewhere",
     "lost",
@@ -39,17 +41,10 @@ RungEnd = Literal[
 """What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
 is slower, or equally fast and not preferred; it passed, with the outputs of an FP32 or TF32 engine;
 it passed the search and failed on held-out data or at other shapes; it passed in half of the builds
-of its plan or less; it is off; it does not run to the end; no build gave an engine; it passed and
-could not be fetched; it passed, and its plan fails on another device of the run; the connection was
-lost in all of its builds and runs, which tells nothing of it."""
-CauseKind = Literal[
-    "lost", "no-engine", "not-run", "ignored", "no-effect", "kernel", "precision", "unknown"
-]
-"""What engines show about why nothing of the low format passed: the connection was lost in every
-build and run, so none shows anything; no build gave an engine; none of
-them runs; the inspector shows constraints that were not honoured; what is kept changes nothing
-in the engine; an engine is off by more than low precision explains, and one that has some nodes
-more in FP32 is not; the errors are those that low precision explains; nothing of all this."""
+of its plan or less; it is off; it does not run to the end; no build gave an engine; it is off, and
+the builder refused every plan that the emulation predicts to pass; it passed and could not be
+fetched; it passed, and its plan fails on another device of the run; the connection was lost in all
+of its builds and runs, which tells nothing of it."""
 
 
 class EngineLayer(Record):
@@ -196,28 +191,6 @@ class RungTried(Record):
     excess: float | None = None
     kept: int = 0
     median_ms: float | None = None
-    band: Band | None = None
-
-
-class Cause(Record):
-    """One thing that engines show about why nothing of the low format passed.
-
-    Attributes:
-        kind: What it is.
-        builds: Numbers of the builds that show it.
-        nodes: "ignored": the nodes whose constraints were not honoured. "kernel": those
-            that the engine that is right has in FP32 beyond those of the one that is wrong.
-        excess: Error of the engine that shows it over what the search may use; None with a metric.
-        other: "no-effect": the error with nothing kept. "unknown": what the emulation
-            predicts.
-        band: What low precision explains in that engine; None where that cannot be told.
-    """
-
-    kind: CauseKind
-    builds: tuple[int, ...] = ()
-    nodes: tuple[NodeName, ...] = ()
-    excess: float | None = None
-    other: float | None = None
     band: Band | None = None
 
 

@@ -30,6 +30,7 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "tolerance": "out of tolerance",
     "not-run": "no engine runs to the end",
     "unbuildable": "no engine could be built",
+    "refused": "the builder refused every plan that is predicted to pass",
     "unfetched": "passed, and could not be fetched",
     "elsewhere": "passed on this device, and not on each",
     "lost": "the worker was lost, which tells nothing of it",
@@ -41,12 +42,16 @@ _WHY_FULL: Mapping[RungEnd, str] = {
     "no-part": "nothing of {low} has a part in the outputs of any engine that passed",
     "unfetched": "the {low} engine that passed could not be fetched",
     "elsewhere": "no {low} plan passed on each device",
+    "refused": "the builder refused every {low} plan that the emulation predicts to pass{place}",
     "lost": "the worker was lost before any {low} engine was judged",
 }
 """Why FP32 is delivered, by how the low rung ended."""
 _CAUSES: Mapping[CauseKind, str] = {
     "lost": "nothing is known of engines of the low format: the worker was lost in all of {builds}",
     "no-engine": "no engine of the low format could be built, in {builds}",
+    "refused": "the builder refused every plan that the emulation predicts to pass[, at {place}] "
+    "({builds})[; the nearest engine has {excess} of what is allowed, where low precision explains "
+    "{least} to {most}|; the nearest engine has {excess} of what is allowed]",
     "not-run": "no engine of the low format runs, of {builds}",
     "ignored": "the builder did not honour constraints: the inspector shows {nodes} in the low "
     "format, where FP32 was asked for ({builds})",
@@ -140,7 +145,12 @@ def rung_caution(engines: Engines | None) -> str:
     if not engines.full:
         return f"Of the delivered engine: {shows_line(row)}" if row and row.shows else ""
     what = "with TF32" if engines.rung == "tf32" else "without TF32"
-    why = _WHY_FULL.get(low.end, "no {low} plan passed").format(low=_RUNGS[low.rung])
+    why = _WHY_FULL.get(low.end, "no {low} plan passed").format(
+        low=_RUNGS[low.rung],
+        place="".join(
+            f", at {_place(c)}" for c in engines.causes if c.kind == "refused" and c.nodes
+        ),
+    )
     if low.rung in FULL_RUNGS:
         why = "the run was interrupted before anything lower was built"
     return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
@@ -185,9 +195,18 @@ def cause_line(cause: Cause) -> str:
     """Return what engines show about why nothing low passed, as a sentence without its stop."""
     builds = verb(len(cause.builds), "build", "builds")
     facts = {"builds": f"{builds} {', '.join(map(str, cause.builds))}"}
-    facts |= {"nodes": listed(cause.nodes)} if cause.nodes else {}
+    facts |= {"nodes": listed(cause.nodes), "place": _place(cause)} if cause.nodes else {}
     facts |= {"excess": number(cause.excess)} if cause.excess is not None else {}
     if cause.band is not None:
         facts |= {"least": number(cause.band.least), "most": number(cause.band.most)}
     facts["other"] = number(cause.other) if cause.other is not None else "unknown"
     return filled(_CAUSES[cause.kind], facts)
+
+
+def _place(cause: Cause) -> str:
+    first, last = (shorten(name, 40) for name in (cause.nodes[0], cause.nodes[-1]))
+    return (
+        first
+        if len(cause.nodes) == 1
+        else f"{count(len(cause.nodes), 'node')} from {first} to {last}"
+    )

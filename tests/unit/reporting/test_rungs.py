@@ -57,6 +57,12 @@ def test_an_engine_that_computes_nothing_low_is_called_so():
         "The delivered engine is FP32 with TF32: nothing of FP16 has a part in the outputs of any "
         "engine that passed."
     )
+    cause = Cause(kind="refused", builds=(3,), nodes=(NodeName("mean"), NodeName("div")))
+    refused = {"rung": "fp32", "rungs": (tried(end="refused"),), "causes": (cause,)}
+    assert rung_caution(engines().model_copy(update=refused)) == (
+        "The delivered engine is FP32 without TF32: the builder refused every FP16 plan that the "
+        "emulation predicts to pass, at 2 nodes from mean to div."
+    )
     assert told("delivered", "fp16") == rung_caution(engines()) == ""
 
 

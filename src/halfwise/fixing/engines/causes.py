@@ -1,5 +1,8 @@
 """Why nothing of the low format passed, as its engines show.
 
+Where the emulation predicts of some plans that they pass, and the builder refused them all, that is
+why: what the others show is why these are not enough.
+
 What low precision explains in an engine was told before it was built (`band`). An error that is no
 larger is one of precision. A larger one is blamed on a kernel, or the compiler, only where the
 inspector shows every kept node in FP32, and another engine is right that has some nodes more in
@@ -10,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from halfwise.fixing.engines.attempts import Candidate
-from halfwise.records import Cause, CauseKind, EngineRound, NodeName
+from halfwise.records import Cause, CauseKind, EngineRound, NodeName, Refusal
 from halfwise.tensorrt.constrain import alike
 
 
@@ -21,6 +24,7 @@ def causes(
     *,
     passed: bool,
     relative: bool = True,
+    refusals: Sequence[Refusal] = (),
 ) -> tuple[Cause, ...]:
     """Return what the engines of the low format show, gravest first.
 
@@ -32,8 +36,13 @@ def causes(
             was seen on the way.
         relative: Whether errors are shares of what is allowed. What a metric falls is none, and
             shows neither that something has no effect nor that a kernel is at fault.
+        refusals: What the builder refused.
     """
-    predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
+    predicted = {
+        r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0)
+        for r in rounds
+        if (r.predicted, r.predicted_fused) != (None, None)
+    }
     ran = [c for c in candidates if c.excess is not None]
     if not ran and not passed and candidates:
         told = [c for c in candidates if not c.untold]
@@ -43,14 +52,19 @@ def causes(
             told, kind = list(candidates), "lost"
         return (Cause(kind=kind, builds=tuple(c.build.number for c in told)),)
     off = [c for c in ran if not c.passed]
-    found = [*_ignored(off)]
+    nearest = min(off, key=lambda c: c.excess or 0.0, default=None)
+    awaited = [c for c in candidates if predicted.get(c.build.number, inf) <= 1]
+    found = [] if passed else [*_refused(awaited, refusals)]
+    if relative and nearest is not None:
+        known = {"excess": nearest.excess, "band": nearest.band}
+        found = [cause.model_copy(update=known) for cause in found]
+    found += _ignored(off)
     if relative:
         kept = {r.build: r.keep for r in rounds}
         found += [] if plain is None else _idle(off, plain, predicted)
         found += _kernels(off, ran, kept)
-    if off and not found and not passed:
-        nearest = min(off, key=lambda c: c.excess or 0.0)
-        cause = Cause(kind=_left(nearest), builds=(nearest.build.number,))
+    if nearest is not None and not found and not passed:
+        cause = Cause(kind=_left(nearest, awaited), builds=(nearest.build.number,))
         if relative:
             other = predicted.get(nearest.build.number)
             known = {"excess": nearest.excess, "other": other, "band": nearest.band}
@@ -59,10 +73,24 @@ def causes(
     return tuple(found)
 
 
-def _left(nearest: Candidate) -> CauseKind:
-    """Return the cause where none is shown, of the engine that is off least."""
+def _refused(awaited: Sequence[Candidate], refusals: Sequence[Refusal]) -> Iterator[Cause]:
+    """Yield that every plan was refused that is predicted to pass, and where, if in one place."""
+    told = {r.build: r.nodes for r in refusals}
+    builds = tuple(c.build.number for c in awaited)
+    if builds and all(number in told for number in builds):
+        places = {told[number] for number in builds}
+        nodes = places.pop() if len(places) == 1 else ()
+        yield Cause(kind="refused", builds=builds, nodes=nodes)
+
+
+def _left(nearest: Candidate, awaited: Sequence[Candidate]) -> CauseKind:
+    """Return the cause where none is shown, of the engine that is off least.
+
+    It is not precision where a plan that is predicted to pass has no engine that runs.
+    """
     band, excess = nearest.band, nearest.excess or 0.0
-    return "precision" if band is not None and band.explains(excess) else "unknown"
+    shown = not awaited or any(c.excess is not None for c in awaited)
+    return "precision" if shown and band is not None and band.explains(excess) else "unknown"
 
 
 def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:

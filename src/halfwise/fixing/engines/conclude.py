@@ -95,7 +95,16 @@ class Ended:
         search, delivered, keep = self.search, self.delivered, self.keep
         low = None if delivered is None or keep is None else delivered.candidate
         excesses = () if low is None else search.excesses(low)
-        told = rounds(search, trials)
+        told, refusals = rounds(search, trials), search.proposals.refusals.records()
+        why = causes(
+            [c for group in search.groups for c in group if c.terms != WITH_TF32],
+            self.chosen.plain,
+            told,
+            passed=any(o.passed for o in self._low),
+            relative=search.relative,
+            refusals=refusals,
+        )
+        refused = any(cause.kind == "refused" for cause in why)
         return {
             "rounds": told,
             "keep": tuple(n for n in search.order if n in (keep or ())),
@@ -104,15 +113,15 @@ class Ended:
             ),
             "delivered": None if delivered is None else delivered.row.build.engine,
             "rung": None if delivered is None else delivered.rung,
-            "rungs": rungs(self.offers, delivered, search.groups, relative=search.relative),
-            "causes": causes(
-                [c for group in search.groups for c in group if c.terms != WITH_TF32],
-                self.chosen.plain,
-                told,
-                passed=any(o.passed for o in self._low),
+            "rungs": rungs(
+                self.offers,
+                delivered,
+                search.groups,
                 relative=search.relative,
+                refused=refused,
             ),
-            "refusals": search.proposals.refusals.records(),
+            "causes": why,
+            "refusals": refusals,
             "spread": excesses,
             "confirmed": sum(e <= 1 for e in excesses),
         }
@@ -179,6 +188,7 @@ def rungs(
     tried: Sequence[Sequence[Candidate]],
     *,
     relative: bool = True,
+    refused: bool = False,
 ) -> tuple[RungTried, ...]:
     """Return what became of every rung of a run, most exact first.
 
@@ -187,12 +197,16 @@ def rungs(
         delivered: What is delivered; None where nothing is.
         tried: All builds of each plan of the low rung.
         relative: Whether errors are shares of what is allowed, and told; not with a metric.
+        refused: Whether every plan of the low rung was refused that is predicted to pass.
     """
     told = []
     for rung in dict.fromkeys(offer.rung for offer in offers):
         own = [o for o in offers if o.rung == rung]
         plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else tried
-        told.append(_rung(rung, own, plans, delivered))
+        tried_of = _rung(rung, own, plans, delivered)
+        if refused and rung not in FULL_RUNGS and tried_of.end == "tolerance":
+            tried_of = tried_of.model_copy(update={"end": "refused"})
+        told.append(tried_of)
     unsaid = {} if relative else {"excess": None, "band": None}
     return tuple(t.model_copy(update=unsaid) for t in told)
 

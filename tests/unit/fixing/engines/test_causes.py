@@ -4,9 +4,10 @@ from math import inf
 
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.causes import causes
-from halfwise.records import Band, EngineRound, NodeName, NodePrecision, Precision
+from halfwise.records import Band, EngineRound, NodeName, NodePrecision, Precision, Refusal
+from halfwise.reporting.rungs import cause_line
 from tests.unit.fixing.engines.test_table import NOTHING
-from tests.unit.reporting.engine_runs import build, proof
+from tests.unit.reporting.engine_runs import build, failed, proof
 
 A, B, C = NodeName("a"), NodeName("b"), NodeName("c")
 
@@ -56,6 +57,36 @@ def test_an_error_inside_its_band_is_one_of_precision():
     # Better than expected is explained too: a builder may compute more in FP32 than it must.
     better = kinds(tried(1, 1.4, explained=band(90.0)), predicted={1: 90.0})
     assert better.keys() == {"precision"}
+
+
+def without(number: int, *keep: NodeName) -> Candidate:
+    """Return a build without an engine."""
+    return Candidate(frozenset(keep), "", failed(number))
+
+
+def test_where_all_that_is_predicted_to_pass_was_refused_plain_precision_is_no_cause():
+    plain = tried(4, 99.0, explained=band(100.0))
+    refused = [Refusal(kind="no-kernel", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5)]
+    predicted = {3: 0.1, 4: 99.0, 5: 0.1}
+    given = plain, without(3, A), without(5, A, B)
+    (found,) = kinds(*given, predicted=predicted, refusals=refused).values()
+    assert (found.kind, found.builds, found.nodes) == ("refused", (3, 5), (A, B))
+    assert (found.excess, found.band) == (99.0, band(100.0))
+    assert cause_line(found) == (
+        "the builder refused every plan that the emulation predicts to pass, at 2 nodes from a to "
+        "b (builds 3, 5); the nearest engine has 99 of what is allowed, where low precision "
+        "explains 50 to 100"
+    )
+    # In several places none is told; of a build that was lost nothing is known.
+    elsewhere = [refused[0], Refusal(kind="crash", build=5)]
+    assert kinds(*given, predicted=predicted, refusals=elsewhere)["refused"].nodes == ()
+    assert kinds(*given, predicted=predicted, refusals=refused[:1]).keys() == {"unknown"}
+    # What is predicted to fail, and was refused, explains nothing; nor where another one ran.
+    assert kinds(*given, predicted={4: 99.0, 3: 2.0}, refusals=refused).keys() == {"precision"}
+    ran = plain, without(3, A), tried(5, 1.2, A, B, explained=band(1.3))
+    assert kinds(*ran, predicted=predicted, refusals=refused[:1]).keys() == {"precision"}
+    metric = kinds(*given, predicted=predicted, refusals=refused, relative=False)
+    assert metric["refused"].excess is None
 
 
 def test_an_error_outside_that_no_engine_locates_is_unknown():
