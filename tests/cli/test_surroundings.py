@@ -147,7 +147,7 @@ def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert ended.exit_code == 130
-    assert "the best so far is judged and kept" in capfd.readouterr().err
+    assert "what it found so far is kept" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 

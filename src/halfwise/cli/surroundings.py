@@ -26,8 +26,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
 """What the system says where a program calls it wrongly."""
 _KEPT = (
-    b"\ninterrupted: the search ends, and the best so far is judged and kept; "
-    b"Ctrl-C again ends at once\n"
+    b"\ninterrupted: the search ends, and what it found so far is kept; Ctrl-C again ends at once\n"
 )
 _ELSEWHERE = "Check it, or name another."
 

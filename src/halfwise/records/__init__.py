@@ -61,6 +61,7 @@ from halfwise.records.engine_fault import (
     CureKind,
     EngineDiagnosis,
     EngineFault,
+    MarksEffect,
     SymptomKind,
 )
 from halfwise.records.finding import (
@@ -221,6 +222,7 @@ __all__ = [
     "LogNode",
     "LogReport",
     "MadeUp",
+    "MarksEffect",
     "MetricResult",
     "Modernized",
     "Move",

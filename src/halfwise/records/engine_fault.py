@@ -12,6 +12,12 @@ CureKind = Literal["written-out", "level", "tactics", "marks", "anew"]
 tactic sources; the tensors inside what is wrong as outputs; all kernels timed anew."""
 
 
+MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]
+"""What an engine does whose float tensors are all outputs: some node makes something wrong of what
+it is given; the outputs are right; they are wrong, and no node makes anything wrong; there is no
+such engine that runs; building it took too long."""
+
+
 class EngineFault(Record):
     """Nodes that are wrong in an engine, on the true values of what they read.
 
@@ -73,6 +79,8 @@ class EngineDiagnosis(Record):
         symptom: How it is wrong.
         sample: The sample that was looked at.
         searched: Nodes that compute something from values.
+        marks: What the engine does with all float tensors as outputs; None where that was not told.
+        suspects: Nodes that made something wrong there of what they were given, in graph order.
         limit_db: The SNR below which what a node gives is wrong, if roundings do not explain it.
         faults: What was found, each with other operators.
         alike: Places that look like one of the faults and were not asked whether they are wrong.
@@ -81,6 +89,9 @@ class EngineDiagnosis(Record):
         explained: Whether the engine of the model is right once the true outputs of all faults and
             of what is alike are fed in; None where that was not told.
         fed_db: The smallest SNR of what it gives then; None where there is no engine.
+        build_seconds: What each of these builds but the first might take; None for no such limit.
+        late: How many took longer, so that nothing is known of what they held.
+        interrupted: Whether Ctrl-C ended the search.
         builds: Builds that were used to find that, the engine itself included.
         most_builds: Builds that might be used in all, cures included.
         cures: Other builds that were tried.
@@ -93,11 +104,16 @@ class EngineDiagnosis(Record):
     sample: str
     searched: int
     limit_db: float
+    marks: MarksEffect | None = None
+    suspects: tuple[NodeName, ...] = ()
     faults: tuple[EngineFault, ...] = ()
     alike: tuple[tuple[NodeName, ...], ...] = ()
     everywhere: bool = False
     explained: bool | None = None
     fed_db: float | None = None
+    build_seconds: float | None = None
+    late: int = 0
+    interrupted: bool = False
     builds: int = 1
     most_builds: int = 1
     cures: tuple[Cure, ...] = ()

@@ -37,6 +37,8 @@ def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -
             f"{wrong} Where is unknown: every part that was tried alone ends likewise, "
             "so it may be the driver, the GPU or the installation."
         )
+    if not found.faults and found.interrupted:
+        return f"{wrong} Where is unknown: the search was ended by Ctrl-C."
     if not found.faults:
         return f"{wrong} Where is unknown: no nodes alone or in small parts are wrong."
     where = "; ".join(map(_where, found.faults))
@@ -52,10 +54,12 @@ def _where(fault: EngineFault) -> str:
 def evidence(found: EngineDiagnosis) -> list[Sign]:
     """Return what a diagnosis rests on, and what was tried."""
     return [
+        *_marked(found),
         *(_shown(found, fault) for fault in found.faults),
         *_explained(found),
         *(_tried(cure) for cure in found.cures),
         *_untried(found),
+        *_cut_short(found),
         *_reproducer(found),
     ]
 
@@ -81,6 +85,32 @@ def _shown(found: EngineDiagnosis, fault: EngineFault) -> Sign:
     return Sign(severity="error", text=told, nodes=nodes)
 
 
+def _marked(found: EngineDiagnosis) -> list[Sign]:
+    if found.marks is None:
+        return []
+    with_marks = "The engine with all float tensors as outputs"
+    nodes = count(len(found.suspects), "node")
+    said = {
+        "shown": f"{with_marks} computes something wrong at {nodes}.",
+        "cured": f"{with_marks} is right: what is wrong is something that such outputs end.",
+        "hidden": f"{with_marks} is wrong, and no node computes anything wrong in it.",
+        "refused": f"{with_marks} cannot be built, or does not run.",
+        "late": f"{with_marks} takes too long to build.",
+    }[found.marks]
+    shown = found.suspects if found.marks == "shown" else ()
+    return [Sign(severity="info", text=said, nodes=shown)]
+
+
+def _cut_short(found: EngineDiagnosis) -> list[Sign]:
+    told = []
+    if found.late and found.build_seconds is not None:
+        builds = count(found.late, "build")
+        told.append(f"{builds} took longer than {found.build_seconds:.0f} s and told nothing.")
+    if found.interrupted:
+        told.append("Ctrl-C ended the search: more may be wrong, and other builds may help.")
+    return [Sign(severity="info", text=text) for text in told]
+
+
 def _db(snr_db: float | None) -> str:
     if snr_db is None:
         return ""
@@ -101,7 +131,7 @@ def _explained(found: EngineDiagnosis) -> list[Sign]:
 
 
 def _tried(cure: Cure) -> Sign:
-    what = _named(cure)
+    what = named(cure)
     if cure.right is None:
         return Sign(
             severity="info", text=f"With {what}: there is no engine: {stopped(cure.message)}"
@@ -114,7 +144,8 @@ def _tried(cure: Cure) -> Sign:
     )
 
 
-def _named(cure: Cure) -> str:
+def named(cure: Cure) -> str:
+    """Return what is done to build an engine otherwise."""
     return _CURES[cure.kind].format(
         nodes=listed(cure.nodes),
         level=cure.level,
@@ -145,7 +176,7 @@ def advice(found: EngineDiagnosis) -> tuple[str, ...]:
     if best is not None:
         told = f"Use the engine {found.delivered}" if found.delivered else "Build it"
         model = f"; {found.delivered_model} is its model" if found.delivered_model else ""
-        lines.append(f"{told}, built with {_named(best)}{model}, until the fault is repaired.")
+        lines.append(f"{told}, built with {named(best)}{model}, until the fault is repaired.")
     elif found.cures:
         lines.append("Try another version of TensorRT: no other build of this one is right.")
     else:

@@ -39,6 +39,8 @@ def test_where_nothing_was_shown_nothing_is_blamed():
     said = cause(found, "engine", "It died", emulated=False)
     assert said.endswith("so it may be the driver, the GPU or the installation.")
     assert (found.verdict, "kernel" in said) == ("unknown", False)
+    said = cause(diagnosis(interrupted=True), "engine", "", emulated=False)
+    assert said.endswith("Where is unknown: the search was ended by Ctrl-C.")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,13 @@ def test_where_nothing_was_shown_nothing_is_blamed():
         (diagnosis(PAIR, explained=True, fed_db=99.0), "the engine of the rest is right, 99.0 dB."),
         (diagnosis(PAIR, explained=False, fed_db=9.0), "the rest is wrong, 9.0 dB: there"),
         (diagnosis(PAIR, reproducer="r"), "r/ holds 2 nodes with their real inputs"),
+        (diagnosis(PAIR, marks="shown", suspects=(A, B)), "wrong at 2 nodes."),
+        (diagnosis(PAIR, marks="cured"), "as outputs is right: what is wrong is something that"),
+        (diagnosis(marks="hidden"), "as outputs is wrong, and no node computes anything wrong in"),
+        (diagnosis(marks="refused"), "as outputs cannot be built, or does not run."),
+        (diagnosis(marks="late"), "as outputs takes too long to build."),
+        (diagnosis(late=1, build_seconds=180.0), "1 build took longer than 180 s and told noth"),
+        (diagnosis(interrupted=True), "Ctrl-C ended the search: more may be wrong"),
         (diagnosis(PAIR, builds=9, most_builds=9), "All 9 builds that a diagnosis of this model"),
     ],
 )

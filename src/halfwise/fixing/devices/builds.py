@@ -122,7 +122,6 @@ class KindBuilds(Builds):
                     self._kept(future.result())
         self._waiting.clear()
 
-    @property
     def _next(self) -> int:
         return len(self.outcomes) + sum(map(len, self._waiting.values())) + 1
 

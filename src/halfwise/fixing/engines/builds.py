@@ -48,8 +48,9 @@ class Builds:
         typing: Typing regime.
         journal: Told before and after each build; None for none.
         watcher: Told about progress.
-        over: Returns whether Ctrl-C came when an engine was proven: a build that runs is ended
-            then, with its worker's process.
+        over: Returns whether Ctrl-C came when there was something to keep: a build that runs is
+            ended then, with its worker's process.
+        numbers: Counts builds, where others of the command are numbered along; None for these.
         outcomes: Every build so far, in order.
     """
 
@@ -59,6 +60,7 @@ class Builds:
     journal: Journal | None
     watcher: Watcher
     over: Callable[[], bool] = lambda: False
+    numbers: Iterator[int] | None = None
     outcomes: list[BuildOutcome] = field(default_factory=list)
     _hashes: dict[Path, str] = field(default_factory=dict)
 
@@ -119,16 +121,15 @@ class Builds:
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
         return self._kept(self._begun(self.worker, model, config, purpose, fresh=fresh)())
 
-    @property
     def _next(self) -> int:
-        """The number of the next build."""
-        return len(self.outcomes) + 1
+        """Return the number of the next build, each once where others are numbered along."""
+        return len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
 
     def _begun(
         self, worker: Worker, model: Path, config: BuildConfig, purpose: str, *, fresh: bool
     ) -> Callable[[], BuildOutcome]:
         """Return what builds, under the next number."""
-        number = self._next
+        number = self._next()
         self.watcher.note(f"build {number}: {purpose}")
 
         def end() -> None:
@@ -170,7 +171,7 @@ class Builds:
             OSError: no engine was built before: nothing would be lost with the run.
         """
         config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.settings.profiles)
-        return self._kept(self._not_begun(error, self._next, config, purpose))
+        return self._kept(self._not_begun(error, self._next(), config, purpose))
 
     def _not_begun(
         self, error: HalfwiseError | OSError, number: int, config: BuildConfig, purpose: str

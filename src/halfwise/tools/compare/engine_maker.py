@@ -4,6 +4,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count as counting
 from pathlib import Path
 from typing import Literal, cast
 
@@ -13,6 +15,7 @@ from halfwise.errors import UsageError
 from halfwise.fixing.engines.workbench import Workbench, save
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import tensor_name
+from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.options.options import Request
@@ -53,9 +56,17 @@ class EngineMaker(Workbench):
 
     Attributes:
         others: What makes engines of other cases on it.
+        numbers: Counts the builds of all of them.
     """
 
     others: "list[EngineMaker]" = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=partial(counting, 1))
+
+    def __post_init__(self) -> None:
+        """Number builds together, and let Ctrl-C end them where that is offered; else likewise."""
+        super().__post_init__()
+        offer = interruption()
+        self.builds.numbers, self.builds.over = self.numbers, lambda: offer.asked
 
     @property
     def rounds(self) -> int:
@@ -130,16 +141,22 @@ class EngineMaker(Workbench):
         return max(changes, default=0.0)
 
     def side(
-        self, kind: str, *, settings: EngineSettings | None = None, fresh: bool = False
+        self,
+        kind: str,
+        *,
+        settings: EngineSettings | None = None,
+        fresh: bool = False,
+        what: str = "",
     ) -> EngineSide:
         """Return an engine: "fp32" (TF32 off), "tf32", "fp16" or "bf16", everything low.
 
-        `settings` build it another way; `fresh` times all kernels anew.
+        `settings` build it another way; `fresh` times all kernels anew; `what` tells, while it is
+        built, what of the model it is, or how it is built.
 
         Raises:
             UsageError: another kind.
         """
-        arithmetic, label, build = self._builder(kind, settings, fresh=fresh)
+        arithmetic, label, build = self._builder(kind, settings, fresh=fresh, what=what)
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
@@ -162,7 +179,7 @@ class EngineMaker(Workbench):
         """
         if not has("unfused tensors", self.worker.info.tensorrt):
             return side
-        _, _, build = self._builder(side.arithmetic, None, fresh=False)
+        _, _, build = self._builder(side.arithmetic, None)
         side.builds += 1
         outcome = build((), True)
         engine = outcome.engine
@@ -183,7 +200,7 @@ class EngineMaker(Workbench):
         return replace(side, shown=left, watch=watch) if left else side
 
     def _builder(
-        self, kind: str, settings: EngineSettings | None, *, fresh: bool
+        self, kind: str, settings: EngineSettings | None, *, fresh: bool = False, what: str = ""
     ) -> tuple[Arithmetic, str, Callable[[Sequence[TensorName], bool], BuildOutcome]]:
         """Return what an engine computes in, what it is, and what builds it.
 
@@ -203,7 +220,8 @@ class EngineMaker(Workbench):
         label = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}.get(kind, f"all {kind.upper()}")
 
         def build(names: Sequence[TensorName], unfused: bool) -> BuildOutcome:
-            step = f"{label}, {count(len(names), 'tensor')} marked" if names else label
+            marked = f"{label}, {count(len(names), 'tensor')} marked" if names else label
+            step = f"{what} ({label})" if what else marked
             return builds.build(
                 source,
                 f"{label}, what fusion leaves marked" if unfused else step,

@@ -12,6 +12,7 @@ from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import Network, is_standard, node_name, normalise
 from halfwise.graph.roles import is_float
 from halfwise.graph.unroll import refusal, unrolled
+from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.records import (
     BuildOutcome,
@@ -22,6 +23,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.reporting.engine_faults import named
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_maker import EngineMaker
 
@@ -38,6 +40,7 @@ class Cures:
         kind: What they compute in.
         references: What the outputs should be, by sample.
         criterion: What is acceptable.
+        seconds: What a build may take; None for what the settings say.
         folder: Takes the engine of the fastest that is right, and its model where that is another.
     """
 
@@ -45,6 +48,7 @@ class Cures:
     kind: Arithmetic
     references: Sequence[Outputs]
     criterion: Criterion
+    seconds: float | None
     folder: Path
 
     def tried(self, found: EngineDiagnosis, wrong: Collection[NodeName]) -> EngineDiagnosis:
@@ -60,7 +64,10 @@ class Cures:
         cures: list[Cure] = []
         left = range(max(0, found.most_builds - found.builds))
         delivered: dict[str, str | None] = {}
-        for _, (cure, maker, build) in zip(left, self._all(wrong), strict=False):
+        tries = () if interruption().asked else self._all(wrong)
+        for _, (cure, maker, build) in zip(left, tries, strict=False):
+            if interruption().asked and cure.right is None:
+                break
             cures.append(cure)
             found = found.model_copy(update={"cures": tuple(cures)})
             if found.best is cure and build is not None and build.engine is not None:
@@ -70,7 +77,9 @@ class Cures:
                 if cure.kind == "written-out":
                     save(maker.case.network.model, self.folder / MODEL)
                     delivered["delivered_model"] = MODEL
-        return found.model_copy(update=delivered)
+            if interruption().asked:
+                break
+        return found.model_copy(update={**delivered, "interrupted": interruption().asked})
 
     def _all(
         self, wrong: Collection[NodeName]
@@ -92,6 +101,7 @@ class Cures:
     def _try(self, cure: Cure) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
         """Build what a cure tells, and return it with what came of it."""
         settings = self.engines.engine_settings
+        settings = replace(settings, build_timeout=self.seconds or settings.build_timeout)
         if cure.level is not None:
             settings = replace(settings, optimization_level=cure.level)
         if cure.tactic_sources is not None:
@@ -101,7 +111,8 @@ class Cures:
         try:
             if cure.nodes:
                 maker = self._written_out(cure.nodes)
-            side = maker.side(self.kind, settings=settings, fresh=cure.kind == "anew")
+            fresh, what = cure.kind == "anew", named(cure)
+            side = maker.side(self.kind, settings=settings, fresh=fresh, what=what)
             build = side.build(cure.marks)
             told = {"status": build.status, "message": build.message}
             if build.engine is not None:

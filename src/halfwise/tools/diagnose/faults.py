@@ -2,17 +2,22 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log10
 
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES
 from halfwise.graph.model import Network, node_name
+from halfwise.interruption import interruption
 from halfwise.records import EngineDiagnosis, EngineFault, NodeName
 from halfwise.tools.diagnose.localise import ENOUGH, Spent, localise
+from halfwise.tools.diagnose.marks import Marked, look
 from halfwise.tools.diagnose.pieces import Part
 from halfwise.tools.diagnose.transplant import OFF, Transplants
 from halfwise.tools.diagnose.twins import twins
 
+MANY = 32
+"""Suspects that are all asked about. Our choice: on a GPU an engine of hundreds of parts took too
+long to build, and recurrent networks have a few dozen GRUs at most."""
 Reads = Mapping[NodeName, Sequence[NodeName]]
 
 
@@ -25,11 +30,13 @@ class Found:
             be asked; no two share one.
         explained: Whether the model is right where their true outputs are fed in.
         fed: The largest relative RMS error of an output then.
+        marked: What marks told.
     """
 
     parts: list[Part]
     explained: bool | None = None
     fed: float | None = None
+    marked: Marked = field(default_factory=Marked)
 
 
 def faults(transplants: Transplants) -> EngineDiagnosis:
@@ -58,6 +65,8 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
         symptom=transplants.symptom.kind,
         sample=transplants.right.samples.ids[transplants.sample],
         searched=len(reads),
+        marks=found.marked.effect,
+        suspects=_in_order(frozenset().union(*found.marked.suspects), network),
         limit_db=decibels(max(OTHER_KERNELS, TOLERANCES[transplants.kind])),
         faults=tuple(
             EngineFault(
@@ -75,6 +84,9 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
         everywhere=everywhere,
         explained=found.explained,
         fed_db=_snr(found.fed),
+        build_seconds=transplants.seconds,
+        late=transplants.late,
+        interrupted=interruption().asked,
         builds=transplants.builds,
         most_builds=transplants.most,
     )
@@ -92,11 +104,25 @@ def _snr(error: float | None) -> float | None:
 
 
 def _found(transplants: Transplants, reads: Reads) -> Found:
-    """Look for faults until the model with their true outputs fed in is right."""
+    """Look for faults until the model with their true outputs fed in is right.
+
+    First those that marks show. Where an engine with marks tells of every node, none is asked for
+    alone: an engine of hundreds of inputs and outputs takes long to build.
+    """
     found = Found([])
     together = transplants.together
+    if together:
+        with suppress(Spent):
+            look(transplants, found.marked)
+            if found.marked.effect == "shown":
+                found.parts = _confirmed(found.marked.suspects, transplants)
+        if found.parts:
+            with suppress(Spent):
+                _explain(found, transplants)
+    alone = found.marked.effect in (None, "refused")
     while found.explained is not True:
-        new = localise(_outside(reads, found.parts), transplants.ask, together=together)
+        left = _outside(reads, found.parts)
+        new = localise(left, transplants.ask, together=together, alone=alone)
         if not new:
             break
         found.parts += new
@@ -104,7 +130,7 @@ def _found(transplants: Transplants, reads: Reads) -> Found:
             _explain(found, transplants)
             several = len(_by_operators(new, transplants.engines.case.network)) > 1
             if (several or found.explained is False) and _unified(
-                found, min(new, key=len), transplants, together=together
+                found, min(new, key=len), transplants, together=together, alone=alone
             ):
                 _explain(found, transplants)
     return found
@@ -115,13 +141,32 @@ def _explain(found: Found, transplants: Transplants) -> None:
     found.explained = None if wrong is None else not wrong
 
 
-def _unified(found: Found, part: Part, transplants: Transplants, *, together: bool) -> bool:
+def _confirmed(suspects: Collection[Part], transplants: Transplants) -> list[Part]:
+    """Return the suspects that are wrong on their true inputs too, and those that look like them.
+
+    Of many, one of each operator and shapes is asked about: kernels are chosen by these.
+    """
+    nodes = {node_name(node): node for node in transplants.engines.case.network.nodes()}
+    kinds: dict[tuple[str, ...], list[Part]] = {}
+    for part in suspects:
+        inside = (nodes[name] for name in sorted(part))
+        told = (f"{n.op_identifier()} {[str(v and v.shape) for v in n.inputs]}" for n in inside)
+        kinds.setdefault(tuple(told), []).append(part)
+    few = len(suspects) <= MANY
+    asked = list(suspects) if few else [parts[0] for parts in kinds.values()]
+    wrong = {part for part, one in zip(asked, transplants.ask(asked), strict=True) if one}
+    return [p for parts in kinds.values() for p in parts if (p if few else parts[0]) in wrong]
+
+
+def _unified(
+    found: Found, part: Part, transplants: Transplants, *, together: bool, alone: bool
+) -> bool:
     """Take the places that look like a part too, in place of larger ones around them.
 
     Where no engine of all of them tells which are wrong, those that are in no larger one are taken
-    unasked. Nodes alone were all looked at before. Returns whether there is any such place.
+    unasked. Where nodes were asked for alone, all were. Returns whether there is any such place.
     """
-    if len(part) == 1 and together:
+    if len(part) == 1 and together and alone:
         return False
     network = transplants.engines.case.network
     labels = {node_name(node): str(node.op_identifier()) for node in network.nodes()}

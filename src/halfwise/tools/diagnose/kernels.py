@@ -6,6 +6,7 @@ from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.model import node_name
+from halfwise.interruption import interruption
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import BuildOutcome, Criterion, Rung, RungName, Sign, TensorName
 from halfwise.reporting.engine_faults import advice, cause, evidence
@@ -19,7 +20,7 @@ from halfwise.tools.diagnose.cures import Cures
 from halfwise.tools.diagnose.faults import faults
 from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, symptom_of
+from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, seconds_for, symptom_of
 
 NEEDS_TENSORRT = "This needs TensorRT, and no target was given."
 
@@ -89,16 +90,16 @@ def _judged(engine: "_Judged") -> Rung:
     if not build.parsed:
         return _unparsed(engine, build)
     if build.engine is None:
-        return _faulty(engine, symptom_of(build), build.message, ())
+        return _faulty(engine, build, symptom_of(build), build.message)
     try:
         verdict = engine.engines.judge(build, engine.subject.references, engine.criterion)
     except EngineFailed as failed:
         if failed.status == "lost":
             raise
-        return _faulty(engine, Symptom("run", failed.status), failed.message, ())
+        return _faulty(engine, build, Symptom("run", failed.status), failed.message)
     signs = signs_of(verdict, side.label)
     if not verdict.passed:
-        return _faulty(engine, OFF, "", signs, verdict.worst_sample)
+        return _faulty(engine, build, OFF, "", signs, verdict.worst_sample)
     return Rung(
         rung=engine.rung,
         name=engine.name,
@@ -151,20 +152,33 @@ def _unparsed(engine: _Judged, build: BuildOutcome) -> Rung:
 
 def _faulty(
     engine: _Judged,
+    build: BuildOutcome,
     symptom: Symptom,
     message: str,
-    signs: Sequence[Sign],
+    signs: Sequence[Sign] = (),
     worst: str | None = None,
 ) -> Rung:
-    """Return where an engine is wrong that should be right, and what helps."""
+    """Return where an engine is wrong that should be right, and what helps.
+
+    From here on Ctrl-C ends the search, and what is known by then is told.
+    """
+    interruption().ready = True
     subject, side = engine.subject, engine.side
     ids = subject.samples.ids
     index = ids.index(worst) if worst in ids else 0
-    transplants = Transplants(engine.engines, side.arithmetic, engine.right, index, symptom)
+    seconds = seconds_for(build.seconds, engine.engines.engine_settings.build_timeout)
+    transplants = Transplants(
+        engine.engines, side.arithmetic, engine.right, index, symptom, seconds
+    )
     found = faults(transplants)
     named = [name for fault in found.faults for place in fault.named for name in place]
     cures = Cures(
-        engine.engines, side.arithmetic, subject.references, engine.criterion, subject.folder
+        engines=engine.engines,
+        kind=side.arithmetic,
+        references=subject.references,
+        criterion=engine.criterion,
+        seconds=seconds,
+        folder=subject.folder,
     )
     found = cures.tried(found, [*named, *(name for place in found.alike for name in place)])
     found = found.model_copy(

@@ -30,7 +30,11 @@ class Spent(Exception):
 
 
 def localise(
-    reads: Mapping[Node, Sequence[Node]], ask: Ask[Node], *, together: bool = True
+    reads: Mapping[Node, Sequence[Node]],
+    ask: Ask[Node],
+    *,
+    together: bool = True,
+    alone: bool = True,
 ) -> list[frozenset[Node]]:
     """Return the smallest parts that were found to be wrong, disjoint; empty where none was.
 
@@ -41,6 +45,8 @@ def localise(
         reads: What each node reads, nodes alone; no circles.
         ask: The oracle. It may raise `Spent`: then what is known by then counts.
         together: Whether it can be asked of several parts at once.
+        alone: Whether it is then asked of every node alone; otherwise no node is wrong alone, as
+            far as that is known.
     """
     order = in_order(reads)
     if not order:
@@ -49,7 +55,7 @@ def localise(
     known: dict[int, frozenset[Node]] = {}
     try:
         if together:
-            wrong = _those(ask, [frozenset([node]) for node in order])
+            wrong = _those(ask, [frozenset([node]) for node in order]) if alone else []
             for start in (0, STRETCH // 2):
                 if wrong or len(order) <= STRETCH:
                     break

@@ -15,7 +15,8 @@ from halfwise.emulation.runner import (
 )
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.dataflow import read_by
-from halfwise.graph.model import normalise
+from halfwise.graph.model import Network, normalise
+from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import BuildOutcome, SymptomKind, TensorName
@@ -25,11 +26,25 @@ from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import UNITS, Regions
 from halfwise.tools.compare.walk import WIGGLED
-from halfwise.tools.diagnose.localise import Spent
+from halfwise.tools.diagnose.localise import ENOUGH, Spent
 from halfwise.tools.diagnose.pieces import NEGATED, Part, Piece, Pieces, Values
 
 MOST_BYTES = 1 << 29
 """Of tensors that parts beside each other are given, and give: bounds memory here and there."""
+
+
+LEAST_SECONDS = 60.0
+LONGER = 5.0
+"""A build may take so many times what the engine itself took, and so many seconds in any case. Our
+choice: a part is less than the whole, but an input and an output for each node are more."""
+
+
+def seconds_for(plain: float, most: float) -> float:
+    """Return the seconds that a build may take where the engine itself took `plain`.
+
+    `most` is what any build may take.
+    """
+    return min(most, max(LEAST_SECONDS, LONGER * plain))
 
 
 def most_builds(nodes: int) -> int:
@@ -53,6 +68,11 @@ class Symptom:
     signal: str | None = None
     said: frozenset[str] = frozenset()
 
+    @property
+    def late(self) -> bool:
+        """Whether it was ended since it took too long."""
+        return self.status == "timeout"
+
 
 OFF = Symptom("outputs")
 
@@ -73,6 +93,8 @@ class Transplants:
         right: What is true.
         sample: The sample's place.
         symptom: How the engine of the whole is wrong.
+        seconds: What a build may take; None for what the settings say.
+        late: Builds that took longer.
         builds: Builds used, that of the whole included.
         known: Which parts are wrong; None where that could not be told.
         errors: The largest relative RMS error of what a part gives, where an engine ran.
@@ -85,6 +107,8 @@ class Transplants:
     right: ModelRunner
     sample: int
     symptom: Symptom
+    seconds: float | None = None
+    late: int = 0
     builds: int = 1
     known: dict[Part, bool | None] = field(default_factory=dict)
     errors: dict[Part, float] = field(default_factory=dict)
@@ -105,10 +129,11 @@ class Transplants:
         """Return what tensors truly are."""
         alone = self.right.samples.select([self.sample])
         right = replace(self.right, samples=alone, failures={})
-        return {**self._sample, **next(right.get(list(names)))}
+        return {**self.one, **next(right.get(list(names)))}
 
     @property
-    def _sample(self) -> Sample:
+    def one(self) -> Sample:
+        """The sample."""
         return self.engines.case.calibration[self.sample]
 
     @property
@@ -116,7 +141,7 @@ class Transplants:
         """Whether an engine of parts beside each other tells which of them are wrong."""
         network = self.engines.case.network
         names = [n for n in comparable(network) if n in self.pieces.varying]
-        sizes = tensor_bytes(network.model, names, self._sample)
+        sizes = tensor_bytes(network.model, names, self.one)
         return self.symptom == OFF and sum(sizes.values()) <= MOST_BYTES
 
     def ask(self, parts: Sequence[Part]) -> list[bool | None]:
@@ -129,7 +154,7 @@ class Transplants:
         if new and self.builds + self.spare >= self.most:
             raise Spent
         if new:
-            self._look(new)
+            self._look(new, f"{_named(new, self.engines.case.network)} on true inputs")
         return [self.known[part] for part in parts]
 
     def alone(self, part: Part) -> bool | None:
@@ -139,7 +164,7 @@ class Transplants:
             Spent: no more builds may be used.
         """
         if part not in self.single:
-            self._look([part])
+            self._look([part], f"{_named([part], self.engines.case.network)} alone")
         return self.known[part]
 
     def inside(self, part: Part) -> bool | None:
@@ -152,7 +177,9 @@ class Transplants:
         """
         try:
             piece = self.pieces.cut([part], read=True)
-            ending, given = self._run(piece)
+            ending, given = self._run(
+                piece, f"{_named([part], self.engines.case.network)}, read by others"
+            )
         except EngineFailed:
             raise
         except (CaseError, RunFailed):
@@ -174,10 +201,10 @@ class Transplants:
             Spent: no more builds may be used.
         """
         rest = frozenset(self.pieces.reads).difference(*parts)
-        self._look([rest])
+        self._look([rest], "the model with true values fed in")
         return self.known.pop(rest), self.errors.pop(rest, None)
 
-    def _look(self, parts: Sequence[Part], *, again: bool = True) -> None:
+    def _look(self, parts: Sequence[Part], what: str, *, again: bool = True) -> None:
         """Ask one engine of all parts; where there is none, two of half of them each."""
         self.known |= dict.fromkeys(parts)
         try:
@@ -185,7 +212,7 @@ class Transplants:
             shown = [part for part in parts if part in piece.outputs]
             if not shown:
                 return
-            ending, outputs = self._run(piece)
+            ending, outputs = self._run(piece, what)
         except EngineFailed:
             raise
         except (CaseError, RunFailed):
@@ -193,37 +220,61 @@ class Transplants:
         if len(parts) == 1:
             self.single.update(parts)
         if self.symptom != OFF:
-            self.known |= dict.fromkeys(parts, ending == self.symptom)
+            if ending == self.symptom or not ending.late:
+                self.known |= dict.fromkeys(parts, ending == self.symptom)
         elif ending == OFF:
             right = self.values([name for names in piece.outputs.values() for name in names])
             for part in shown:
                 self._compare(part, piece, right, outputs)
         elif len(shown) > 1 and again:
             half = len(shown) // 2
-            self._look(shown[:half], again=False)
-            self._look(shown[half:], again=False)
+            self._look(shown[:half], f"the first half of {what}", again=False)
+            self._look(shown[half:], f"the other half of {what}", again=False)
 
-    def _run(self, piece: Piece) -> tuple[Symptom, Outputs]:
-        """Return how an engine of a piece ends, and what it gives."""
-        if self.builds >= self.most:
+    def built(
+        self, maker: EngineMaker, what: str, marks: Sequence[TensorName], sample: Sample
+    ) -> tuple[Symptom, Outputs]:
+        """Return how another engine ends, and what it gives.
+
+        Args:
+            maker: Makes it.
+            what: What it is.
+            marks: Tensors that are outputs too.
+            sample: What to run.
+
+        Raises:
+            Spent: no more builds may be used, or Ctrl-C came.
+            EngineFailed: the worker is lost.
+        """
+        if self.builds >= self.most or interruption().asked:
             raise Spent
         self.builds += 1
-        network = normalise(piece.model.clone(), path=None, sha256="")
-        samples = Samples(("part",), lambda _: piece.feed)
-        case = replace(self.engines.case, network=network, calibration=samples, metric=None)
-        maker = self.engines.of(case)
-        side = maker.side(self.kind)
-        build = side.build(())
+        how = maker.engine_settings
+        settings = replace(how, build_timeout=self.seconds or how.build_timeout)
+        side = maker.side(self.kind, settings=settings, what=what)
+        build = side.build(marks)
+        self.late += build.status == "timeout"
+        if build.status == "interrupted":
+            raise Spent
         if build.status == "lost":
             raise EngineFailed(build.message, status="lost")
         if build.engine is None:
             return symptom_of(build), {}
         try:
-            return OFF, side.run(build, piece.feed)
+            return OFF, side.run(build, sample)
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
             return Symptom("run", failed.status), {}
+
+    def _run(self, piece: Piece, what: str) -> tuple[Symptom, Outputs]:
+        """Return how an engine of a piece ends, and what it gives."""
+        network = normalise(piece.model.clone(), path=None, sha256="")
+        samples = Samples(("part",), lambda _: piece.feed)
+        case = replace(self.engines.case, network=network, calibration=samples, metric=None)
+        maker = self.engines.of(case)
+        try:
+            return self.built(maker, what, (), piece.feed)
         finally:
             maker.forget()
             self.engines.others.remove(maker)
@@ -247,7 +298,16 @@ class Transplants:
         given = [n for n in read if n in computed and n in self.pieces.varying]
         regions = Regions(network, names, given, runtime=self.engines.settings.runtime)
         values = self.values(given)
-        right = regions.run(self._sample, values)
-        wiggled = regions.run(self._sample, values, UNITS[self.kind])
+        right = regions.run(self.one, values)
+        wiggled = regions.run(self.one, values, UNITS[self.kind])
         factor = WIGGLED * sqrt(len(part))
         return {n: factor * relative_rms(right[n], wiggled[n]) for n in names}
+
+
+def _named(parts: Sequence[Part], network: Network) -> str:
+    """Return what parts are, in a few words."""
+    if len(parts) > 1:
+        what = "nodes" if all(len(part) == 1 for part in parts) else "parts"
+        return f"{len(parts)} {what}"
+    types = [n.op_type for n in network.nodes() if n.name in parts[0]]
+    return " and ".join(types) if len(types) <= ENOUGH else f"{len(types)} nodes"

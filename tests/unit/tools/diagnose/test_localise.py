@@ -85,6 +85,15 @@ def test_several_faults_are_narrowed_down_together():
     assert oracle.builds <= 12
 
 
+def test_nodes_that_are_not_asked_for_alone_are_found_in_stretches():
+    reads = {f"n{i}": [f"n{i - 1}"] if i else [] for i in range(64)}
+    oracle = Oracle([frozenset(["n21"])])
+    (found,) = localise(reads, oracle, alone=False)
+    assert "n21" in found
+    assert len(found) <= 3
+    assert not any(frozenset([node]) in oracle.known for node in reads.keys() - {"n21"})
+
+
 def test_no_questions_are_asked_of_nothing():
     assert localise({}, Oracle([])) == []
 

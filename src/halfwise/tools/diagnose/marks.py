@@ -1,0 +1,107 @@
+"""What an engine computes where all its float tensors are outputs, and which nodes go wrong there.
+
+A node is a suspect where it makes something else of what it is given than in FP32. So an error that
+it only passes on counts for nothing, and one build tells of all nodes. Marks end fusions, so what
+is found has to show itself on true inputs too.
+"""
+
+from dataclasses import dataclass, field
+from math import sqrt
+
+from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES
+from halfwise.graph.dataflow import Ancestry
+from halfwise.graph.model import tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.metrics import Outputs
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import MarksEffect, TensorName
+from halfwise.tools.compare import comparable
+from halfwise.tools.compare.sides import UNITS, Regions
+from halfwise.tools.compare.walk import WIGGLED
+from halfwise.tools.diagnose.localise import STRETCH
+from halfwise.tools.diagnose.pieces import Part
+from halfwise.tools.diagnose.transplant import OFF, Transplants
+
+
+@dataclass
+class Marked:
+    """What marks told.
+
+    Attributes:
+        effect: What the engine does with them; None where that was not told.
+        suspects: Nodes that go wrong there, with their relative RMS error.
+    """
+
+    effect: MarksEffect | None = None
+    suspects: dict[Part, float] = field(default_factory=dict)
+
+
+def look(transplants: Transplants, marked: Marked) -> None:
+    """Build the model with all float tensors as outputs, and note what that tells, in place.
+
+    Where the builder refuses, that is done with the first half of them, and with the other; where
+    that takes too long, not.
+
+    Raises:
+        Spent: no more builds may be used.
+        EngineFailed: the worker is lost.
+    """
+    network = transplants.engines.case.network
+    known = comparable(network)
+    ends = [name for v in network.graph.outputs if (name := tensor_name(v)) in known]
+    names = [n for n in _floats(transplants) if n not in ends]
+    half, what = len(names) // 2, f"{len(names)} tensors marked"
+    ending, given = transplants.built(transplants.engines, what, names, transplants.one)
+    sets = [given]
+    if ending != OFF and not ending.late and half:
+        what = f"{what}, half of them"
+        halves = [(names[:half], f"{what}"), (names[half:], f"the other {what}")]
+        runs = [transplants.built(transplants.engines, w, n, transplants.one) for n, w in halves]
+        sets = [given for ending, given in runs if ending == OFF]
+    elif ending != OFF:
+        sets = []
+    if not sets:
+        marked.effect = "late" if ending.late else "refused"
+        return
+    for given in sets:
+        marked.suspects |= _suspects(transplants, given)
+    right = transplants.values(ends)
+    errors = [relative_rms(right[n], given[n]) for given in sets for n in ends if n in given]
+    outputs_right = max(errors, default=0.0) <= _limit(transplants)
+    marked.effect = "cured" if outputs_right else "shown" if marked.suspects else "hidden"
+
+
+def _limit(transplants: Transplants) -> float:
+    return max(OTHER_KERNELS, TOLERANCES[transplants.kind])
+
+
+def _floats(transplants: Transplants) -> list[TensorName]:
+    """Return the float tensors that depend on values of the inputs, in graph order."""
+    network, varying = transplants.engines.case.network, transplants.pieces.varying
+    floats = {v.name for node in network.nodes() for v in node.outputs if is_float(v)}
+    return [name for name in comparable(network) if name in varying and name in floats]
+
+
+def _suspects(transplants: Transplants, given: Outputs) -> dict[Part, float]:
+    """Return the nodes that give what they do not compute of what an engine gave them.
+
+    Where tensors are not given, a few nodes between those that are; more tell nothing.
+    """
+    network, sample = transplants.engines.case.network, transplants.one
+    have = [name for name in _floats(transplants) if name in given]
+    runtime = transplants.engines.settings.runtime
+    computed = Regions(network, have, have, runtime=runtime).run(sample, given)
+    errors = {n: relative_rms(computed[n], given[n]) for n in have if n in computed}
+    above = [name for name, error in errors.items() if error > _limit(transplants)]
+    if not above:
+        return {}
+    unit = UNITS[transplants.kind]
+    wiggled = Regions(network, above, have, runtime=runtime).run(sample, given, unit)
+    ancestry, searched = Ancestry(network), frozenset(transplants.pieces.reads)
+    found: dict[Part, float] = {}
+    for name in above:
+        part = searched.intersection(ancestry.between(have, name))
+        natural = relative_rms(computed[name], wiggled[name]) if name in wiggled else 0.0
+        if 0 < len(part) <= STRETCH and errors[name] > natural * WIGGLED * sqrt(len(part)):
+            found[part] = max(errors[name], found.get(part, 0.0))
+    return found
