@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,8 @@ SAME_DB = 60.0
 """SNR of an FP32 engine that computes the same function; `diagnose` asks for it on rung 4."""
 MOST_SAMPLES = 4
 SECONDS = 400.0
+KEEPING = 60.0
+"""Seconds for a command to write what it has found."""
 PARTS = ("snr", "diagnose", "compare")
 WRONG = {"gtcrn": "GRU"}
 """Operators that were seen to be wrong in FP32 engines of TensorRT 8.6.0."""
@@ -97,16 +100,21 @@ def compared(host: Host, model: Path, inputs: Path, work: Path) -> tuple[int | N
 
 def _command(words: Sequence[str], log: Path, seconds: float = SECONDS) -> tuple[int | None, str]:
     line = [sys.executable, "-m", "halfwise", *words]
-    try:
-        done = subprocess.run(
-            line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds
-        )
-    except subprocess.TimeoutExpired as late:
-        text = (late.stdout or b"").decode() + (late.stderr or b"").decode()
-        log.write_text(text, encoding="utf-8")
-        return None, "took too long"
-    log.write_text(done.stderr + "\n" + done.stdout, encoding="utf-8")
-    return done.returncode, done.stdout
+    late = False
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        # Ctrl-C first: then what was found by then is written.
+        for wait, end in ((seconds, signal.SIGINT), (KEEPING, signal.SIGKILL)):
+            try:
+                out, err = process.communicate(timeout=wait)
+                break
+            except subprocess.TimeoutExpired:
+                late = True
+                process.send_signal(end)
+        else:
+            out, err = process.communicate()
+    log.write_text(f"{err}\n{out}", encoding="utf-8")
+    return (None, "took too long") if late else (process.returncode, out)
 
 
 def figures(
