@@ -21,9 +21,6 @@ such engine that runs; building it took too long."""
 class EngineFault(Record):
     """Nodes that are wrong in an engine, on the true values of what they read.
 
-    Of suspects of one operator and equal shapes, one was asked about: the others were wrong in the
-    engine with all float tensors as outputs, on what that gave them.
-
     Attributes:
         operators: Their operator types, in graph order.
         places: The nodes of each place where there is the fault, in graph order.
