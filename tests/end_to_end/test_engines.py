@@ -271,6 +271,20 @@ def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_wor
     assert again.code == 0, again.out + again.err
 
 
+def test_what_is_fp32_in_truth_is_not_delivered_as_fp16(engines):
+    """No free node is computed in FP16, whatever was allowed, and FP32 is off by little."""
+    ended = engines(models.layer_norm(), vary=(1.0, 1), broken={"gamma": 1.000003})
+    assert ended.code == 0, ended.err
+    found = ended.record["engines"]
+    assert (found["rung"], found["rungs"][-1]["end"]) == ("fp32", "no-part")
+    low = [row for row in found["results"] if row["rung"] == "fp16"]
+    assert {row["shows"] for row in low} == {"fp32"}
+    words = " ".join(told(ended).split())
+    assert "nothing of FP16 has a part in the outputs of any engine that passed" in words
+    assert "FP16: nothing of it has a part in the outputs of what passed" in words
+    assert "whatever of it is in FP16 has no part in the outputs" in words
+
+
 def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
     call, saved, fake_worker, tmp_path
 ):
