@@ -232,7 +232,7 @@ def next_steps(
     """
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
-    other = tuple(choosing(fixed.curve, out, verdict, case.criterion))
+    other = tuple(choosing(fixed.curve, out, verdict, case.criterion, devices))
     if verdict.required_worth is not None:
         return (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     if not verdict.passed:

@@ -1,7 +1,7 @@
 """Words on the plans to choose from: what each costs, and what it gives for that."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +9,7 @@ from halfwise.metrics import rises, usual
 from halfwise.records import (
     Criterion,
     Curve,
+    Engines,
     GuardKind,
     Point,
     Row,
@@ -17,6 +18,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.guards import CAUSES
+from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed
@@ -29,7 +31,7 @@ def curve_table(run: Run) -> Table | None:
     if curve is None or not any(curve.points[place].scores for place in curve.front):
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
-    rows = [_row(curve, place, names) for place in curve.front]
+    rows = [_row(curve, place, names, run.devices) for place in curve.front]
     figures = ("kept", "Casts", "cost", "error / allowed", *(_resting(curve, n) for n in names))
     columns = (*(Column(figure, "right") for figure in figures), Column(""))
     over = curve.criterion or run.criterion
@@ -106,7 +108,7 @@ def _change(point: Point | None, beside: Point | None) -> tuple[str, str]:
     return f"{'+' if change > 0 else ''}{number(change)} ×", error
 
 
-def _row(curve: Curve, place: int, names: list[str]) -> tuple[str, ...]:
+def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines]) -> tuple[str, ...]:
     point = curve.points[place]
     marks = {"this plan": curve.plan, "recommended": curve.recommended}
     shown = dict.fromkeys(names, "")
@@ -114,6 +116,11 @@ def _row(curve: Curve, place: int, names: list[str]) -> tuple[str, ...]:
         # Of several outputs with one metric the worst counts.
         if not shown[score.metric] or not score.passed:
             shown[score.metric] = _value(score)
+    told = [mark for mark, own in marks.items() if own == place]
+    off = against(curve, point, devices)
+    if off is not None and place == curve.recommended and not off.explained:
+        told = [mark for mark in told if mark != "recommended"]
+        told.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
     return (
         str(point.count),
@@ -121,7 +128,7 @@ def _row(curve: Curve, place: int, names: list[str]) -> tuple[str, ...]:
         "" if point.cost is None else ratio(point.cost),
         f"{bound}{number(point.error)}",
         *shown.values(),
-        ", ".join(mark for mark, own in marks.items() if own == place),
+        ", ".join(told),
     )
 
 
@@ -134,12 +141,14 @@ def offer(run: Run) -> str:
     curve, judged = run.curve, run.verdict
     if curve is None or not judged.on_real_data:
         return ""
-    point = curve.offered(passed=judged.passed, by_task=run.criterion.metric is not None)
+    point = offered(curve, judged, run.criterion, run.devices)
     if point is None:
         return ""
     emulated = ", as emulated" if judged.level == "engine" else ""
     plan = None if curve.plan is None else curve.points[curve.plan]
-    where = f"{_scored(point)} on {_heldout(run)}{emulated}.{_doubt(point)}"
+    where = (
+        f"{_scored(point)} on {_heldout(run)}{emulated}.{_doubt(point)}{_off(curve, point, run)}"
+    )
     if point is plan:
         return f"By its task this plan will do: {where}"
     beside = "" if plan is None else f" (this one: {plan.count}{_at(plan)})"
@@ -161,11 +170,23 @@ def _doubt(point: Point) -> str:
     return " That is little evidence: judge it on more inputs."
 
 
+def _off(curve: Curve, point: Point, run: Run) -> str:
+    """Return how far an engine of the plan is off, a sentence; "" where none is known to be."""
+    shown = against(curve, point, run.devices)
+    if shown is None or shown.excess is None:
+        return ""
+    return f" Its engine has {number(shown.excess)} of what is allowed (build {shown.build})."
+
+
 def choosing(
-    curve: Curve, out: Path | None, judged: Verdict, criterion: Criterion
+    curve: Curve,
+    out: Path | None,
+    judged: Verdict,
+    criterion: Criterion,
+    devices: Sequence[Engines] = (),
 ) -> Iterator[str]:
     """Yield the command that takes the recommended plan, where that offers something."""
-    point = curve.offered(passed=judged.passed, by_task=criterion.metric is not None)
+    point = offered(curve, judged, criterion, devices)
     if point is None or not judged.on_real_data:
         return
     run = out or Path("RUN")
