@@ -22,7 +22,7 @@ from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
 from halfwise.tensorrt.trtexec.notation import unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
-from halfwise.wording import capital, count, listed
+from halfwise.wording import capital, count, listed, verb
 
 _OLDER = f"TensorRT {WEAK_ONLY[0]}.x"
 
@@ -236,7 +236,7 @@ def next_steps(
     if verdict.required_worth is not None:
         return (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     if not verdict.passed:
-        return (*other, *lower, *_after_failure(verdict, case, fixed, engines))
+        return (*other, *lower, *_after_failure(verdict, case, fixed, devices))
     if verdict.level == "engine":
         return (*delivered_next(out, devices), *other, *lower)
     return (
@@ -248,7 +248,7 @@ def next_steps(
 
 
 def _after_failure(
-    verdict: Verdict, case: Case, fixed: Fixed, engines: Engines | None
+    verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> tuple[str, ...]:
     lines = list(_rules_in_the_way(verdict, fixed))
     if fixed.search.exhausted:
@@ -258,14 +258,30 @@ def _after_failure(
     lines += after_untested(verdict)
     if not case.real:
         lines.append("Give real inputs; --allow-random accepts a verdict without.")
-    ran = engines is None or any(tried.ran for tried in engines.rungs)
-    if ran and _is_out_of_tolerance(verdict):
+    ran = not devices or any(tried.ran for tried in devices[0].rungs)
+    if alone := runs_of_their_own(devices):
+        lines.append(alone)
+    elif ran and _is_out_of_tolerance(verdict):
         lines.append(
             "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
             "--metric."
         )
     lines.append("The best model found and the reasons are in the run folder.")
     return tuple(lines)
+
+
+def runs_of_their_own(devices: Sequence[Engines]) -> str:
+    """Return what to do where one plan is right on some devices alone, a sentence; else ""."""
+    passed = [e.verdict is not None and e.verdict.passed for e in devices]
+    failing = [e.worker.name for e, right in zip(devices, passed, strict=True) if not right]
+    if not any(passed) or not failing:
+        return ""
+    each = verb(len(failing), "a run of its own", "a run of its own for each")
+    options = ", or ".join(f"--trt-worker {shlex.quote(name)}" for name in failing)
+    return (
+        f"What is right on the other devices is not on {listed(failing)}, which may need {each}: "
+        f"{options} alone."
+    )
 
 
 def after_untested(verdict: Verdict) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ from halfwise.reporting.moves import move_line, refusal_line, told_words
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import (
-    band_text,
     cause_line,
     first_line,
+    range_text,
     rung_line,
     shows_line,
     spared_line,
@@ -128,7 +128,9 @@ def _what(engines: Engines) -> str:
     what = f"{count(len(engines.keep), 'node')} in FP32"
     if engines.full:
         what = f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
-    return what if engines.row is None else what + told_words(engines.row.build.config)
+    if engines.row is None:
+        return what
+    return what + told_words(engines.row.build.config, full=engines.full)
 
 
 def _confirmed(engines: Engines) -> str:
@@ -149,16 +151,14 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
             str(r.build),
             shorten(r.step if r.move is None else move_line(r.move), 40),
             str(len(r.keep)),
-            _known(r.predicted),
-            _known(r.predicted_fused),
-            band_text(r.band),
+            _emulated(r),
             _known(r.measured) or "no result",
             _known(r.median_ms),
             "yes" if r.passed else "no",
         )
         for r in rounds
     ]
-    figures = ("FP32 nodes", "emulated", "fused", "explained", "engine", "ms")
+    figures = ("kept", "emulated", "engine", "ms")
     columns = (
         Column("build", "right"),
         Column("what was tried"),
@@ -167,6 +167,14 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     )
     title = "Rounds (error over what is allowed: 1 just passes)"
     return Table(title, columns, cut(rows, column=1)).without_empty_columns()
+
+
+def _emulated(made: EngineRound) -> str:
+    """Return the error that emulations give a plan: its band, else from the least to the most."""
+    if made.band is not None:
+        return range_text(made.band.least, made.band.most)
+    told = [e for e in (made.predicted, made.predicted_fused) if e is not None]
+    return range_text(min(told), max(told)) if told else ""
 
 
 def _failed(builds: Sequence[BuildOutcome]) -> Lines | None:

@@ -35,12 +35,15 @@ def move_line(move: Move) -> str:
     return f"instead of build {move.refused}: {text}"
 
 
-def told_words(config: BuildConfig) -> str:
-    """Return what an engine was built with that decides about kernels, to follow a clause."""
+def told_words(config: BuildConfig, *, full: bool) -> str:
+    """Return what an engine was built with that decides about kernels, to follow a clause.
+
+    `full` is whether nothing is low in it: then what it is called tells of TF32.
+    """
     text = ""
     if config.optimization_level is not None:
         text += f", optimization level {config.optimization_level}"
-    if config.tf32 and config.low is not None:
+    if config.tf32 and not full:
         text += ", TF32 allowed"
     if config.rewritten:
         text += f", {count(len(config.rewritten), 'node')} in another form"

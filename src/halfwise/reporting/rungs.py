@@ -185,10 +185,15 @@ def band_text(band: Band | None) -> str:
     """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" where nobody knows."""
     if band is None:
         return ""
-    if band.least == band.most:
-        return number(band.least)
-    width = f" ({number(band.decibels)} dB)" if isfinite(band.decibels) else ""
-    return f"{number(band.least)} to {number(band.most)}{width}"
+    told = range_text(band.least, band.most)
+    wide = band.least != band.most and isfinite(band.decibels)
+    return f"{told} ({number(band.decibels)} dB)" if wide else told
+
+
+def range_text(least: float, most: float) -> str:
+    """Return two numbers as `0.17 to 0.35`; one where they read the same."""
+    low, high = number(least), number(most)
+    return low if low == high else f"{low} to {high}"
 
 
 def cause_line(cause: Cause) -> str:

@@ -132,7 +132,7 @@ class TerminalWatcher:
         if not self._console.is_terminal:
             self._console.print(Text(clean(name)))
             return
-        label = f"{shorten(name, 12):<12}"
+        label = f"{shorten(name, 24):<12}"
         self._task = self._progress.add_task(label, total=total, steps="")
 
     def step(self, done: int, total: int | None = None) -> None:

@@ -12,6 +12,7 @@ from halfwise.fixing.next_steps import (
     delivered_next,
     diagnose_command,
     lower_next,
+    runs_of_their_own,
     sample_profiles,
 )
 from halfwise.options.loading import load_case
@@ -20,6 +21,7 @@ from halfwise.progress import Silent
 from halfwise.records import Cause, RungTried
 from tests import models
 from tests.unit.reporting.engine_runs import engines
+from tests.unit.reporting.runs import verdict
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +145,14 @@ def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
 def test_where_the_engine_is():
     assert delivered_next(None) == ()
     assert "runs/one/model.engine" in delivered_next(Path("runs/one"))[0]
+
+
+def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
+    right = engines(verdict=verdict(level="engine"))
+    other = right.worker.model_copy(update={"name": "cloud"})
+    wrong = engines(verdict=verdict(level="engine", passed=False), worker=other)
+    told = runs_of_their_own((right, wrong))
+    assert "not on cloud" in told
+    assert "--trt-worker cloud alone" in told
+    for same in ((), (right, right), (wrong, wrong), (engines(),)):
+        assert runs_of_their_own(same) == ""

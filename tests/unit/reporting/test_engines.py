@@ -2,12 +2,27 @@ from io import StringIO
 
 import pytest
 
-from halfwise.records import MetricResult, ShapeVerdict, TimeRatio
+from halfwise.records import (
+    Band,
+    BuildConfig,
+    EngineFile,
+    MetricResult,
+    ShapeVerdict,
+    TimeRatio,
+)
 from halfwise.reporting.engines import engine_parts
-from halfwise.reporting.parts import Lines, Table
+from halfwise.reporting.parts import Lines, Report, Table
 from halfwise.reporting.terminal import _draw, terminal
 from halfwise.reporting.view import report
-from tests.unit.reporting.engine_runs import SHAPES, engine_round, engines, failed, proof, result
+from tests.unit.reporting.engine_runs import (
+    SHAPES,
+    build,
+    engine_round,
+    engines,
+    failed,
+    proof,
+    result,
+)
 from tests.unit.reporting.runs import output_error, run, verdict
 
 
@@ -101,15 +116,48 @@ def test_rounds_with_what_was_predicted_and_measured():
     assert found[0] == {
         "build": "2",
         "what was tried": "the plan of the emulation",
-        "FP32 nodes": "13",
-        "emulated": "0.8",
-        "fused": "0.9",
+        "kept": "13",
+        "emulated": "0.8 to 0.9",
         "engine": "1.6",
         "ms": "1.1",
         "passed": "no",
     }
-    assert (found[1]["engine"], found[1]["ms"], found[1]["FP32 nodes"]) == ("no result", "", "0")
+    assert (found[1]["engine"], found[1]["ms"], found[1]["kept"]) == ("no result", "", "0")
     assert found[-1]["what was tried"] == "and 6 more"
+
+
+@pytest.mark.parametrize(("width", "most"), [(80, 2), (100, 1)])
+def test_rounds_are_readable(width, most):
+    several = tuple(
+        engine_round(
+            number,
+            step="build 2 of 3 of the same plan, once more",
+            predicted_fused=0.82,
+            measured=0.0768,
+            band=Band(least=0.0767, most=0.077),
+        )
+        for number in (3, 14)
+    )
+    console = terminal(drawn := StringIO())
+    console.width = width
+    parts = (part(engines(rounds=several), "Rounds"),)
+    _draw(Report(title="", passed=None, about="", parts=parts), console)
+    text = drawn.getvalue()
+    assert "0.0767 to 0.077 " in text
+    body = text.partition("─\n")[2].rstrip().splitlines()
+    assert len(body) <= 2 * most
+    words = {w for line in body for w in line.split()}
+    assert {"build", "same", "plan,", "once", "more"} <= words
+
+
+@pytest.mark.parametrize(("low", "rung", "told"), [(None, "fp16", True), (None, "tf32", False)])
+def test_tf32_in_a_low_engine_is_told_in_either_typing(low, rung, told):
+    config = BuildConfig(model_sha256="", typing="strong", low=low, tf32=True)
+    file = EngineFile(sha256="cd" * 32, bytes=1, side="here", path="model.engine")
+    row = result("mixed", 3, 1.0, build=build(3, "mixed", config=config, engine=file))
+    found = engines(results=(row,), delivered=file, rung=rung)
+    (line,) = (line for line in lines(found, "Engines") if line.startswith("Delivered"))
+    assert ("TF32 allowed" in line) == told
 
 
 def test_failed_builds_with_signal_and_last_line():

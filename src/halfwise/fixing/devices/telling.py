@@ -38,6 +38,10 @@ class Named(Shared):
         super().__init__(shared)
         self._name = name
 
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin a stage, with the name of the device after its own."""
+        super().stage(f"{name} on {self._name}", total)
+
     def step(self, done: int, total: int | None = None) -> None:
         """Do nothing."""
 

@@ -156,7 +156,7 @@ class Early:
         path = None
         # Without room for it, it is told all the same, and is in the run folder in the end.
         with suppress(OSError, HalfwiseError):
-            path = self._put(build, model)
+            path = self._put(build, model, rung)
         found = ProvenEngine(
             build=build.number,
             seconds=time.monotonic() - self.started,
@@ -167,7 +167,7 @@ class Early:
         self.interruption.ready = True
         self.bench.watcher.note(proven_line(found, rung, kept))
 
-    def _put(self, build: BuildOutcome, model: Path) -> Path | None:
+    def _put(self, build: BuildOutcome, model: Path, rung: EngineRung) -> Path | None:
         if self.place is None or build.engine is None:
             return None
         bench, info = self.bench, self.bench.worker.info
@@ -178,6 +178,7 @@ class Early:
             bench.network_of(build),
             model.name,
             files.hashes,
+            rung=rung,
             tensorrt=info.tensorrt or "",
             run=str(self.place),
         )

@@ -23,7 +23,9 @@ TEMPLATES = Path(__file__).with_name("templates")
 def facts(recipe: Recipe) -> list[str]:
     """Return what a recipe builds, from what, and what to know: sentences of one line each."""
     low = f"{recipe.low.upper()} is allowed" if recipe.low else "all FP32"
-    if recipe.typing == "strong":
+    if recipe.typing == "strong" and recipe.low is None:
+        how = "strongly typed: all FP32, as in the ONNX file"
+    elif recipe.typing == "strong":
         how = "strongly typed: the Casts in the ONNX file say what is FP32"
     elif recipe.constraints:
         how = f"weakly typed: {low}, {count(len(recipe.constraints), 'node')} constrained to FP32"

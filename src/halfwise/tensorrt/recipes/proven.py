@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Literal
 
 from halfwise.graph.model import Network
-from halfwise.records import BuildOutcome, Recipe
+from halfwise.records import BuildOutcome, EngineRung, Recipe
 from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of
 
+_LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {"bf16": "bf16", "fp16": "fp16"}
 _NOTES = (
     "The engine that was judged is model.engine, beside this file; its run had not ended.",
     "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA.",
@@ -19,6 +21,7 @@ def recipe_of(
     model: str,
     files: Mapping[str, str],
     *,
+    rung: EngineRung,
     tensorrt: str,
     run: str,
 ) -> Recipe:
@@ -29,6 +32,7 @@ def recipe_of(
         network: The FP32 model, whose nodes the build keeps.
         model: Name of the ONNX file that it was built from.
         files: SHA-256 of that and of its external data, by name.
+        rung: The lowest type that it may compute in, which no build tells in strong typing.
         tensorrt: The version of TensorRT.
         run: The run folder, as the recipe tells it.
     """
@@ -38,7 +42,7 @@ def recipe_of(
         tensorrt=tensorrt,
         run=run,
         typing=config.typing,
-        low=config.low,
+        low=_LOW.get(rung),
         tf32=config.tf32,
         model=model,
         files=dict(files),

@@ -25,7 +25,7 @@ def test_what_a_device_tells_bears_its_name():
     shared.step(1, 3)
     shared.note("done")
     assert listener.told == [
-        ("stage", "engines", 3),
+        ("stage", "engines on orin", 3),
         ("note", "orin: build 1"),
         ("step", 1, 3),
         ("note", "done"),

@@ -356,6 +356,7 @@ def test_facts_are_lines_whatever_the_names(name):
         (recipe(constraints=()), "weakly typed: FP16 is allowed."),
         (recipe(low=None, constraints=()), "weakly typed: all FP32"),
         (strong(), "strongly typed: the Casts in the ONNX file say what is FP32"),
+        (strong(low=None, tf32=True), "strongly typed: all FP32"),
     ],
 )
 def test_facts_tell_the_typing(made, words):
