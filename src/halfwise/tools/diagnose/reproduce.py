@@ -3,15 +3,21 @@
     python reproduce.py
 
 Needs Python >= 3.8, tensorrt >= 8.5, NumPy and an NVIDIA driver. Exits with 0 where the engine is
-right, and with 1 where it is not, or cannot be built; a crash of the builder ends the process.
+right, with 1 where it is not, cannot be built, or cannot run to its end, and with 2 where nothing
+can be told, since something that it needs is missing or fails; a crash of the builder ends the
+process.
 """
 
 import ctypes
 import os
 import sys
 
-import numpy as np
-import tensorrt as trt
+try:
+    import numpy as np
+    import tensorrt as trt
+except (ImportError, OSError) as error:
+    print("Nothing can be told: NumPy and tensorrt are needed: {}.".format(error), file=sys.stderr)
+    sys.exit(2)
 
 SETTINGS = {"limit_db": 60.0}  # replaced where this file is written
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -36,7 +42,7 @@ class Cuda:
         """Call a function; it has to return 0."""
         status = getattr(self.library, name)(*arguments)
         if status:
-            raise SystemExit("{} gives error {}.".format(name, status))
+            raise RuntimeError("{} gives error {}".format(name, status))
 
     def memory(self, size):
         """Return the address of device memory, and host memory that can be copied to it."""
@@ -77,11 +83,12 @@ def build(logger):
     return builder.build_serialized_network(network, config)
 
 
-def run(plan, logger, inputs):
-    """Return the outputs by name."""
-    cuda = Cuda()
+def run(cuda, plan, logger, inputs):
+    """Return the outputs by name; None where the engine does not run to its end."""
     engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
-    context = engine.create_execution_context()
+    context = None if engine is None else engine.create_execution_context()
+    if context is None:
+        return None
     outputs = {}
     for i in range(engine.num_io_tensors):
         name = engine.get_tensor_name(i)
@@ -98,11 +105,17 @@ def run(plan, logger, inputs):
             device, host = cuda.memory(size)
             outputs[name] = (device, host, size, shape, dtype)
         context.set_tensor_address(name, device.value)
-    if not context.execute_async_v3(cuda.stream.value):
-        raise SystemExit("The engine cannot be run.")
-    for device, host, size, _, _ in outputs.values():
-        cuda.copy("cuMemcpyDtoHAsync_v2", host, device, size)
+    # What is wrong from here on, the engine does.
     cuda.call("cuStreamSynchronize", cuda.stream)
+    if not context.execute_async_v3(cuda.stream.value):
+        return None
+    try:
+        for device, host, size, _, _ in outputs.values():
+            cuda.copy("cuMemcpyDtoHAsync_v2", host, device, size)
+        cuda.call("cuStreamSynchronize", cuda.stream)
+    except RuntimeError as error:
+        print(error)
+        return None
     return {
         name: np.frombuffer(ctypes.string_at(host, size), dtype).reshape(shape)
         for name, (_, host, size, shape, dtype) in outputs.items()
@@ -121,6 +134,7 @@ def snr_db(expected, found):
 def main():
     """Say what the engine gives."""
     print("TensorRT {}, {}".format(trt.__version__, SETTINGS))
+    cuda = Cuda()
     logger = trt.Logger(trt.Logger.WARNING)
     plan = build(logger)
     if plan is None:
@@ -129,7 +143,10 @@ def main():
     inputs = np.load(os.path.join(HERE, "inputs.npz"))
     expected = np.load(os.path.join(HERE, "expected.npz"))
     # The first axis of what is stored counts samples.
-    found = run(plan, logger, {name: inputs[name][0] for name in inputs.files})
+    found = run(cuda, plan, logger, {name: inputs[name][0] for name in inputs.files})
+    if found is None:
+        print("The engine does not run to its end.")
+        return 1
     wrong = False
     for name in expected.files:
         snr = snr_db(expected[name][0], found[name])
@@ -140,4 +157,10 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+    except Exception as error:  # 1 would say that the engine is wrong
+        name = type(error).__name__
+        print("Nothing can be told: {}: {}.".format(name, error), file=sys.stderr)
+        code = 2
+    sys.exit(code)

@@ -1,4 +1,5 @@
 import subprocess
+import sys
 from signal import SIGSEGV
 
 import pytest
@@ -34,3 +35,18 @@ def test_its_script_needs_tensorrt_and_numpy_alone(subject, fake_worker, version
     else:
         assert wrong.returncode == 1, wrong.stderr
         assert wrong.stdout.endswith("wrong\n")
+        dead = run(faults=[Fault("run", "address")])
+        assert (dead.returncode, dead.stdout.splitlines()[-1]) == (
+            1,
+            "The engine does not run to its end.",
+        )
+        _untold(run(environment={"HALFWISE_CUDA_LIBRARY": "no-libcuda.so"}), "no-libcuda.so")
+        bare = [sys.executable, "-S", str(folder / "reproduce.py")]
+        _untold(subprocess.run(bare, capture_output=True, text=True, check=False), "tensorrt")
+
+
+def _untold(ended, cause):
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("Nothing can be told: ")
+    assert cause in line
