@@ -202,6 +202,13 @@ def read_run(folder: Path) -> Run:
         ) from error
 
 
+def users_model(run: Run) -> Path:
+    """Return the model that a run was made from: where it was, else by its path as given."""
+    given = Path(run.provenance.model)
+    there = Path(run.provenance.folder, given)
+    return there if there.is_file() else given
+
+
 def lost_model(folder: Path, run: Run) -> Path | None:
     """Return the model that a run of `fix` left beside its record, where it is gone; else None."""
     model = (folder.parent if folder.suffix == ".json" else folder) / MODEL_FILE

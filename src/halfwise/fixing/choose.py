@@ -28,7 +28,7 @@ from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Curve, Note, Run, Verdict
 from halfwise.reporting.curve import chosen_line
-from halfwise.store import free_folder, read_run
+from halfwise.store import free_folder, read_run, users_model
 
 _WISHES = tuple(Wish.__dataclass_fields__)
 _OF_THE_RUN = frozenset[str]().union(
@@ -200,7 +200,7 @@ def _case(
     run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, others: bool
 ) -> Case:
     """Return the case of the run; held-out samples that its search saw are searched ones."""
-    model = Path(run.provenance.model if named is None else named)
+    model = users_model(run) if named is None else Path(named)
     if not model.exists():
         raise RecordMismatch(
             f"The model of the run, {model}, is not here.",

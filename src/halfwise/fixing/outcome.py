@@ -282,6 +282,7 @@ def provenance(case: Case, request: Request) -> Provenance:
         platform=f"{platform.system()} {platform.machine()}",
         device=request.settings.runtime.device,
         model=str(case.network.path or "in memory"),
+        folder=_working_directory(),
         model_sha256=case.network.sha256,
         data=str(given) if isinstance(given := request.data.inputs, str | Path) else None,
         inputs=tuple(map(told, case.notes)),
@@ -291,6 +292,14 @@ def provenance(case: Case, request: Request) -> Provenance:
         seed=request.data.seed,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _working_directory() -> str:
+    """Return it; "" where it is gone, which is no reason to lose a run."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
 
 
 def versions() -> dict[str, str]:

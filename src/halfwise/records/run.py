@@ -32,6 +32,8 @@ class Provenance(Record):
         platform: Operating system and processor.
         device: Execution provider that ran the model.
         model: Path of the model as given.
+        folder: The working directory, which that path is relative to; "" in records before, and
+            where it was gone.
         model_sha256: Hash of the model file and its external data.
         data: What was given as inputs; None where they were in memory, and in records before.
         inputs: What was understood of model and inputs, in words.
@@ -46,6 +48,7 @@ class Provenance(Record):
     platform: str
     device: str
     model: str
+    folder: str = ""
     model_sha256: str
     data: str | None = None
     inputs: tuple[str, ...]

@@ -19,7 +19,14 @@ from halfwise.graph.model import Network, load_network
 from halfwise.options.loading import load_model
 from halfwise.records import NodeName, Profile, Recipe, Run, Typing
 from halfwise.scratch import scratch
-from halfwise.store import MODEL_FILE, on_one_device, read_run, refuse_existing, refuse_unwritable
+from halfwise.store import (
+    MODEL_FILE,
+    on_one_device,
+    read_run,
+    refuse_existing,
+    refuse_unwritable,
+    users_model,
+)
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.recipes.commands import KINDS
 from halfwise.tensorrt.recipes.recipe import (
@@ -246,7 +253,7 @@ def _source(
 
 def _users_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:
     """Return the model that a run was made from: its path, in FP32, and what its file stores."""
-    path = Path(run.provenance.model if model is None else model)
+    path = users_model(run) if model is None else Path(model)
     if not path.is_file():
         raise CaseError(
             f"This recipe needs the FP32 model, and {path} is not here.",

@@ -148,6 +148,20 @@ def test_the_model_has_moved(fixed, tmp_path):
         api.export(run, "json", trt_version="8.6", model=fixed / "user.onnx")
 
 
+def test_the_model_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ill = models.conv_chain()
+    onnx.save(ill.proto, "user.onnx")
+    run = api.fix("user.onnx", dict(ill.inputs), out=tmp_path / "run").folder
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    onnx.save(models.layer_norm().proto, "user.onnx")  # another one of that name
+    assert run is not None
+    inputs = dict(ill.inputs)
+    assert api.export(run, "tuning", trt_version="11.1", inputs=inputs, out="tuned").written
+    assert api.export(run, "json", trt_version="8.6", out="weak").written
+
+
 def test_dynamic_axes(tmp_path):
     s = Sketch()
     x = s.input("x", ["N", 16])
