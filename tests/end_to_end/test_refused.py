@@ -49,7 +49,8 @@ def test_what_is_written_out_is_built_stored_and_built_again(refused, call, fake
     refusals = found["refusals"]
     assert {r["kind"] for r in refusals} == {"no-kernel"}
     assert "What the builder refused" in refused.out
-    assert f"Build {refusals[0]['build']}: the builder has no kernel for 1 node" in told
+    assert f"Builds {refusals[0]['build']}, " in told
+    assert "the builder has no kernel for 1 node" in told
 
     built = onnx.load(refused.folder / "model.built.onnx")
     assert "GRU" not in {n.op_type for n in built.graph.node}
@@ -83,3 +84,11 @@ def test_where_every_mixed_plan_is_refused_that_is_told_and_no_precision_is_blam
     where = f"at {len(nodes)} nodes from {nodes[0]} to {nodes[-1]}"
     assert f"refused every FP16 plan that the emulation predicts to pass, {where}" in told
     assert "low precision explains it" not in told
+
+    said = f"Could not find any implementation for node {{ForeignNode[{nodes[0]}...{nodes[-1]}]}}"
+    assert f"Builds {', '.join(map(str, refused))}: the builder has no kernel for" in told
+    # Once in the report; of each build while it runs.
+    assert told.count(said) == 1
+    assert "Builds without an engine" not in told
+    assert "Assertion engine != nullptr" not in told + ended.err
+    assert " ".join(ended.err.split()).count(said) == len(refused)

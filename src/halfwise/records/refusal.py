@@ -62,6 +62,8 @@ class Refusal(Record):
         shown: Whether an engine shows them. Only then a plan counts as one that would be refused
             likewise where it differs elsewhere.
         avoided: How many plans were not built since they are the same there.
+        said: What the builder said of it, one line of its log; empty where that is, and in records
+            before this field.
     """
 
     kind: RefusalKind
@@ -70,3 +72,4 @@ class Refusal(Record):
     nodes: tuple[NodeName, ...] = ()
     shown: bool = False
     avoided: int = 0
+    said: str = ""

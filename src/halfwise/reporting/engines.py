@@ -14,7 +14,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.moves import move_line, refusal_line, told_words
+from halfwise.reporting.moves import move_line, refusal_lines, told_words
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import (
@@ -55,14 +55,18 @@ _LOW = ("FP16", "BF16")
 
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return what the report says about engines, in reading order."""
+    refused = {refusal.build for refusal in engines.refusals}
     parts = (
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", map(cause_line, engines.causes)),
         lines_of("Attention", map(_core_line, engines.cores)),
         _rounds(engines.rounds),
-        lines_of("What the builder refused", map(refusal_line, engines.refusals)),
-        _failed(engines.builds),
+        lines_of(
+            "What the builder refused",
+            refusal_lines(engines.refusals, {b.number: b.signal for b in engines.builds}),
+        ),
+        _failed([b for b in engines.builds if b.number not in refused]),
         _shapes(engines.results),
         lines_of("Not as asked", _findings(engines.results)),
         lines_of("About the engines", _remarks(engines)),

@@ -1,9 +1,9 @@
 """Plans that a builder refused, and what was tried in their place, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.records import BuildConfig, Move, MoveKind, Refusal, RefusalKind
-from halfwise.wording import count, sentence, shorten
+from halfwise.wording import count, sentence, shorten, verb
 
 _MOVES: Mapping[MoveKind, str] = {
     "computing": "nothing constrained there that moves data",
@@ -50,15 +50,35 @@ def told_words(config: BuildConfig, *, full: bool) -> str:
     return text
 
 
-def refusal_line(refusal: Refusal) -> str:
-    """Return what was refused, where, and what was not built because of it, as a sentence."""
-    where = "the model"
+def refusal_lines(refusals: Sequence[Refusal], signals: Mapping[int, str | None]) -> Iterator[str]:
+    """Yield what was refused, where, and what was not built because of it, as sentences.
+
+    Builds that were refused alike are told at once.
+
+    Args:
+        refusals: In the order of the run.
+        signals: The signal that ended a build, by its number; None or none where none did.
+    """
+    alike: dict[tuple[object, ...], list[Refusal]] = {}
+    for r in refusals:
+        key = (r.kind, r.ends, r.nodes, r.shown, r.said, signals.get(r.build))
+        alike.setdefault(key, []).append(r)
+    for group in alike.values():
+        yield _refusal(group, signals.get(group[0].build))
+
+
+def _refusal(group: Sequence[Refusal], signal: str | None) -> str:
+    refusal, where = group[0], "the model"
     if refusal.ends:
         first, last = shorten(refusal.ends[0], 40), shorten(refusal.ends[-1], 40)
         how = "" if refusal.shown else " in the order of the file"
         where = f"{count(len(refusal.nodes), 'node')} from {first} to {last}{how}"
-    text = f"Build {refusal.build}: the builder {_REFUSALS[refusal.kind]}"
+    builds = verb(len(group), "Build", "Builds")
+    text = f"{builds} {', '.join(str(r.build) for r in group)}: the builder "
+    text += _REFUSALS[refusal.kind]
     text += f" {where}" if refusal.kind != "unknown" or refusal.ends else ""
-    if refusal.avoided:
-        text += f"; {count(refusal.avoided, 'plan')} with the same there not built"
-    return sentence(f"{text}.")
+    text += f", by {signal}" if signal else ""
+    if avoided := sum(r.avoided for r in group):
+        text += f"; {count(avoided, 'plan')} with the same there not built"
+    said = f" It said: {shorten(refusal.said, 160)}" if refusal.said else ""
+    return sentence(f"{text}.{said}")

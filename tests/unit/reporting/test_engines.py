@@ -7,6 +7,7 @@ from halfwise.records import (
     BuildConfig,
     EngineFile,
     MetricResult,
+    Refusal,
     ShapeVerdict,
     TimeRatio,
 )
@@ -294,3 +295,12 @@ def test_hostile_names_stay_on_one_line():
     )
     assert "\\x1b" not in repr(engine_parts(hostile))
     assert "\\n" not in repr(engine_parts(hostile))
+
+
+def test_a_build_that_was_refused_is_told_once():
+    refusal = Refusal(kind="crash", build=2, said="Tactic: 0x3e8")
+    found = engines(refusals=(refusal,))
+    assert "Builds without an engine" not in [part.title for part in engine_parts(found)]
+    assert tuple(lines(found, "What the builder refused")) == (
+        "Build 2: the builder crashed in the model, by SIGSEGV. It said: Tactic: 0x3e8",
+    )

@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.records import Move, NodeName, Refusal
-from halfwise.reporting.moves import move_line, refusal_line
+from halfwise.reporting.moves import move_line, refusal_lines
 
 A, B = NodeName("a"), NodeName("b")
 
@@ -42,4 +42,20 @@ def test_moves(move, line):
     ],
 )  # fmt: skip
 def test_refusals(refusal, line):
-    assert refusal_line(refusal) == line
+    assert list(refusal_lines([refusal], {})) == [line]
+
+
+def test_builds_that_were_refused_alike_are_told_once():
+    def refused(build, kind="no-kernel", **more):
+        return Refusal(kind=kind, build=build, ends=("a", "b"), nodes=(A, B), **more)
+
+    said = "No implementation for node {ForeignNode[a...b]}."
+    alike = [refused(n, said=said, avoided=n) for n in (3, 5, 6)]
+    lines = refusal_lines([*alike, refused(7, "crash"), refused(8, "crash")], {7: "SIGSEGV"})
+    where = "2 nodes from a to b in the order of the file"
+    assert list(lines) == [
+        f"Builds 3, 5, 6: the builder has no kernel for {where}; 14 plans with the same there not "
+        f"built. It said: {said}",
+        f"Build 7: the builder crashed in {where}, by SIGSEGV.",
+        f"Build 8: the builder crashed in {where}.",
+    ]

@@ -31,11 +31,13 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log.refused import Blamed, blamed
 from halfwise.tensorrt.versions import has, since
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed
 from halfwise.tensorrt.worker.journal import Journal
 from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.wording import shorten
 
 
 @dataclass
@@ -198,7 +200,9 @@ class Builds:
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
         if outcome.status != "built":
-            self.watcher.note(f"build {outcome.number} {outcome.status}: {outcome.message}")
+            line = how_refused(outcome).line if outcome.status == "failed" else ""
+            told = f"build {outcome.number} {outcome.status}: {outcome.message}"
+            self.watcher.note(told if line in outcome.message else f"{told} {shorten(line, 200)}")
         return outcome
 
     def forget(self, kept: EngineFile | None) -> None:
@@ -303,6 +307,11 @@ def judging() -> Iterator[None]:
         if not is_lost(failed):
             raise
         raise nothing_judged(failed.message) from failed
+
+
+def how_refused(build: BuildOutcome) -> Blamed:
+    """Return how a build was refused, by its message and its log."""
+    return blamed(build.status, (*build.message.splitlines(), *build.log))
 
 
 def build_failed(build: BuildOutcome, what: str) -> BuildFailed:

@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step
+from halfwise.fixing.engines.builds import how_refused
 from halfwise.fixing.engines.equivalent import normalisations
-from halfwise.fixing.engines.refusals import REFUSED, how_refused
+from halfwise.fixing.engines.refusals import REFUSED
 from halfwise.fixing.engines.terms import Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.dataflow import between

@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan
+from halfwise.fixing.engines.builds import how_refused
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
 from halfwise.records import BuildOutcome, Refusal, RefusalKind
-from halfwise.tensorrt.log.refused import Blamed, blamed
 from halfwise.tensorrt.regions import Ends, Region, blocks, neighbours, region_of
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
@@ -31,6 +31,7 @@ class Refused:
         avoided: Plans that were not built because of it.
         refuted: Whether an engine was built that is the same there: it was refused by chance, or
             for something else.
+        said: The line of the log that tells of it.
     """
 
     plan: Plan | None
@@ -39,6 +40,7 @@ class Refused:
     region: Region
     avoided: frozenset[Plan] = frozenset()
     refuted: bool = False
+    said: str = ""
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Refusals:
             how = how_refused(build)
             shown = self.blocks() if how.ends else {}
             region = region_of(self.network, self.roles, how.ends, shown)
-            refused = Refused(plan, how.kind, build.number, region)
+            refused = Refused(plan, how.kind, build.number, region, said=how.line)
             known = any(self._alike(built, refused) for built in self._built)
             self.found.append(replace(refused, refuted=known))
 
@@ -130,6 +132,7 @@ class Refusals:
                 nodes=tuple(n for n in order if n in r.region.nodes) if r.region.ends else (),
                 shown=r.region.shown,
                 avoided=len(r.avoided),
+                said=r.said,
             )
             for r in self.found
         )
@@ -160,8 +163,3 @@ class Shown:
                 layers = self.bench.measure.proof(build, self.roles, {}).layers
                 self._found[build.number] = blocks(layers)
         return {ends: nodes for found in self._found.values() for ends, nodes in found.items()}
-
-
-def how_refused(build: BuildOutcome) -> Blamed:
-    """Return how a build was refused, by its message and its log."""
-    return blamed(build.status, (*build.message.splitlines(), *build.log))

@@ -26,10 +26,13 @@ class Blamed:
         kind: How.
         layer: What was named, as the builder calls it: `{ForeignNode[a...b]}`, `a + b`; empty where
             nothing was.
+        line: What the builder said of it: the last message of that kind; where none is known, the
+            last error, else the last line, without its severity. Empty of an empty log.
     """
 
     kind: RefusalKind
     layer: str = ""
+    line: str = ""
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -46,18 +49,26 @@ def blamed(status: str, lines: Iterable[str]) -> Blamed:
         lines: What the builder said. The last line that names a layer counts; where no error does,
             the layer that it was at.
     """
-    kinds: dict[RefusalKind, None] = {}
-    layer = at = ""
+    kinds: dict[RefusalKind, str] = {}
+    layer = at = last = error = ""
     for line in lines:
-        text = split_line(line).text
+        severity, text = split_line(line)
+        last = text or last
+        error = text if severity == "error" and text else error
         at = at_layer(text) or at
         found = known(text)
         if found is None or found[0].kind not in _KINDS:
             continue
-        kinds[_KINDS[found[0].kind]] = None
+        kinds[_KINDS[found[0].kind]] = _inner(text[found[1].start() :])
         layer = found[1].groupdict().get("layer") or _fused(text) or layer
     told: RefusalKind = next((kind for kind in _KINDS.values() if kind in kinds), "unknown")
-    return Blamed(_ENDED.get(status, told), (layer or at).strip())
+    line = kinds.get(told) or error or last
+    return Blamed(_ENDED.get(status, told), (layer or at).strip(), line)
+
+
+def _inner(text: str) -> str:
+    """Return the text without the brackets that close what began before it."""
+    return text[:-1].rstrip() if text.endswith(")") and text.count(")") > text.count("(") else text
 
 
 def _fused(text: str) -> str:

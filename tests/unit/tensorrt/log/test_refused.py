@@ -39,3 +39,13 @@ def test_how_a_build_was_refused_and_where(status, lines, kind, ends):
 def test_a_single_layer_is_both_ends():
     assert Blamed("no-kernel", "PWN(exp2)").ends == ("exp2", "exp2")
     assert Blamed("unknown").ends == ()
+
+
+def test_the_line_that_tells_of_it_is_neither_the_last_nor_a_warning():
+    warning = "warning: onnx2trt_utils.cpp:374: Your ONNX model has INT64 weights."
+    found = blamed("failed", [warning, f"error: {NO_KERNEL}", NOT_BUILT, warning])
+    assert found.line == (f"Could not find any implementation for node {REGION}.")
+    odd = ["error: nobody knows this", warning]
+    assert blamed("failed", odd).line == "nobody knows this"
+    assert blamed("crashed", ["[V] [TRT] Tactic: 0x3e8", ""]).line == "Tactic: 0x3e8"
+    assert blamed("failed", []).line == ""
