@@ -55,18 +55,14 @@ _LOW = ("FP16", "BF16")
 
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return what the report says about engines, in reading order."""
-    refused = {refusal.build for refusal in engines.refusals}
     parts = (
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", map(cause_line, engines.causes)),
         lines_of("Attention", map(_core_line, engines.cores)),
         _rounds(engines.rounds),
-        lines_of(
-            "What the builder refused",
-            refusal_lines(engines.refusals, {b.number: b.signal for b in engines.builds}),
-        ),
-        _failed([b for b in engines.builds if b.number not in refused]),
+        lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
+        _failed(engines),
         _shapes(engines.results),
         lines_of("Not as asked", _findings(engines.results)),
         lines_of("About the engines", _remarks(engines)),
@@ -181,8 +177,9 @@ def _emulated(made: EngineRound) -> str:
     return range_text(min(told), max(told)) if told else ""
 
 
-def _failed(builds: Sequence[BuildOutcome]) -> Lines | None:
-    failed = [build for build in builds if build.status != "built"]
+def _failed(engines: Engines) -> Lines | None:
+    told = {refusal.build for refusal in engines.refusals}
+    failed = [b for b in engines.builds if b.status != "built" and b.number not in told]
     if not failed:
         return None
     lines = [_failure(build) for build in failed[:_MOST_LINES]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from halfwise.records import BuildConfig, Move, MoveKind, Refusal, RefusalKind
+from halfwise.records import BuildConfig, BuildOutcome, Move, MoveKind, Refusal, RefusalKind
 from halfwise.wording import count, sentence, shorten, verb
 
 _MOVES: Mapping[MoveKind, str] = {
@@ -50,15 +50,16 @@ def told_words(config: BuildConfig, *, full: bool) -> str:
     return text
 
 
-def refusal_lines(refusals: Sequence[Refusal], signals: Mapping[int, str | None]) -> Iterator[str]:
+def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -> Iterator[str]:
     """Yield what was refused, where, and what was not built because of it, as sentences.
 
     Builds that were refused alike are told at once.
 
     Args:
         refusals: In the order of the run.
-        signals: The signal that ended a build, by its number; None or none where none did.
+        builds: Those of the run, which tell the signal that ended one.
     """
+    signals = {b.number: b.signal for b in builds}
     alike: dict[tuple[object, ...], list[Refusal]] = {}
     for r in refusals:
         key = (r.kind, r.ends, r.nodes, r.shown, r.said, signals.get(r.build))

@@ -2,6 +2,7 @@ import pytest
 
 from halfwise.records import Move, NodeName, Refusal
 from halfwise.reporting.moves import move_line, refusal_lines
+from tests.unit.reporting.engine_runs import failed
 
 A, B = NodeName("a"), NodeName("b")
 
@@ -42,7 +43,7 @@ def test_moves(move, line):
     ],
 )  # fmt: skip
 def test_refusals(refusal, line):
-    assert list(refusal_lines([refusal], {})) == [line]
+    assert list(refusal_lines([refusal], [])) == [line]
 
 
 def test_builds_that_were_refused_alike_are_told_once():
@@ -51,7 +52,7 @@ def test_builds_that_were_refused_alike_are_told_once():
 
     said = "No implementation for node {ForeignNode[a...b]}."
     alike = [refused(n, said=said, avoided=n) for n in (3, 5, 6)]
-    lines = refusal_lines([*alike, refused(7, "crash"), refused(8, "crash")], {7: "SIGSEGV"})
+    lines = refusal_lines([*alike, refused(7, "crash"), refused(8, "crash")], [failed(7)])
     where = "2 nodes from a to b in the order of the file"
     assert list(lines) == [
         f"Builds 3, 5, 6: the builder has no kernel for {where}; 14 plans with the same there not "
