@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -16,11 +17,14 @@ class Interruption:
     Attributes:
         ready: Whether there is something to keep: a plan that passes, or one that serves.
         asked: Whether the user asked for it.
+        left: The last engine that was proven and put down, by the folder that it is in: what a run
+            that ends at once leaves behind.
         then: Called when the user asks, by the handler of a signal: they end what takes long.
     """
 
     ready: bool = False
     asked: bool = False
+    left: dict[Path, Path] = field(default_factory=dict)
     then: list[Callable[[], None]] = field(default_factory=list)
 
     def take(self) -> bool:

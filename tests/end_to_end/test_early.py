@@ -110,15 +110,29 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_what_is_proven_outlives_a_run_that_ends_at_once(engines, when_told, tmp_path):
-    def twice(_):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize(
+    ("signals", "code", "last"),
+    [
+        ((signal.SIGINT, signal.SIGINT), 130, "interrupted"),
+        ((signal.SIGTERM,), 143, "ended by SIGTERM"),
+    ],
+)
+def test_what_is_proven_outlives_a_run_that_ends_at_once(
+    engines, when_told, tmp_path, signals, code, last
+):
+    def end(_):
+        for number in signals:
+            signal.raise_signal(number)
 
-    when_told(twice)
+    when_told(end)
     ended = engines(models.conv_chain())
-    assert ended.code == 130
+    assert ended.code == code
     assert not ended.folder.exists()
+    where, further, end_ = ended.err.splitlines()[-3:]
+    assert where.startswith("proven already: ")
+    assert where.endswith("run.proven/build-2/model.engine")
+    assert "--resume" in further
+    assert end_ == last
     proven = tmp_path / "run.proven" / "build-2"
     assert {path.name for path in proven.iterdir()} == {
         *("model.engine", "model.fp32.onnx", "build_engine.py"),

@@ -3,8 +3,6 @@
 Command functions import the library when they run, so that `halfwise --help` does not wait for it.
 """
 
-# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
-
 import gc
 import sys
 from importlib.metadata import version
@@ -17,7 +15,8 @@ from halfwise import deferred, memory
 from halfwise.cli import engines, models, verdicts
 from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
 from halfwise.errors import CaseError, HalfwiseError
-from halfwise.wording import size_of
+from halfwise.interruption import interruption
+from halfwise.wording import clean, size_of
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
@@ -111,8 +110,6 @@ def _run(ended: Ended) -> None:
 
 
 def _complain(error: HalfwiseError) -> None:
-    from halfwise.wording import clean
-
     for title, text in (("error", error.message), ("hint", error.hint)):
         if text:
             # ONNX Runtime's messages have several lines; further ones are indented.
@@ -136,6 +133,11 @@ def _out_of_memory(error: MemoryError) -> CaseError:
 
 
 def _say(ended: Ended) -> None:
+    left = [path for path in interruption().left.values() if path.is_file()]
+    for path in left:
+        typer.echo(f"proven already: {clean(str(path))}", err=True)
+    if left:
+        typer.echo("to go on with the run, give the same command with --resume", err=True)
     typer.echo("interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}", err=True)
 
 

@@ -164,6 +164,8 @@ class Early:
             path=None if path is None else str(path),
         )
         self.told.append(found)
+        if path is not None and self.place is not None:
+            self.interruption.left[self.place] = path
         self.interruption.ready = True
         self.bench.watcher.note(proven_line(found, rung, kept))
 
