@@ -279,6 +279,11 @@ def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
 
 _MOST = 12
 _OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
+_UNPARSED = (
+    "No option of the builder helps the parser: halfwise lint MODEL names what it may not take, "
+    "and halfwise modernize MODEL writes that otherwise. An operator that it lacks needs a plugin "
+    "(--plugin) or another version of TensorRT. halfwise explain-log reads the log of trtexec."
+)
 _ADVICE = {
     "timeout": "Give it more time: --build-timeout.",
     "skipped": "With a smaller --workspace or a lower --optimization-level it is another build, "
@@ -328,6 +333,9 @@ def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
     lines = [line for line in told if line]
     if len(lines) > _MOST:
         lines[_MOST:] = [f"and {len(lines) - _MOST} more; halfwise explain-log shows all of a log."]
+    advised = any(finding.hint and finding.kind != "not-parsed" for finding in found)
+    if not build.parsed and not advised:
+        lines.append(_UNPARSED)
     lines = lines or [_ADVICE.get(build.status, _OTHER)]
     return BuildFailed(
         f"TensorRT builds {what} ({build.status}{by}): {build.message}", "\n".join(lines)

@@ -155,6 +155,23 @@ def test_a_crash_is_told_with_its_signal():
     assert "journal" in build_failed(skipped, WHAT).hint
 
 
+def test_no_option_of_the_builder_is_advised_where_the_parser_refuses():
+    def hint(*log: str) -> str:
+        refused = build(
+            1, "x", status="failed", engine=None, parsed=False, message="Not parsed.", log=log
+        )
+        return build_failed(refused, WHAT).hint
+
+    for log in ((), ("error: nobody knows",), ("error: Failed to parse the ONNX file",)):
+        assert "--tactic-sources" not in hint(*log)
+        for help_ in ("halfwise lint", "halfwise modernize", "halfwise explain-log", "--plugin"):
+            assert help_ in hint(*log)
+    known = hint("error: No importer registered for op: Odd. Attempting to import as plugin.",
+                 "error: getPluginCreator could not find plugin: Odd version: 1")  # fmt: skip
+    assert "Odd" in known
+    assert "--optimization-level" not in known
+
+
 def test_everything_of_the_log_is_explained_once():
     said = "The build failed: nobody knows."
     log = (
