@@ -81,6 +81,9 @@ def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_
     assert found["rung"] == "tf32"
     engine = (ended.folder / "model.engine").read_bytes()
     assert found["delivered"]["sha256"] == hashlib.sha256(engine).hexdigest()
+    (delivered,) = (tried for tried in found["rungs"] if tried["end"] == "delivered")
+    assert (delivered["rung"], delivered["band"]["least"]) == ("tf32", 0.0)
+    assert delivered["band"]["most"] > 0
     assert "The run was interrupted when an engine was proven" in told(ended)
     assert "interrupted before anything lower was built" in told(ended)
     assert not (tmp_path / "run.proven").exists()

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Step
 from halfwise.fixing.engines.band import Bands
@@ -12,6 +14,7 @@ from halfwise.fixing.engines.terms import Terms
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
 from halfwise.graph.roles import Role, Roles
+from halfwise.interruption import interruption, offered
 from halfwise.records import Band, BuildOutcome, PrecisionProof
 from halfwise.tensorrt.constrain import alike
 
@@ -20,6 +23,8 @@ WORK = 300.0
 Then nothing is foretold."""
 SECONDS = 300.0
 """Likewise, whatever work is left: what a few builds take."""
+BRIEFLY = 5.0
+"""Seconds after Ctrl-C: who asks for what there is waits for its last measurements, too."""
 
 Attempt = Callable[[Assignment, Step, Terms], Candidate]
 _Found = TypeVar("_Found")
@@ -110,8 +115,15 @@ class Prediction:
         return low.model_copy(update={"most": low.most + more.most})
 
     def tf32(self) -> Band | None:
-        """Return the errors that TF32 explains; None as `band`."""
-        return self._in_time(lambda: self._in_bands().tf32(), None)
+        """Return the errors that TF32 explains; None as `band`.
+
+        Told briefly after Ctrl-C too: this engine is then likely to be the one that is delivered.
+        """
+        if not interruption().asked:
+            return self._in_time(lambda: self._in_bands().tf32(), None)
+        with offered():  # which nobody has asked
+            budget = self.planner.budget.beside(seconds=BRIEFLY, work=inf)
+            return self._in_time(lambda: self._in_bands().tf32(), None, budget)
 
     def beyond(self, keep: Assignment) -> bool:
         """Return whether both put a plan beyond the limit by more than chance in kernels explains.
@@ -146,9 +158,11 @@ class Prediction:
         yield self._trials(), keep | self.fp32
         yield self.planner.trials, keep
 
-    def _in_time(self, work: Callable[[], _Found], otherwise: _Other) -> _Found | _Other:
+    def _in_time(
+        self, work: Callable[[], _Found], otherwise: _Other, budget: Budget | None = None
+    ) -> _Found | _Other:
         try:
-            with self._budget.bounding():
+            with (budget or self._budget).bounding():
                 return work()
         except OutOfTime:
             return otherwise
