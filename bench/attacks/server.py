@@ -36,7 +36,11 @@ _REQUEST_BYTES = 1 << 16
 _LOOK_SECONDS = 0.01
 _GOING_SECONDS = 5.0
 """Workers end when their pipe closes, which takes them a moment."""
-_NOT_LOADED = ("halfwise.__main__", "halfwise.tensorrt.worker.worker")
+_NOT_LOADED = (
+    "halfwise.__main__",
+    "halfwise.tensorrt.worker.worker",
+    "halfwise.tools.diagnose.reproduce",
+)
 
 
 class Server:

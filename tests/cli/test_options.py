@@ -12,7 +12,7 @@ from halfwise import api
 from halfwise.cli import engines, main, models, verdicts
 from halfwise.cli.options import parameter
 from halfwise.declarations.option import Option
-from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER
+from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER, NEWEST_CHECKED, text_of
 from halfwise.tools.pytorch import LEAST_DYNAMO_OPSET, LEAST_OPSET
 from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
@@ -200,4 +200,6 @@ def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
     least = f"Default {LEAST_DYNAMO_OPSET} (dynamo) or {LEAST_OPSET} (torchscript)."
     assert help_of(models.export_torch, "opset") == least
     assert help_of(models.modernize, "trt_version").endswith(f"else {DEFAULT_PARSER}.")
-    assert help_of(engines.export, "trt_version").endswith(f"or {DEFAULT_BUILDER}.")
+    assert help_of(engines.export, "trt_version").endswith(
+        f"or {DEFAULT_BUILDER} (for tuning {text_of(NEWEST_CHECKED)})."
+    )

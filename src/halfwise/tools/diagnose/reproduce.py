@@ -16,6 +16,8 @@ try:
     import numpy as np
     import tensorrt as trt
 except (ImportError, OSError) as error:
+    if __name__ != "__main__":
+        raise
     print("Nothing can be told: NumPy and tensorrt are needed: {}.".format(error), file=sys.stderr)
     sys.exit(2)
 
