@@ -62,8 +62,8 @@ class Refusal(Record):
         shown: Whether an engine shows them. Only then a plan counts as one that would be refused
             likewise where it differs elsewhere.
         avoided: How many plans were not built since they are the same there.
-        said: What the builder said of it, one line of its log; empty where that is, and in records
-            before this field.
+        said: What the builder said of it, one line of its log; empty where no error is in that, and
+            in records before this field.
     """
 
     kind: RefusalKind

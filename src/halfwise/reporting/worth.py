@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from halfwise.records import NearPlan, Run, Worth
 from halfwise.reporting.ending import allow_more
-from halfwise.reporting.offers import offered
 from halfwise.wording import count, percent, ratio
 
 
@@ -36,9 +35,8 @@ def _instead(worth: Worth, run: Run) -> str:
     told = ""
     if worth.nearest is not None:
         told += f"; the nearest plan worth having {_near(worth.nearest)}"
-    curve = run.curve
-    other = curve is not None and offered(curve, run.verdict, run.criterion, run.devices)
-    if worth.metric is not None and not other:
+    offered = run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
+    if worth.metric is not None and not offered:
         told += f"; if its task is what counts, --metric {worth.metric} fits the output"
     return told
 

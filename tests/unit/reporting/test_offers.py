@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.records import Band, Criterion, EngineRound, Engines, NodeName
+from halfwise.records import Band, Criterion, EngineRound, Engines, NodeName, Worth
 from halfwise.reporting.curve import choosing, curve_table, offer
 from halfwise.reporting.offers import Against, against, offered
+from halfwise.reporting.worth import nothing_gained
 from tests.unit.reporting.engine_runs import build, engines, failed
 from tests.unit.reporting.runs import run, verdict
 from tests.unit.reporting.test_curve import MADE, ONE
@@ -85,3 +86,10 @@ def test_this_plan_will_not_do_where_its_engine_failed(measured):
     found = shown(tried(3, measured))
     assert offer(run(curve=itself, verdict=broken, engines=found)) == ""
     assert offer(run(curve=itself, verdict=broken)).startswith("By its task this plan will do")
+
+
+def test_no_metric_is_proposed_that_leads_to_a_plan_that_was_refused():
+    worth = Worth(cost=2.0, fp32=2.05, metric="top1")
+    refused = run(worth=worth, curve=MADE, verdict=JUDGED, engines=shown(tried(3)))
+    assert "--metric" not in nothing_gained(refused)
+    assert "--metric top1" in nothing_gained(run(worth=worth))

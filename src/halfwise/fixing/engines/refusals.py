@@ -77,7 +77,8 @@ class Refusals:
             how = how_refused(build)
             shown = self.blocks() if how.ends else {}
             region = region_of(self.network, self.roles, how.ends, shown)
-            refused = Refused(plan, how.kind, build.number, region, said=how.line)
+            said = how.line or (build.message if how.kind == "unknown" else "")
+            refused = Refused(plan, how.kind, build.number, region, said=said)
             known = any(self._alike(built, refused) for built in self._built)
             self.found.append(replace(refused, refuted=known))
 

@@ -27,7 +27,7 @@ class Blamed:
         layer: What was named, as the builder calls it: `{ForeignNode[a...b]}`, `a + b`; empty where
             nothing was.
         line: What the builder said of it: the last message of that kind; where none is known, the
-            last error, else the last line, without its severity. Empty of an empty log.
+            last error without its severity. Empty where there is none: a last line tells nothing.
     """
 
     kind: RefusalKind
@@ -50,10 +50,9 @@ def blamed(status: str, lines: Iterable[str]) -> Blamed:
             the layer that it was at.
     """
     kinds: dict[RefusalKind, str] = {}
-    layer = at = last = error = ""
+    layer = at = error = ""
     for line in lines:
         severity, text = split_line(line)
-        last = text or last
         error = text if severity == "error" and text else error
         at = at_layer(text) or at
         found = known(text)
@@ -62,7 +61,7 @@ def blamed(status: str, lines: Iterable[str]) -> Blamed:
         kinds[_KINDS[found[0].kind]] = _inner(text[found[1].start() :])
         layer = found[1].groupdict().get("layer") or _fused(text) or layer
     told: RefusalKind = next((kind for kind in _KINDS.values() if kind in kinds), "unknown")
-    line = kinds.get(told) or error or last
+    line = kinds.get(told) or error
     return Blamed(_ENDED.get(status, told), (layer or at).strip(), line)
 
 
