@@ -105,8 +105,8 @@ def export(
     """
     _check(kind, inputs, out)
     place = _Place(None if out is None else Path(out), kind)
-    record = on_one_device(read_run(Path(run)), trt_worker)
     place.refuse_unusable()
+    record = on_one_device(read_run(Path(run)), trt_worker)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     asked = tuned_by(record, trt_version) if kind == "tuning" else trt_version
     version, regime = choose(record, asked, typing)
