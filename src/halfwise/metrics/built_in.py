@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
 
 PSNR_CAP_DB = 100.0
@@ -270,9 +271,7 @@ def class_output(outputs: Outputs) -> str:
 
 def class_rows(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
     """Return f64[rows, classes] of a class output [*rows, classes, 1, …]."""
-    shape = array.shape
-    while len(shape) > 2 and shape[-1] == 1:
-        shape = shape[:-1]
+    shape = without_trailing_ones(array).shape
     if not shape or shape[-1] < 2:
         raise CaseError(
             f"The metric top1 needs at least two classes along the last axis, but output {name!r} "

@@ -1,7 +1,7 @@
 """What the rules for the kinds of outputs go by: an output, and what is seen of it."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,7 @@ def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
     return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))
 
 
-def without_trailing_ones(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array without trailing axes of length 1 beyond two."""
     while array.ndim > 2 and array.shape[-1] == 1:
         array = array[..., 0]

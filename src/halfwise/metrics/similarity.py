@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.built_in import SI_SDR_CAP_DB, at_least_one, float_outputs
+from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import by_target
 
@@ -178,8 +179,7 @@ def _known(rows: Floats) -> NDArray[np.bool_]:
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:
-    while array.ndim > 2 and array.shape[-1] == 1:
-        array = array[..., 0]
+    array = without_trailing_ones(array)
     return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
 
 
