@@ -48,7 +48,7 @@ _ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _SIDE = 8
 """Height and width of a map, at least."""
-_OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
+OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
 
 
 def rises(name: str) -> bool:
@@ -99,6 +99,11 @@ class _Convention(NamedTuple):
 _SHARE = _Convention(1.0, _POINT, _POINT, is_share=True)
 _TENTH = DefaultDrop(0.1, "less is no difference in the literature")
 _TURN = DefaultDrop(0.001, "what FP16 exports of embedding models are held to")
+_SIGNAL = _Convention(
+    SI_SDR_CAP_DB,
+    DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
+    _TENTH,
+)
 _CONVENTIONS: dict[str, _Convention] = {
     "top1": _SHARE,
     "token-agreement": _SHARE,
@@ -107,16 +112,8 @@ _CONVENTIONS: dict[str, _Convention] = {
     "detection-f1": _SHARE,
     "map": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
-    "si-sdr": _Convention(
-        SI_SDR_CAP_DB,
-        DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
-        _TENTH,
-    ),
-    "snr": _Convention(
-        SI_SDR_CAP_DB,
-        DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
-        _TENTH,
-    ),
+    "si-sdr": _SIGNAL,
+    "snr": _SIGNAL,
     "psnr": _Convention(
         PSNR_CAP_DB,
         DefaultDrop(PSNR_CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),
@@ -202,7 +199,7 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
     if not names:
         raise CaseError(
             f"The metric needs a float output, but the model has only {_listed(outputs)}.",
-            _OWN_METRIC,
+            OWN_METRIC,
         )
     return names
 
@@ -214,7 +211,7 @@ def map_outputs(outputs: Outputs) -> tuple[str, ...]:
         raise CaseError(
             f"The metric psnr needs an image or a map [..., height, width], but the model has only "
             f"{_listed(outputs)}.",
-            _OWN_METRIC,
+            OWN_METRIC,
         )
     return names
 
@@ -230,7 +227,7 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
         raise CaseError(
             f"The metric epe needs a flow output [..., 2, height, width], but the model has only "
             f"{_listed(outputs)}.",
-            _OWN_METRIC,
+            OWN_METRIC,
         )
     return names
 
@@ -248,7 +245,7 @@ def token_outputs(outputs: Outputs) -> tuple[str, ...]:
         raise CaseError(
             f"The metric token-agreement needs integers or scores [..., tokens, vocabulary], but "
             f"the model has only {_listed(outputs)}.",
-            _OWN_METRIC,
+            OWN_METRIC,
         )
     return (name,)
 
@@ -265,7 +262,7 @@ def class_output(outputs: Outputs) -> str:
             return matches[0]
     raise CaseError(
         f"The metric top1 cannot tell which output holds the classes: {_listed(outputs)}.",
-        _OWN_METRIC,
+        OWN_METRIC,
     )
 
 
@@ -276,7 +273,7 @@ def class_rows(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
         raise CaseError(
             f"The metric top1 needs at least two classes along the last axis, but output {name!r} "
             f"has shape {list(array.shape)}.",
-            _OWN_METRIC,
+            OWN_METRIC,
         )
     return array.reshape(-1, shape[-1]).astype(np.float64)
 

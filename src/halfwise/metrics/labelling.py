@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.built_in import at_least_one, class_output, token_outputs
+from halfwise.metrics.built_in import OWN_METRIC, at_least_one, class_output, token_outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import by_sample
@@ -171,7 +171,7 @@ def _pixel_output(outputs: Outputs) -> str:
         raise CaseError(
             f"The metric mean-iou needs scores [N, classes, height, width] with at least two "
             f"classes, but output {name!r} has shape {list(outputs[name].shape)}.",
-            "Write a metric of your own and give it as --metric file.py:function.",
+            OWN_METRIC,
         )
     return name
 
