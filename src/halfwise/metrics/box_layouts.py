@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.box_places import Places, in_order
 from halfwise.metrics.boxes import STRIDES, cells
-from halfwise.metrics.evidence import SUM_SLACK, Arrays, Inputs, image_sizes, within_unit
+from halfwise.metrics.evidence import (
+    SUM_SLACK,
+    Arrays,
+    Inputs,
+    image_sizes,
+    whole_numbers,
+    within_unit,
+)
 from halfwise.metrics.names import is_against
 from halfwise.records import Boxes, Evidence
 
@@ -169,7 +176,7 @@ def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evid
     rows = np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
     for box, score, kind in _ORDERS.get(width, ()):
         seen = rows[rows[:, score] >= _VISIBLE]
-        whole = bool(np.all(rows[:, kind] == np.rint(rows[:, kind])))
+        whole = whole_numbers([rows[:, kind]])
         if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
         fractions = bool(np.any(seen[:, score] != np.rint(seen[:, score])))
@@ -191,23 +198,19 @@ def _listed(
     boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
     placed = places.shown(seen, fewest=_FEWEST_ROWS)
-    if not (placed and all(map(within_unit, scores)) and not _whole_numbers(scores)):
+    if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
         return BoxLook(names, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
     classes = [
         n
         for n, arrays in (*discrete.items(), *floats.items())
-        if n not in names and [array.shape for array in arrays] == shapes and _whole_numbers(arrays)
+        if n not in names and [array.shape for array in arrays] == shapes and whole_numbers(arrays)
     ]
     how = Boxes(layout="listed", corners=True, suppress=False)
     evidence: tuple[Evidence, ...] = ("beside-scores", *placed)
     if not classes:
         return BoxLook(names, evidence, how)
     return BoxLook((*names, classes[0]), (*evidence, "whole-classes"), how)
-
-
-def _whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
-    return all(bool(np.all(array == np.rint(array))) for array in arrays)
 
 
 def _per_class(

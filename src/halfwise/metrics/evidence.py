@@ -76,6 +76,11 @@ def within_unit(array: NDArray[np.float64]) -> bool:
     return bool(np.all((array >= 0) & (array <= 1)))
 
 
+def whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
+    """Return whether all of some arrays are whole numbers; NaN is none."""
+    return all(bool(np.all(array == np.rint(array))) for array in arrays)
+
+
 def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
     """Return whether all is within [0, 1] and adds up to 1 along an axis."""
     return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))

@@ -186,9 +186,9 @@ def _are_shifts(array: NDArray[np.float64]) -> bool:
 def _has_no_image(seen: Seen) -> bool:
     """Return whether no input is a map, or the output has bins of a spectrum that none has."""
     maps = [shape for shape in seen.inputs.values() if len(shape) == 4 and min(shape[2:]) > 1]
-    bins = not set(BINS).isdisjoint(seen.shape[1:])
+    bins = not BINS.isdisjoint(seen.shape[1:])
     sizes = {length for shape in maps for length in shape[1:]}
-    return bool(seen.inputs) and (not maps or (bins and sizes.isdisjoint(set(BINS))))
+    return bool(seen.inputs) and (not maps or (bins and BINS.isdisjoint(sizes)))
 
 
 def _is_in_range(maps: Arrays) -> bool:

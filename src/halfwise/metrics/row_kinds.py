@@ -19,6 +19,7 @@ from halfwise.metrics.evidence import (
     Seen,
     image_sizes,
     sums_to_one,
+    whole_numbers,
     within_unit,
 )
 from halfwise.records import Evidence
@@ -54,7 +55,7 @@ def class_scores(seen: Seen) -> Found | None:
             shown = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
             return Found("tokens", ("rows-sum",), shown)
         # A few rows of zeros and a one may be anything.
-        whole = all(bool(np.all(array == np.rint(array))) for array in rows)
+        whole = whole_numbers(rows)
         few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
         shown = not (whole and few) and not _are_shares(seen, rows)
         return Found("class-scores", ("rows-sum",), shown)

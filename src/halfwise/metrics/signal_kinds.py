@@ -24,7 +24,7 @@ _EARS = 2
 """Channels of an input that is sound, at most; points have three coordinates."""
 _CENTRED = 0.1
 """Mean of a waveform over its standard deviation, at most."""
-BINS = tuple(2**k + 1 for k in range(6, 13))
+BINS = frozenset(2**k + 1 for k in range(6, 13))
 """Bins of a spectrum of 2^(k + 1) samples."""
 
 
@@ -60,6 +60,6 @@ def spectrum(seen: Seen) -> Found | None:
     if not all(np.isfinite(array).all() for array in seen.arrays):
         return None
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SPECTRA) else []
-    if seen.shape in seen.inputs.values() and not set(BINS).isdisjoint(seen.shape[1:]):
+    if seen.shape in seen.inputs.values() and not BINS.isdisjoint(seen.shape[1:]):
         evidence.append("bins")
     return Found("spectrum", tuple(evidence), shown=True) if evidence else None
