@@ -20,6 +20,7 @@ from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import (
     cause_line,
     first_line,
+    full_name,
     range_text,
     rung_line,
     shows_line,
@@ -127,7 +128,7 @@ def made(engines: Engines) -> Iterator[str]:
 def _what(engines: Engines) -> str:
     what = f"{count(len(engines.keep), 'node')} in FP32"
     if engines.full:
-        what = f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
+        what = full_name(engines.rung)
     if engines.row is None:
         return what
     return what + told_words(engines.row.build.config, full=engines.full)

@@ -76,6 +76,11 @@ def rung_name(rung: EngineRung) -> str:
     return _RUNGS[rung]
 
 
+def full_name(rung: EngineRung | None) -> str:
+    """Return what an engine of a rung is called that computes nothing low."""
+    return f"FP32 {'with' if rung == 'tf32' else 'without'} TF32"
+
+
 def rung_line(tried: RungTried) -> str:
     """Return what was tried of a rung and what became of it, as a sentence."""
     text = f"{_RUNGS[tried.rung]}: {_ENDS_OF_RUNGS[tried.end]}"
@@ -95,7 +100,7 @@ def rung_line(tried: RungTried) -> str:
 
 def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
     """Return that an engine is proven while its run goes on, as a clause."""
-    kind = f"FP32 with{'' if rung == 'tf32' else 'out'} TF32"
+    kind = full_name(rung)
     if rung not in FULL_RUNGS:
         kind = f"{_RUNGS[rung]} with {count(kept, 'node')} in FP32"
     timed = "" if found.median_ms is None else f", {number(found.median_ms)} ms a run"
@@ -144,7 +149,6 @@ def rung_caution(engines: Engines | None) -> str:
     row = engines.row
     if not engines.full:
         return f"Of the delivered engine: {shows_line(row)}" if row and row.shows else ""
-    what = "with TF32" if engines.rung == "tf32" else "without TF32"
     why = _WHY_FULL.get(low.end, "no {low} plan passed").format(
         low=_RUNGS[low.rung],
         place="".join(
@@ -153,7 +157,7 @@ def rung_caution(engines: Engines | None) -> str:
     )
     if low.rung in FULL_RUNGS:
         why = "the run was interrupted before anything lower was built"
-    return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
+    return f"The delivered engine is {full_name(engines.rung)}: {why}.{_untimed(engines)}"
 
 
 def shows_line(row: EngineResult) -> str:
