@@ -139,10 +139,8 @@ def _value(score: TaskScore) -> str:
 def offer(run: Run) -> str:
     """Return what the recommended plan offers over that of the run, a sentence; "" for nothing."""
     curve, judged = run.curve, run.verdict
-    if curve is None or not judged.on_real_data:
-        return ""
-    point = offered(curve, judged, run.criterion, run.devices)
-    if point is None:
+    point = curve and offered(curve, judged, run.criterion, run.devices)
+    if curve is None or point is None:
         return ""
     emulated = ", as emulated" if judged.level == "engine" else ""
     plan = None if curve.plan is None else curve.points[curve.plan]
@@ -187,7 +185,7 @@ def choosing(
 ) -> Iterator[str]:
     """Yield the command that takes the recommended plan, where that offers something."""
     point = offered(curve, judged, criterion, devices)
-    if point is None or not judged.on_real_data:
+    if point is None:
         return
     run = out or Path("RUN")
     words = ["halfwise", "choose", str(run), "-o", str(run.with_name(f"{run.name}.chosen"))]

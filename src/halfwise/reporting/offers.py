@@ -56,9 +56,12 @@ def offered(
 ) -> Point | None:
     """Return the recommended plan where it offers something beside that of the run.
 
-    Not one that builders refused or whose engine is off by more than low precision explains; where
-    a metric decides, or where it is the run's own plan, not one whose engine is off at all.
+    None on data that looks made up. Not one that builders refused or whose engine is off by more
+    than low precision explains; where a metric decides, or where it is the run's own plan, not one
+    whose engine is off at all.
     """
+    if not judged.on_real_data:
+        return None
     by_task = criterion.metric is not None
     point = curve.offered(passed=judged.passed, by_task=by_task)
     if point is None or not devices:
