@@ -11,15 +11,16 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
-from halfwise.graph.dataflow import giving_out, read_by, varying_tensors
+from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import node_name, normalise, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import NodeName, Rung, Sign, Verdict
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.sides import Regions
-from halfwise.tools.diagnose.reproducer import part
+from halfwise.tools.compare import comparable
+from halfwise.tools.compare.sides import Regions, reference
+from halfwise.tools.diagnose.pieces import Pieces
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed, number, percent
 
@@ -200,26 +201,22 @@ def in_kernels(
         HalfwiseError: no such engine can be built or run.
     """
     network, sample = subject.case.network, subject.samples[index]
-    runtime = subject.settings.runtime
     nodes = [node for node in network.nodes() if node_name(node) in names]
     results = {node_name(node): tensor_name(node.outputs[0]) for node in nodes}
-    computed = {tensor_name(v) for node in network.nodes() for v in node.outputs if v.name}
-    # What is constant stays so: kernels for weights are others than those for inputs.
-    inside = computed & varying_tensors(network)
-    given = list(dict.fromkeys(n for node in nodes for n in read_by(node) if n in inside))
-    wanted = list(dict.fromkeys((*given, *results.values())))
-    right = Session(giving_out(network.model, wanted), runtime=runtime).run(sample, wanted)
-    model, feed = part(network, list(results.values()), given, right, sample)
+    wanted = dict.fromkeys((*(n for node in nodes for n in read_by(node)), *results.values()))
+    alone = subject.samples.select([index])
+    right = {**sample, **next(reference(network, alone, subject.settings).get(list(wanted)))}
+    piece = Pieces(network, lambda _: right).cut([frozenset([name]) for name in results])
     case = replace(
         engines.case,
-        network=normalise(model, path=None, sha256=""),
-        calibration=Samples(("products",), lambda _: feed),
+        network=normalise(piece.model, path=None, sha256=""),
+        calibration=Samples(("products",), lambda _: piece.feed),
         metric=None,
     )
     _, (made,) = engines.of(case).side("tf32").plain()
     references = subject.references[index]
     # An output may be an input or a constant.
-    ends = [n for v in network.graph.outputs if (n := tensor_name(v)) in computed]
+    ends = [n for v in network.graph.outputs if (n := tensor_name(v)) in comparable(network)]
     found: dict[NodeName, Ran] = {}
     for name in names:
         tensor = results[name]
@@ -228,7 +225,8 @@ def in_kernels(
         if own <= IN_TF32 or followed >= FOLLOWED:
             found[name] = Ran(own, 0.0 if own <= IN_TF32 else None)
             continue
-        after = Regions(network, ends, [tensor], runtime=runtime).run(sample, made)
+        behind = Regions(network, ends, [tensor], runtime=subject.settings.runtime)
+        after = behind.run(sample, made)
         if tensor in ends:
             after = {**after, tensor: made[tensor]}
         # What cannot be run on the engine's result is as wrong as can be.
