@@ -139,7 +139,7 @@ def _value(score: TaskScore) -> str:
 def offer(run: Run) -> str:
     """Return what the recommended plan offers over that of the run, a sentence; "" for nothing."""
     curve, judged = run.curve, run.verdict
-    point = curve and offered(curve, judged, run.criterion, run.devices)
+    point = None if curve is None else offered(curve, judged, run.criterion, run.devices)
     if curve is None or point is None:
         return ""
     emulated = ", as emulated" if judged.level == "engine" else ""

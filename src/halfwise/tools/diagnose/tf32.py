@@ -17,8 +17,8 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import NodeName, Rung, Sign, Verdict
-from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare import comparable
+from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import Regions, reference
 from halfwise.tools.diagnose.pieces import Pieces
 from halfwise.tools.diagnose.subject import Subject, signs_of
