@@ -130,6 +130,7 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
+from halfwise.records.repair import Proof, Repair, RepairRule
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
     Comparison,
@@ -247,6 +248,7 @@ __all__ = [
     "Prefer",
     "PreprocessingReport",
     "Profile",
+    "Proof",
     "ProvenEngine",
     "Provenance",
     "Recipe",
@@ -256,6 +258,8 @@ __all__ = [
     "RefusalKind",
     "Remark",
     "RemarkKind",
+    "Repair",
+    "RepairRule",
     "Repeated",
     "Repetition",
     "Rewriting",

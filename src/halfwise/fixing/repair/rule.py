@@ -1,0 +1,53 @@
+"""The contract of a repair."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import onnx_ir as ir
+
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.records import Repair, RepairRule
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a rule rests on.
+
+    Attributes:
+        formula: The identity, such as "norm(x; eps) = norm(s·x; s²·eps)".
+        holds: The inputs for which it holds in exact arithmetic.
+        exact: Whether it is an identity at all; what is none is opt-in (`--allow approximate`).
+        bitwise: Whether the repaired model in FP32 is equal bit for bit, as powers of two give it
+            where nothing becomes subnormal.
+    """
+
+    formula: str
+    holds: str
+    exact: bool = True
+    bitwise: bool = False
+
+
+class Rule(Protocol):
+    """A rule: one file of `fixing.repair.rules`."""
+
+    name: RepairRule
+    identity: Identity
+
+    def propose(self, evidence: Evidence) -> Iterable[Repair]:
+        """Yield the repairs that `evidence` asks for, none of which overlaps another of this rule.
+
+        Reads the network, changes nothing. Nothing is proposed where numbers show no need.
+        """
+        ...
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Make a repair in place.
+
+        All that stays keeps its name; graph inputs and outputs keep name, type and shape. Needs
+        nothing but the model and the record, so that a repair can be made again from a run.
+
+        Raises:
+            CaseError: the model is not the one that the repair was proposed for.
+        """
+        ...

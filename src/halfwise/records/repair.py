@@ -1,0 +1,62 @@
+"""Repairs: rewritings that leave the function as it is, so that the low format is enough."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from halfwise.records.record import NodeName, Record, TensorName
+
+RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase", "epsilon", "saturate"]
+"""The rules, each a file of `fixing.repair.rules`.
+
+"scale": tensors are stored times a power of two; "fold": chains of affine operators become one;
+"stable": norms, softmax, log-sum-exp, softplus and the like in forms that stay in range;
+"one-node": what is written out becomes the operator whose inside is FP32; "mask": masks that
+survive the Add behind them; "phase": positions and angles that are constant, computed beforehand.
+Only approximate, so only where allowed: "epsilon" is raised, "saturate" bounds by what data showed.
+"""
+
+
+class Proof(Record):
+    """How far a repaired model is from the function, and how far the original is.
+
+    Attributes:
+        samples: Samples that both ran on, by where they are from: "calibration", "heldout" and
+            "widened" (see `fixing.repair.proof`).
+        original: Largest error of an output of the original in FP32 against FP64, over the largest
+            magnitude of that output; None where FP64 could not be computed.
+        repaired: That of the repaired model. Against the original in FP32 where `original` is None.
+        equal: Whether all outputs of both are equal bit for bit.
+    """
+
+    samples: dict[str, int]
+    original: float | None
+    repaired: float
+    equal: bool
+
+
+class Repair(Record):
+    """A repair at one place: what its rule needs to make it again, and what it is worth.
+
+    Attributes:
+        rule: The rule that makes it.
+        nodes: The nodes that it changes or removes, as they are called before, in graph order.
+        exponents: For "scale": tensor → e, where it is stored times 2^e; only those with e ≠ 0.
+        numbers: Other parameters of the rule, by name.
+        guards: Kinds of guard and nodes that it answers, such as "overflow at /Add_3".
+        before: Error of the low model without it, over what the search allows; None where it was
+            not measured.
+        after: That with it.
+        proof: That the function is the same; None before it was proven.
+        advice: A line for the training or export code that does the same; "" for none.
+    """
+
+    rule: RepairRule
+    nodes: tuple[NodeName, ...]
+    exponents: dict[TensorName, int] = Field(default_factory=dict)
+    numbers: dict[str, float] = Field(default_factory=dict)
+    guards: tuple[str, ...] = ()
+    before: float | None = None
+    after: float | None = None
+    proof: Proof | None = None
+    advice: str = ""
