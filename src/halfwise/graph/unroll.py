@@ -5,7 +5,6 @@ sums, Sigmoids and Tanhs that it stands for.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import add_constant, constant_array, graphs_of, is_standard, opset_of
+from halfwise.graph.model import constant_array, graphs_of, is_standard
 from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.writing import Writer
 from halfwise.records import NodeName
 
 MOST_STEPS = 256
@@ -115,7 +115,7 @@ def _directions(node: ir.Node) -> tuple[str, ...]:
 
 def _replace(model: ir.Model, node: ir.Node, names: Names) -> None:
     """Put what a node stands for in its place."""
-    steps, w = _steps(node), _Writer(model.graph, opset_of(model), str(node.name), names)
+    steps, w = _steps(node), _Writer(model, str(node.name), names)
     assert steps is not None
     batch_first = bool(_number(node, "layout"))
     x = node.inputs[_X]
@@ -145,31 +145,8 @@ def _replace(model: ir.Model, node: ir.Node, names: Names) -> None:
             model.graph.remove(made, safe=True)
 
 
-@dataclass
-class _Writer:
-    """Makes nodes, named after the one that they stand for."""
-
-    graph: ir.Graph
-    opset: int
-    stem: str
-    names: Names
-    made: list[ir.Node] = field(default_factory=list)
-
-    def op(self, op: str, *read: ir.Value, **attributes: int | tuple[int, ...]) -> ir.Value:
-        return self.ops(op, read, 1, **attributes)[0]
-
-    def ops(
-        self, op: str, read: Sequence[ir.Value], count: int, **attributes: int | tuple[int, ...]
-    ) -> tuple[ir.Value, ...]:
-        name = self.names.take(f"{self.stem}/{op}")
-        node = ir.node(op, list(read), attributes=attributes, num_outputs=count, name=name)
-        for value in node.outputs:
-            value.name = self.names.take(f"{name}_output")
-        self.made.append(node)
-        return tuple(node.outputs)
-
-    def constant(self, what: str, array: NDArray[Any]) -> ir.Value:
-        return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
+class _Writer(Writer):
+    """Makes the nodes of the steps."""
 
     def row(self, state: ir.Value, *axes: int) -> ir.Value:
         """Return a state with further axes of size 1."""

@@ -1,0 +1,57 @@
+"""Make nodes and constants, named after what they stand for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.model import add_constant, opset_of
+from halfwise.graph.normal_form import Names
+
+_REDUCED_AXES_ARE_READ = 18
+"""First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
+
+
+class Writer:
+    """Makes nodes for the main graph of a model, which whoever asks for them puts into it.
+
+    Attributes:
+        graph: The main graph; constants go into it at once.
+        opset: Version of the default operator set.
+        stem: What the names begin with.
+        names: The names in use.
+        made: The nodes so far, in order. Their outputs have no types: inference gives them some.
+    """
+
+    def __init__(self, model: ir.Model, stem: str, names: Names) -> None:
+        """Take the model, what the names begin with, and the names in use."""
+        self.graph, self.opset = model.graph, opset_of(model)
+        self.stem, self.names = stem, names
+        self.made: list[ir.Node] = []
+
+    def op(self, op: str, *read: ir.Value, **attributes: int | tuple[int, ...]) -> ir.Value:
+        """Return the output of a new node."""
+        return self.ops(op, read, 1, **attributes)[0]
+
+    def ops(
+        self, op: str, read: Sequence[ir.Value], count: int, **attributes: int | tuple[int, ...]
+    ) -> tuple[ir.Value, ...]:
+        """Return the `count` outputs of a new node."""
+        name = self.names.take(f"{self.stem}/{op}")
+        node = ir.node(op, list(read), attributes=attributes, num_outputs=count, name=name)
+        for value in node.outputs:
+            value.name = self.names.take(f"{name}_output")
+        self.made.append(node)
+        return tuple(node.outputs)
+
+    def constant(self, what: str, array: NDArray[Any]) -> ir.Value:
+        """Return a new constant."""
+        return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
+
+    def reduced(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
+        """Return a reduction other than ReduceSum over `axes`, which stay with size 1."""
+        if self.opset < _REDUCED_AXES_ARE_READ:
+            return self.op(op, value, axes=axes, keepdims=1)
+        return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), keepdims=1)
