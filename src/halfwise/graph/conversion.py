@@ -87,58 +87,76 @@ def low_nodes(network: Network) -> frozenset[NodeName]:
     return frozenset(node_name(n) for n in network.nodes() if any(map(_is_low, _touched(n))))
 
 
-def upcast_storage(model: ir.Model) -> None:
+@dataclass(frozen=True)
+class Widening:
+    """Which element types become which, where all of one is stored in the other: exact.
+
+    Attributes:
+        given: The types that are widened.
+        wide: What they become.
+    """
+
+    given: Container[ir.DataType]
+    wide: ir.DataType
+
+
+TO_FP32 = Widening(LOW_TYPES, ir.DataType.FLOAT)
+TO_FP64 = Widening((ir.DataType.FLOAT,), ir.DataType.DOUBLE)
+
+
+def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
     """Give every low value, constant and type attribute of `model` FP32 instead, in place.
 
     Raises:
         CaseError: the weights of a large model find not enough temporary space.
     """
-    widen_weights(model)
+    if to is TO_FP32:
+        widen_weights(model)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in values_of(graph):
-            value.type = upcast_type(value.type)
+            value.type = upcast_type(value.type, to)
             if value.const_value is not None:
-                value.const_value = upcast_tensor(value.const_value)
+                value.const_value = upcast_tensor(value.const_value, to)
         for node in graph:
             for attribute in list(node.attributes.values()):
-                upcast_attribute(node, attribute)
+                upcast_attribute(node, attribute, to)
 
 
-def upcast_type(given: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
+def upcast_type(given: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.TypeProtocol | None:
     """Return `given` with FP32 for FP16 and BF16 elements, in sequences and optionals too."""
     if isinstance(given, ir.SequenceType | ir.OptionalType):
-        element = upcast_type(given.elem_type)
+        element = upcast_type(given.elem_type, to)
         assert element is not None
         return type(given)(element)
-    if isinstance(given, ir.TensorType | ir.SparseTensorType) and given.dtype in LOW_TYPES:
-        return type(given)(ir.DataType.FLOAT)
+    if isinstance(given, ir.TensorType | ir.SparseTensorType) and given.dtype in to.given:
+        return type(given)(to.wide)
     return given
 
 
-def upcast_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+def upcast_tensor(tensor: ir.TensorProtocol, to: Widening = TO_FP32) -> ir.TensorProtocol:
     """Return a tensor in FP32 if it is FP16 or BF16, else itself; exact."""
-    if tensor.dtype not in LOW_TYPES:
+    if tensor.dtype not in to.given:
         return tensor
-    return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
+    return ir.tensor(np.asarray(tensor.numpy()).astype(to.wide.numpy()), name=tensor.name)
 
 
-def upcast_attribute(node: ir.Node, attribute: ir.Attr) -> None:
+def upcast_attribute(node: ir.Node, attribute: ir.Attr, to: Widening = TO_FP32) -> None:
     """Put FP32 in place of FP16 and BF16 in a tensor, a type or the number of an element type.
 
     Other attributes stay, graphs too.
     """
     name = attribute.name
     if attribute.type == ir.AttributeType.TENSOR:
-        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor()))
+        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor(), to))
     elif attribute.type == ir.AttributeType.TYPE_PROTO:
         given = attribute.value
-        kind = upcast_type(given.type)
+        kind = upcast_type(given.type, to)
         assert kind is not None
         node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, given.shape))
     elif attribute.type != ir.AttributeType.INT or name not in _TYPE_ATTRIBUTES:
         return
-    elif attribute.as_int() in LOW_TYPES:
-        node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+    elif attribute.as_int() in to.given:
+        node.attributes[name] = ir.AttrInt64(name, int(to.wide))
 
 
 def _element_types(model: ir.Model) -> set[ir.DataType]:

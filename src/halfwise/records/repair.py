@@ -24,15 +24,18 @@ class Proof(Record):
         samples: Samples that both ran on, by where they are from: "calibration", "heldout" and
             "widened" (see `fixing.repair.proof`).
         original: Largest error of an output of the original in FP32 against FP64, over the largest
-            magnitude of that output; None where FP64 could not be computed.
+            magnitude of that output; None where FP64 was not needed, since both differ by less than
+            is accepted, or could not be computed.
         repaired: That of the repaired model. Against the original in FP32 where `original` is None.
         equal: Whether all outputs of both are equal bit for bit.
+        broken: Elements of outputs that are NaN or infinite, and finite in the original.
     """
 
     samples: dict[str, int]
     original: float | None
     repaired: float
     equal: bool
+    broken: int = 0
 
 
 class Repair(Record):

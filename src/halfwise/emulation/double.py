@@ -1,0 +1,183 @@
+"""A model in FP64: what its function is, where rounding in FP32 hides it.
+
+ONNX Runtime's CPU has kernels in FP64 for most operators, not for convolutions, some pooling and
+activations. ONNX's own reference evaluator has nearly all, but loops over places in Python: where
+it is needed, convolutions are those below.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx.defs import SchemaError, get_schema
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops import op_conv, op_conv_transpose
+
+from halfwise.case import CPU, Sample
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.casts import fill_of
+from halfwise.graph.conversion import TO_FP64, upcast_storage
+from halfwise.graph.model import graphs_of, is_standard, opset_of
+from halfwise.metrics import Outputs
+
+Array = NDArray[Any]
+_Run = Callable[[Mapping[str, Array]], Outputs]
+_HIDDEN = ("stash_type", "softmax_precision")
+"""Attributes with which an operator says that it computes in FP32 inside; so it does by default."""
+
+
+class DoubleSession:
+    """A model that runs in FP64, on inputs of FP32."""
+
+    def __init__(self, model: ir.Model) -> None:
+        """Take a model in FP32; it is not changed.
+
+        Raises:
+            CaseError: nothing runs it in FP64.
+        """
+        wide = model.clone()
+        for node in [n for graph in graphs_of(wide) for n in graph]:
+            _say_types(node, opset_of(wide))
+        upcast_storage(wide, TO_FP64)
+        self._wide = wide
+        self._run: _Run | None = None
+
+    def run(self, sample: Sample) -> Outputs:
+        """Return the outputs by name; those in FP32 otherwise are FP64.
+
+        Raises:
+            RunFailed: nothing runs the model in FP64 on this sample.
+        """
+        given = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in sample.items()}
+        if self._run is not None:
+            return self._run(given)
+        for way in (_runtime, _reference):
+            try:
+                run = way(self._wide)
+                found = run(given)
+            except (CaseError, RunFailed):
+                continue
+            self._run = run
+            return found
+        raise RunFailed("The model cannot be run in FP64.", "Nothing is to be done.")
+
+
+def _say_types(node: ir.Node, opset: int) -> None:
+    """Write down what an operator computes in FP32 unless told otherwise, in place."""
+    if not is_standard(node):
+        return
+    if node.op_type == "ConstantOfShape":
+        node.attributes["value"] = ir.AttrTensor("value", fill_of(node))
+    try:
+        schema = get_schema(node.op_type, opset, "")
+    except SchemaError:
+        return
+    for name in _HIDDEN:
+        if name in schema.attributes and name not in node.attributes:
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+
+
+def _runtime(model: ir.Model) -> _Run:
+    return Session(model, runtime=CPU).run
+
+
+def _reference(model: ir.Model) -> _Run:
+    try:
+        evaluator = ReferenceEvaluator(
+            ir.serde.serialize_model(model), new_ops=[Conv, ConvTranspose]
+        )
+    except Exception as error:
+        raise CaseError(f"ONNX's reference does not take the model: {error}", "") from error
+
+    def run(sample: Mapping[str, Array]) -> Outputs:
+        # It is plain Python: whatever a node does not manage is raised as it comes.
+        try:
+            with np.errstate(all="ignore"):
+                found = evaluator.run(None, dict(sample))
+        except Exception as error:
+            raise RunFailed(f"ONNX's reference does not run the model: {error}", "") from error
+        return dict(zip(evaluator.output_names, found, strict=True))
+
+    return run
+
+
+class Conv(op_conv.Conv):
+    """A convolution as a product of matrices for each element of its kernel."""
+
+    op_domain = ""
+
+    def _run(self, *given: Any, **options: Any) -> tuple[Array, ...]:
+        if options.get("auto_pad") not in (None, "NOTSET"):
+            return tuple(super()._run(*given, **options))  # type: ignore[no-untyped-call]
+        x, w, b = (*given, None)[:3]
+        window = _Window(w, options)
+        padded = np.pad(x, ((0, 0), (0, 0), *window.pads))
+        sizes = window.fitting(padded.shape[2:])
+        grouped = padded.reshape(len(x), window.groups, w.shape[1], *padded.shape[2:])
+        factors = w.reshape(window.groups, -1, *w.shape[1:])
+        total = np.zeros((len(x), window.groups, factors.shape[1], prod(sizes)))
+        for place in np.ndindex(*window.kernel):
+            seen = grouped[(..., *window.slices(place, sizes))]
+            total += factors[(..., *place)] @ seen.reshape(*seen.shape[:3], -1)
+        return (_with_bias(total.reshape(len(x), len(w), *sizes), b),)
+
+
+class ConvTranspose(op_conv_transpose.ConvTranspose):
+    """Its transpose, likewise."""
+
+    op_domain = ""
+
+    def _run(self, *given: Any, **options: Any) -> tuple[Array, ...]:
+        if options.get("auto_pad") not in (None, "NOTSET") or options.get("output_shape"):
+            return tuple(super()._run(*given, **options))  # type: ignore[no-untyped-call]
+        x, w, b = (*given, None)[:3]
+        window = _Window(w, options)
+        sizes = x.shape[2:]
+        more = options.get("output_padding") or [0] * len(sizes)
+        whole = [
+            s * (n - 1) + d * (k - 1) + 1 + p
+            for n, k, s, d, p in zip(
+                sizes, window.kernel, window.step, window.dilation, more, strict=True
+            )
+        ]
+        grouped = x.reshape(len(x), window.groups, -1, prod(sizes))
+        factors = w.reshape(window.groups, -1, *w.shape[1:]).swapaxes(1, 2)
+        total = np.zeros((len(x), window.groups, w.shape[1], *whole))
+        for place in np.ndindex(*window.kernel):
+            seen = total[(..., *window.slices(place, sizes))]
+            seen += (factors[(..., *place)] @ grouped).reshape(seen.shape)
+        inner: tuple[Any, ...] = tuple(
+            slice(a, n - b) for n, (a, b) in zip(whole, window.pads, strict=True)
+        )
+        return (_with_bias(total.reshape(len(x), -1, *whole)[(..., *inner)], b),)
+
+
+class _Window:
+    """Where the elements of a kernel fall."""
+
+    def __init__(self, w: Array, options: Mapping[str, Any]) -> None:
+        self.kernel = w.shape[2:]
+        rank = len(self.kernel)
+        self.step = options.get("strides") or [1] * rank
+        self.dilation = options.get("dilations") or [1] * rank
+        pads = options.get("pads") or [0] * 2 * rank
+        self.pads = list(zip(pads[:rank], pads[rank:], strict=True))
+        self.groups = options.get("group") or 1
+
+    def fitting(self, sizes: Sequence[int]) -> list[int]:
+        """Return how often the kernel fits on each axis."""
+        axes = zip(sizes, self.kernel, self.step, self.dilation, strict=True)
+        return [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in axes]
+
+    def slices(self, place: Sequence[int], sizes: Sequence[int]) -> tuple[Any, ...]:
+        """Return where an element of the kernel falls, `sizes` times on each axis."""
+        axes = zip(place, sizes, self.step, self.dilation, strict=True)
+        return tuple(slice(p * d, p * d + s * (n - 1) + 1, s) for p, n, s, d in axes)
+
+
+def _with_bias(total: Array, bias: Array | None) -> Array:
+    return total if bias is None else total + bias.reshape(-1, *[1] * (total.ndim - 2))

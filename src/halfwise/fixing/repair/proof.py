@@ -1,0 +1,305 @@
+"""Whether a repaired model is the same function: on the user's data, and on data around it.
+
+Both models run in FP32. Where all outputs are equal bit for bit, as with powers of two, nothing
+else is needed. Where they differ by more than `LIMIT`, both are compared with the function in FP64
+on the worst sample of each kind.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import CPU, Runtime, Sample, Samples
+from halfwise.emulation.double import DoubleSession
+from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import seen_shapes
+from halfwise.errors import RunFailed
+from halfwise.fixing.repair.rule import Identity
+from halfwise.fixing.repair.widening import MOST, TIES, widen
+from halfwise.graph.model import Network
+from halfwise.metrics import Outputs
+from halfwise.records import Proof
+
+LIMIT = 1e-5
+"""Error over an output's largest value that is accepted whatever the original's is: less than what
+FP32 itself has in deep networks (1.4e-5 in PP-OCRv3's detector, 2.2e-5 in YOLOX-nano, on one sample
+against FP64), and a thousandth of what the default tolerance allows."""
+TRUSTED = 1e-2
+"""Error of the original from which FP64 tells nothing: it computes another function there."""
+MOST_ELEMENTS = 1 << 25
+"""Elements of all activations on one sample, times samples of a group; the fewest are `FEWEST`."""
+FEWEST = 4
+DOUBLE_ELEMENTS = 1 << 26
+"""Of one sample, up to which FP64 is computed: some seconds."""
+_FLOOR = 1 / 16
+"""An output's largest value counts as at least this share of what it is on the given samples:
+where an output is zero but for rounding, nothing can be told of its error."""
+
+
+def holds(proof: Proof, identity: Identity) -> bool:
+    """Return whether a repair may stay.
+
+    What is no identity needs no proof that it is one; what makes outputs infinite is refused too.
+    """
+    if proof.broken:
+        return False
+    return not identity.exact or proof.repaired <= max(LIMIT, proof.original or 0.0)
+
+
+def prove(
+    original: Network,
+    repaired: Network,
+    calibration: Samples,
+    heldout: Samples,
+    *,
+    runtime: Runtime = CPU,
+) -> Proof:
+    """Return how far a repaired network is from the function, see `Prover`."""
+    return Prover(original, calibration, heldout, runtime=runtime).prove(repaired)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A sample and what the original gives on it.
+
+    Attributes:
+        group: "calibration", "heldout" or "widened".
+        kind: The group, or what was widened how.
+        sample: The inputs.
+        outputs: The original's, in FP32.
+    """
+
+    group: str
+    kind: str
+    sample: Sample
+    outputs: Outputs
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it tells only that there is no more that is not finite."""
+        return self.group == "widened" and not all(map(_is_finite, self.outputs.values()))
+
+
+@dataclass
+class _Errors:
+    """The worst errors at one kind of samples and one output, over what counts as largest."""
+
+    original: float | None = None
+    repaired: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        return self.repaired / max(LIMIT, self.original or 0.0)
+
+
+@dataclass
+class Prover:
+    """Proves repairs of one network; what the original gives is computed once.
+
+    Up to 16 samples of calibration, 16 held out and 16 widened, fewer where they are large.
+
+    Attributes:
+        original: The network before.
+        calibration: At least one.
+        heldout: Others, perhaps none.
+        runtime: Where both run in FP32.
+    """
+
+    original: Network
+    calibration: Samples
+    heldout: Samples
+    runtime: Runtime = field(default=CPU, kw_only=True)
+
+    def prove(self, repaired: Network) -> Proof:
+        """Return how far `repaired` is from the function, and the original.
+
+        Of all kinds of samples and outputs, the error is told where it is largest beside what is
+        accepted. Outputs that are no floats count by the share of elements that differ. Where the
+        original has NaN or infinities on a widened sample, it shows only whether there are more.
+
+        Raises:
+            CaseError: ONNX Runtime cannot run the repaired network.
+        """
+        session = Session(repaired.model, runtime=self.runtime)
+        equal, broken = True, 0
+        worst: dict[tuple[str, str], _Errors] = {}
+        beyond: dict[str, tuple[float, _Case, Outputs]] = {}
+        counts: dict[str, int] = {}
+        for case in self._cases:
+            counts[case.group] = counts.get(case.group, 0) + 1
+            try:
+                found: Outputs = session.run(case.sample)
+            except RunFailed:
+                return Proof(
+                    samples=counts, original=None, repaired=inf, broken=broken, equal=False
+                )
+            equal = equal and _same(case.outputs, found)
+            broken += sum(_broken(a, found[n]) for n, a in case.outputs.items())
+            differences = self._differences(case, case.outputs, found)
+            for name, difference in differences.items():
+                errors = worst.setdefault((case.kind, name), _Errors())
+                errors.repaired = max(errors.repaired, difference)
+            largest = max(differences.values(), default=0.0)
+            if largest > LIMIT and largest > beyond.get(case.kind, (0.0,))[0]:
+                beyond[case.kind] = largest, case, found
+        for _, case, found in beyond.values():
+            self._against_fp64(case, found, worst)
+        told = max(worst.values(), key=lambda e: e.excess, default=_Errors())
+        return Proof(
+            samples=counts,
+            original=told.original,
+            repaired=told.repaired,
+            broken=broken,
+            equal=equal,
+        )
+
+    def _against_fp64(
+        self, case: _Case, found: Outputs, worst: dict[tuple[str, str], _Errors]
+    ) -> None:
+        """Put errors against FP64 in the place of differences, where FP64 tells something."""
+        truth = self._truth(case)
+        if truth is None:
+            return
+        before = self._differences(case, truth, case.outputs)
+        for name, error in self._differences(case, truth, found).items():
+            # A widened sample on which FP32 has no digits shows nothing.
+            lost = before[name] > TRUSTED
+            told = _Errors() if lost and case.group == "widened" else _Errors(before[name], error)
+            if told.original is None or not lost:
+                worst[case.kind, name] = told
+
+    def _truth(self, case: _Case) -> Outputs | None:
+        if self._double is None:
+            return None
+        try:
+            return self._double.run(case.sample)
+        except RunFailed:
+            return None
+
+    @cached_property
+    def _double(self) -> DoubleSession | None:
+        """What runs the original in FP64; None where that computes another function.
+
+        It does where it has a fault, or where the function jumps: then FP32 is what is meant.
+        """
+        if self._elements > DOUBLE_ELEMENTS:
+            return None
+        session, first = DoubleSession(self.original.model), self._cases[0]
+        try:
+            truth = session.run(first.sample)
+        except RunFailed:
+            return None
+        errors = self._differences(first, truth, first.outputs)
+        return session if max(errors.values(), default=0.0) <= TRUSTED else None
+
+    def _differences(self, case: _Case, truth: Outputs, found: Outputs) -> dict[str, float]:
+        if case.is_silent:
+            return {}
+        return {
+            name: _difference(array, found[name], self._scale.get(name, 0.0) * _FLOOR)
+            for name, array in truth.items()
+            if array.dtype.kind == "f" or case.kind not in TIES
+        }
+
+    @cached_property
+    def _elements(self) -> int:
+        shapes = seen_shapes(self.original, self.calibration[0], runtime=self.runtime)
+        return sum(map(prod, shapes.values()))
+
+    @cached_property
+    def _cases(self) -> list[_Case]:
+        session = Session(self.original.model, runtime=self.runtime)
+        return [
+            _Case(group, kind, sample, outputs)
+            for group, kind, sample in self._samples()
+            if (outputs := _outputs(session, sample, group)) is not None
+        ]
+
+    def _samples(self) -> Iterator[tuple[str, str, Sample]]:
+        count = min(MOST, max(FEWEST, MOST_ELEMENTS // max(1, self._elements)))
+        groups: Mapping[str, Samples] = {
+            "calibration": _spread(self.calibration, count),
+            "heldout": _spread(self.heldout, count),
+        }
+        for name, samples in groups.items():
+            yield from ((name, name, sample) for sample in samples)
+        widened = widen(groups["calibration"] + groups["heldout"], count)
+        yield from (("widened", one.kind, one.sample) for one in widened)
+
+    @cached_property
+    def _scale(self) -> dict[str, float]:
+        """The largest finite value of each output on the given samples."""
+        largest: dict[str, float] = {}
+        for case in self._cases:
+            if case.group != "widened":
+                for name, array in case.outputs.items():
+                    largest[name] = max(largest.get(name, 0.0), _largest(array))
+        return largest
+
+
+def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:
+    """Return what the original gives; None where it takes no such sample."""
+    try:
+        return session.run(sample)
+    except RunFailed:
+        if group != "widened":
+            raise
+        return None
+
+
+def _spread(samples: Samples, count: int) -> Samples:
+    """Return at most `count` samples from all over."""
+    number = min(count, len(samples))
+    return samples.select([i * len(samples) // number for i in range(number)])
+
+
+def _is_finite(array: NDArray[np.generic]) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _largest(array: NDArray[np.generic]) -> float:
+    if array.dtype.kind != "f":
+        return 0.0
+    magnitudes = np.abs(array.astype(np.float64))
+    return float(magnitudes[np.isfinite(magnitudes)].max(initial=0.0))
+
+
+def _same(one: Outputs, other: Outputs) -> bool:
+    """Return whether outputs are equal, bit for bit but for NaN."""
+    return all(
+        a.shape == other[n].shape and np.array_equal(a, other[n], equal_nan=a.dtype.kind == "f")
+        for n, a in one.items()
+    )
+
+
+def _broken(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
+    """Return how many elements are finite before, and not after."""
+    if before.dtype.kind != "f" or before.shape != after.shape:
+        return 0
+    return int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
+
+
+def _difference(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
+    """Return the largest difference over the largest value of `truth`, at least `floor`.
+
+    Elements that are NaN in one count nothing, nor does what is finite in `truth` alone, which is
+    told apart; another infinity than in `truth` counts as inf. Of what is no float, the share of
+    elements that differ.
+    """
+    if truth.shape != found.shape:
+        return inf
+    if truth.dtype.kind != "f":
+        return float(np.mean(truth != found)) if truth.size else 0.0
+    a, b = truth.astype(np.float64), found.astype(np.float64)
+    if np.any(np.isinf(a) & ~np.isnan(b) & (a != b)):
+        return inf
+    both = np.isfinite(a) & np.isfinite(b)
+    largest = float(np.abs(a[both] - b[both]).max(initial=0.0))
+    if not largest:
+        return 0.0
+    scale = max(_largest(a), floor)
+    return largest / scale if scale else inf

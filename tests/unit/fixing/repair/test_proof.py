@@ -1,0 +1,123 @@
+"""What is no identity is refused wherever it shows; what is one, is accepted."""
+
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.case import Samples
+from halfwise.fixing.repair.proof import LIMIT, Prover, holds, prove
+from halfwise.fixing.repair.rule import Identity
+from halfwise.graph.model import Network
+from tests.unit.graph.sketch import Sketch, f32
+
+EXACT = Identity("f(x) = f(x)", "all x")
+Fault = Literal["factor", "eps", "bias", "range"]
+SIZE = 8
+
+
+def samples(count: int = 6, seed: int = 0) -> Samples:
+    drawn = np.random.default_rng(seed).normal(size=(count, 1, SIZE)).astype(np.float32)
+    return Samples(tuple(map(str, range(count))), lambda i: {"x": drawn[i]})
+
+
+def stream(seed: int, exponent: int = 0, fault: Fault | None = None) -> Network:
+    """A stream of 2^exponent times its size that a norm reads, with a bound or not."""
+    generator = np.random.default_rng(seed)
+    weights, bias = f32(generator.normal(size=(SIZE, SIZE))), f32(generator.normal(size=SIZE))
+    outer = f32(generator.normal(size=(SIZE, SIZE)))
+    scale = np.float32(2.0**exponent)
+    sketch = Sketch()
+    h = sketch.op("MatMul", sketch.input("x", [1, SIZE]), weights * scale)
+    h = sketch.op("Add", h, bias if fault == "bias" else bias * scale)
+    if fault == "range":
+        reached = max(np.abs(s["x"] @ weights + bias).max() for s in (*samples(), *samples(3, 1)))
+        h = sketch.op("Clip", h, -1.5 * scale * reached, 1.5 * scale * reached)
+    eps = 0.8 if fault == "eps" else 0.8 * float(scale) ** 2
+    h = sketch.op("LayerNormalization", h, np.ones(SIZE, np.float32), epsilon=eps, axis=-1)
+    outer = outer * np.float32(1 + 1e-3) if fault == "factor" else outer
+    return sketch.network(sketch.op("MatMul", h, outer, name="last"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from((-9, -4, -1, 1, 3, 8)),
+    st.sampled_from((None, "factor", "eps", "bias", "range")),
+)
+def test_only_the_same_function_holds(seed: int, exponent: int, fault: Fault | None) -> None:
+    proof = prove(stream(seed), stream(seed, exponent, fault), samples(), samples(3, 1))
+    assert proof.samples == {"calibration": 6, "heldout": 3, "widened": 16}
+    assert holds(proof, EXACT) == (fault is None)
+    assert proof.equal == (fault is None)
+    if fault is not None:
+        assert proof.repaired > LIMIT
+
+
+def folded(seed: int, *, fold: bool, shift: float = 1.0) -> Network:
+    """A product, times 3, plus a shift: in three nodes or in two, rounded differently."""
+    generator = np.random.default_rng(seed)
+    weights = generator.normal(size=(SIZE, SIZE)).astype(np.float32)
+    x = (sketch := Sketch()).input("x", [1, SIZE])
+    if fold:
+        product = sketch.op("MatMul", x, f32(weights.astype(np.float64) * 3.3))
+    else:
+        product = sketch.op("Mul", sketch.op("MatMul", x, weights), f32(3.3))
+    return sketch.network(sketch.op("Add", product, f32(shift), name="last"))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from((0.0, 1.0)))
+def test_what_is_rounded_differently_holds(seed: int, shift: float) -> None:
+    before, after = (folded(seed, fold=fold, shift=shift) for fold in (False, True))
+    proof = prove(before, after, samples(), samples(0))
+    assert holds(proof, EXACT)
+    assert not proof.equal
+    assert 0 < proof.repaired < LIMIT
+
+
+def cancelling(*, shifted: bool, wrong: float = 1.0) -> Network:
+    """The variance of x + 30, of squares or of what is left without the mean."""
+    x = (sketch := Sketch(18)).input("x", [1, SIZE])
+    x = sketch.op("Add", x, f32(30))
+    mean = sketch.op("ReduceMean", x, [-1])
+    if shifted:
+        rest = sketch.op("Sub", x, mean)
+        found = sketch.op("ReduceMean", sketch.op("Mul", rest, rest), [-1])
+    else:
+        squares = sketch.op("ReduceMean", sketch.op("Mul", x, x), [-1])
+        found = sketch.op("Sub", squares, sketch.op("Mul", mean, mean))
+    return sketch.network(sketch.op("Mul", found, f32(wrong), name="last"))
+
+
+@pytest.mark.parametrize(("wrong", "accepted"), [(1.0, True), (1.05, False)])
+def test_fp64_tells_which_of_two_is_right(wrong: float, *, accepted: bool) -> None:
+    before, after = cancelling(shifted=False), cancelling(shifted=True, wrong=wrong)
+    proof = prove(before, after, samples(), samples(0))
+    assert holds(proof, EXACT) == accepted
+    # The other way it would lose digits.
+    assert not holds(prove(after, before, samples(), samples(0)), EXACT)
+
+
+def test_infinities_may_become_fewer_not_more() -> None:
+    def powered(exponent: float, factor: float) -> Network:
+        x = (sketch := Sketch()).input("x", [1, SIZE])
+        found = sketch.op("Mul", sketch.op("Exp", sketch.op("Mul", x, f32(exponent))), 1.0)
+        return sketch.network(sketch.op("Mul", found, f32(factor), name="last"))
+
+    plain, roundabout = powered(3.0, 1e-30), powered(3.0, 1e-30)
+    assert holds(prove(plain, roundabout, samples(), samples(0)), EXACT)
+    broken = prove(plain, powered(60.0, 1e-30), samples(), samples(0))
+    assert broken.broken
+    assert not holds(broken, Identity("", "", exact=False))
+    assert holds(
+        prove(plain, powered(2.9, 1e-30), samples(), samples(0)), Identity("", "", exact=False)
+    )
+
+
+def test_one_prover_proves_many() -> None:
+    prover = Prover(stream(0), samples(), samples(0))
+    assert [prover.prove(stream(0, e)).equal for e in (1, -3)] == [True, True]
+    assert not prover.prove(stream(0, 2, "eps")).equal

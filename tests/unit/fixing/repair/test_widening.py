@@ -1,0 +1,41 @@
+"""What is changed stays legal."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Samples
+from halfwise.fixing.repair.widening import widen
+
+GENERATOR = np.random.default_rng(0)
+SAMPLES: list[dict[str, NDArray[Any]]] = [
+    {
+        "image": GENERATOR.integers(0, 256, (3, 4)).astype(np.float32),
+        "x": GENERATOR.normal(size=5).astype(np.float32),
+        "ids": GENERATOR.integers(0, 9000, 5),
+        "mask": np.where(GENERATOR.random(5) < 0.5, np.float32(-np.inf), np.float32(0)),
+        "empty": np.zeros((0, 2), np.float32),
+    }
+    for _ in range(5)
+]
+
+
+def test_every_kind_once_and_nothing_invented() -> None:
+    given = Samples(tuple("abcde"), lambda i: SAMPLES[i])
+    found = list(widen(given, 16))
+    assert len(found) == 16
+    assert len({one.kind for one in found}) == 10
+    for one in found:
+        for name in ("ids", "mask"):
+            assert any(np.array_equal(one.sample[name], s[name]) for s in SAMPLES)
+        assert np.array_equal(one.sample["image"], np.rint(one.sample["image"]))
+        for name, array in one.sample.items():
+            assert (array.shape, array.dtype) == (
+                SAMPLES[0][name].shape,
+                SAMPLES[0][name].dtype,
+            )
+    assert len({one.sample["x"].tobytes() for one in found}) == 15  # zeros are zeros
+    again = list(widen(given, 16))
+    for one, other in zip(found, again, strict=True):
+        assert np.array_equal(one.sample["x"], other.sample["x"])
