@@ -196,7 +196,8 @@ def _cast_from(graph: ir.Graph) -> list[ir.Value]:
     return [v for v in (*graph.inputs, *constants, *computed) if is_float(v)]
 
 
-def _replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """Let `graph` give out `new` wherever it gives out `old`."""
     for i, output in enumerate(graph.outputs):
         if output is old:
             graph.outputs[i] = new
@@ -274,7 +275,7 @@ class _Rewriter:
         for node, index in uses:
             node.replace_input_with(index, copy)
         if given_low:
-            _replace_output(graph, value, copy)
+            replace_output(graph, value, copy)
 
     def _cast_where_needed(self, value: ir.Value) -> None:
         is_low = value.dtype == self.low
@@ -293,7 +294,7 @@ class _Rewriter:
                 "Cast", [value], {"to": int(other)}, name=self.names.take(f"{name}_cast")
             )
             cast.outputs[0].name = name
-            _replace_output(graph, value, cast.outputs[0])
+            replace_output(graph, value, cast.outputs[0])
         else:
             suffix = "fp32" if is_low else self.fmt.name
             cast = ir.node(

@@ -1,0 +1,18 @@
+"""Tensors stored times powers of two, the function unchanged.
+
+rules       what each operator asks of the exponents of what it reads and gives
+relations   these for all nodes of a model, as linear equations
+rescale     makes a model whose tensors have given exponents
+"""
+
+from halfwise.graph.scaling.relations import (
+    Constant,
+    Edge,
+    Relation,
+    Relations,
+    completed,
+    relations,
+)
+from halfwise.graph.scaling.rescale import rescale
+
+__all__ = ["Constant", "Edge", "Relation", "Relations", "completed", "relations", "rescale"]

@@ -1,0 +1,141 @@
+"""Make a model whose tensors have given exponents."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.graph.casts import replace_output
+from halfwise.graph.model import add_constant, constant_array, graphs_of, tensor_name
+from halfwise.graph.normal_form import Names
+from halfwise.graph.roles import bodies
+from halfwise.graph.scaling.relations import Constant, Edge, completed, relations
+from halfwise.records import TensorName
+
+
+def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
+    """Store each tensor of the main graph times a power of two, in place.
+
+    Constants and attributes are multiplied as the relations ask; of one that several nodes read,
+    each that needs another multiple reads a copy. Where an edge has another exponent than its
+    tensor a Mul is inserted, and behind a Log an Add. Names of nodes and tensors stay, and graph
+    inputs and outputs keep their values: where an output is stored scaled, what has its name is
+    the result of a Mul, and what is stored gets another.
+
+    Args:
+        model: In normal form.
+        exponents: Those of tensors, edges and constants that are not 0 and do not follow (see
+            `Relations`).
+
+    Raises:
+        CaseError: they do not fit the model, which is as it was then.
+    """
+    found = relations(model)
+    full = completed(found, exponents)
+    names = Names(graphs_of(model))
+    places: dict[ir.Value, dict[Constant, int]] = {}
+    for name, constant in found.constants.items():
+        # Zeros and infinities are their own multiples.
+        exponent = full[name] if constant.magnitudes[1] else 0
+        if constant.value is not None:
+            places.setdefault(constant.value, {})[constant] = exponent
+        elif exponent:
+            _multiply_attribute(constant, exponent)
+    for value, wanted in places.items():
+        _multiply(value, wanted, model.graph, names)
+    made = (v for node in model.graph for v in node.outputs if v.name)
+    values = {tensor_name(v): v for v in (*model.graph.inputs, *made)}
+    edges: dict[tuple[TensorName, int], list[Edge]] = {}
+    for name, edge in found.edges.items():
+        if difference := full[name] - full[edge.tensor]:
+            edges.setdefault((edge.tensor, difference), []).append(edge)
+    for (tensor, difference), readers in edges.items():
+        _insert_mul(values[tensor], difference, readers, model.graph, names)
+    for name in found.logs:
+        log = found.edges[name].node
+        if full[name] and log is not None:
+            _insert_add(log, full[name], model.graph, names)
+
+
+def _multiply(
+    value: ir.Value, wanted: Mapping[Constant, int], graph: ir.Graph, names: Names
+) -> None:
+    """Give each place its multiple of an initializer, which others may read as it is."""
+    array = constant_array(value)
+    others = len(value.uses()) > len(wanted) or value.is_graph_output()
+    kept = 0 if others or 0 in wanted.values() else next(iter(wanted.values()))
+    multiples = {kept: value}
+    for constant, exponent in wanted.items():
+        if exponent not in multiples:
+            name = names.take(f"{value.name}_scaled")
+            multiples[exponent] = add_constant(graph, name, np.ldexp(array, exponent))
+        assert isinstance(constant.slot, int)
+        constant.node.replace_input_with(constant.slot, multiples[exponent])
+    if kept:
+        value.const_value = ir.tensor(np.ldexp(array, kept), name=value.name)
+
+
+def _multiply_attribute(constant: Constant, exponent: int) -> None:
+    name, array = str(constant.slot), np.ldexp(constant.array, exponent)
+    is_tensor = array.ndim > 0
+    constant.node.attributes[name] = (
+        ir.AttrTensor(name, ir.tensor(array)) if is_tensor else ir.AttrFloat32(name, float(array))
+    )
+
+
+def _insert_mul(
+    value: ir.Value, difference: int, readers: Iterable[Edge], graph: ir.Graph, names: Names
+) -> None:
+    """Let `readers` read `value` times 2^difference."""
+    result = _behind(value, "Mul", 2.0**difference, graph, names)
+    for _, node, slot in readers:
+        if node is None:
+            result.name, value.name = value.name, result.name
+            replace_output(graph, value, result)
+        elif slot is not None:
+            node.replace_input_with(slot, result)
+        else:
+            _capture(node, value, result)
+
+
+def _insert_add(log: ir.Node, exponent: int, graph: ir.Graph, names: Names) -> None:
+    """Take log(2^exponent) off what `log` gives; the result keeps the name."""
+    value = log.outputs[0]
+    uses = list(value.uses())
+    result = _behind(value, "Add", -exponent * math.log(2), graph, names)
+    result.name, value.name = value.name, result.name
+    replace_output(graph, value, result)
+    for node, slot in uses:
+        node.replace_input_with(slot, result)
+
+
+def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
+    """Let the bodies of `node`, however deep, read `result` where they read `value`."""
+    for body in bodies(node):
+        for graph in (body, *body.subgraphs()):
+            replace_output(graph, value, result)
+        for inner in body.all_nodes():
+            for slot, read in enumerate(inner.inputs):
+                if read is value:
+                    inner.replace_input_with(slot, result)
+
+
+def _behind(
+    value: ir.Value, op_type: str, number: float, graph: ir.Graph, names: Names
+) -> ir.Value:
+    """Insert a node that computes with `value` and a number; return its result."""
+    name = str(value.name)
+    operand = add_constant(
+        graph, names.take(f"{name}_{op_type.lower()}"), np.asarray(number, np.float32)
+    )
+    node = ir.node(op_type, [value, operand], name=names.take(f"{name}_{op_type}"))
+    result = node.outputs[0]
+    result.name = names.take(f"{name}_scaled")
+    result.type, result.shape = value.type, value.shape
+    producer = value.producer()
+    if producer is None:
+        graph.insert_before(graph[0], node)
+    else:
+        graph.insert_after(producer, node)
+    return result

@@ -1,0 +1,167 @@
+"""What each operator asks of the exponents of what it reads and gives.
+
+A tensor t with exponent e is stored as t·2^e. An operator computes the same function of the stored
+tensors where some linear equations between exponents hold. In FP32 and lower formats the results
+are then the same bit for bit, times a power of two, as long as nothing becomes subnormal or leaves
+the range: such a factor changes no significand, and every rounding is that of before. `Pow` alone
+may differ in the last bit (libm rounds it not always to nearest), where its exponent is not 2 or 3,
+and `Log`, which needs an Add.
+
+An equation is a mapping from places to coefficients, and says Σ coefficient · e(place) = 0. A place
+is the index of an input, `~index` of an output (`Y` is the first), or the name of an attribute.
+What no equation names has the exponent 0, and so has all of an operator that is not in the tables:
+Softmax, Exp, Sigmoid, Erf, Sin, Round, … take their inputs as they are.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.graph.model import is_standard
+from halfwise.graph.patterns.reading import scalar
+from halfwise.graph.roles import DATA_MOVEMENT
+
+Place = int | str
+Equation = Mapping[Place, int]
+
+Y = ~0
+_PRODUCT: Equation = {0: 1, 1: 1, Y: -1}
+_CARRIES: Equation = {0: 1, Y: -1}
+_GATES: tuple[Equation, ...] = ({1: 1, 0: 1},)
+_NORM: tuple[Equation, ...] = ({"epsilon": 1, 0: -2}, {1: 1, Y: -1}, {2: 1, Y: -1})
+
+RULES: Mapping[str, tuple[Equation, ...]] = {
+    # x·w, linear in both: the bias is added to the product.
+    "MatMul": (_PRODUCT,),
+    "Gemm": ({1: 1, 0: 1, Y: -1}, {2: 1, Y: -1}),
+    "Conv": ({1: 1, 0: 1, Y: -1}, {2: 1, Y: -1}),
+    "ConvTranspose": ({1: 1, 0: 1, Y: -1}, {2: 1, Y: -1}),
+    "DeformConv": ({1: 1, 0: 1, 4: 1, Y: -1}, {3: 1, Y: -1}),
+    "Mul": (_PRODUCT,),
+    "Div": ({0: 1, 1: -1, Y: -1},),
+    "STFT": ({2: 1, 0: 1, Y: -1},),
+    # softmax(q·k)·v is linear in v; with a cache it is more than that.
+    "Attention": ({2: 1, Y: -1},),
+    # √x, 1/x, Σx²: homogeneous of degree ½, -1, 2.
+    "Sqrt": ({0: 1, Y: -2},),
+    "Reciprocal": ({0: 1, Y: 1},),
+    "ReduceSumSquare": ({0: 2, Y: -1},),
+    # x for x ≥ 0, else slope·x; rows of x at places that are read as they are.
+    **dict.fromkeys(("PRelu", "RoiAlign", "MaxRoiPool"), (_CARRIES,)),
+    # (x - mean) / √(mean square + eps) · scale + bias: the quotient does not depend on the scale of
+    # x where eps has its square. With the scale's sign, whatever x is, NaN and infinities included.
+    "LayerNormalization": (*_NORM, {0: 1, ~1: -1}, {0: 1, ~2: 1}),
+    "RMSNormalization": _NORM[:2],
+    "InstanceNormalization": _NORM,
+    "GroupNormalization": _NORM,
+    # Here the variance is a constant, whose scale may go into `scale` as well.
+    "BatchNormalization": (
+        {3: 1, 0: -1},
+        {1: 2, 0: 2, 4: -1, Y: -2},
+        {"epsilon": 1, 4: -1},
+        {2: 1, Y: -1},
+    ),
+    # x / (bias + alpha/size · Σx²)^beta.
+    "LRN": (_CARRIES, {"alpha": 1, 0: 2}),
+    # What is compared; the result is no number.
+    **dict.fromkeys(
+        ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), ({0: 1, 1: -1},)
+    ),
+    # Gates read x·W + h·R + b.
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _GATES),
+    # Constants that are attributes; `Clip` and `Pad` have them up to opset 10.
+    "ConstantOfShape": ({"value": 1, Y: -1},),
+    "Clip": ({"min": 1, Y: -1}, {"max": 1, Y: -1}),
+    "Pad": ({"value": 1, Y: -1},),
+    "Resize": ({"extrapolation_value": 1, Y: -1},),
+}
+"""Equations by operator. The constant that comes first in one takes up what is left of it."""
+
+HOMOGENEOUS = DATA_MOVEMENT | frozenset(
+    (
+        *("Add", "Sub", "Sum", "Mean", "Max", "Min", "Clip", "Mod", "CumSum", "Range", "OneHot"),
+        *("Relu", "LeakyRelu", "Abs", "Neg"),
+        *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"),
+        *("AveragePool", "MaxPool", "LpPool", "MaxUnpool"),
+        *("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"),
+        *("Resize", "Upsample", "GridSample", "Col2Im", "CenterCropPad", "DFT", "TopK", "Unique"),
+    )
+)
+"""Operators with f(s·x, s·z, …) = s·f(x, z, …) for s > 0, where x, z, … are those inputs that have
+the type of the result by their schema: then all of them have the exponent of the result."""
+
+INVARIANT = frozenset(
+    (
+        *("Sign", "ArgMax", "ArgMin", "Hardmax", "NonZero", "IsNaN", "IsInf", "Shape", "Size"),
+        *("Log", "LpNormalization"),
+    )
+)
+"""Operators with f(s·x) = f(x) for s > 0: their first input has any exponent. `Log` gives a sum,
+log(s·x) = log(s) + log(x), so a constant is added behind it."""
+
+DEFAULTS: Mapping[str, float] = {"epsilon": 1e-5, "alpha": 1e-4, "value": 0.0}
+"""What attributes are that a node leaves out, by ONNX; others named here count only where given."""
+
+
+def equations(node: ir.Node, opset: int) -> tuple[Equation, ...]:
+    """Return what a node asks of the exponents of what it reads and gives.
+
+    Args:
+        node: Any node, of any operator.
+        opset: The model's.
+
+    Returns:
+        Equations between places of inputs, outputs and attributes; an output may be one that the
+        node leaves out, and so may an input or attribute.
+    """
+    if not is_standard(node) or _is_special(node):
+        return ()
+    if node.op_type == "Pow":
+        return _power(node)
+    if node.op_type == "Einsum":
+        return ({**{i: 1 for i, _ in enumerate(node.inputs)}, Y: -1},)
+    if node.op_type == "Cast":
+        return (_CARRIES,)
+    own = RULES.get(node.op_type, ())
+    return (*own, *_equal(node, opset)) if node.op_type in HOMOGENEOUS else own
+
+
+def is_invariant(node: ir.Node) -> bool:
+    """Return whether the first input of a node may have any exponent, whatever the others have."""
+    boolean = is_standard(node, "Cast") and node.outputs[0].dtype == ir.DataType.BOOL
+    return boolean or is_standard(node, *INVARIANT)
+
+
+def _is_special(node: ir.Node) -> bool:
+    """Return whether options of a node make it another operator than the tables describe."""
+    if node.op_type == "BatchNormalization":
+        training = node.attributes.get("training_mode")
+        return training is not None and bool(training.as_int())
+    if node.op_type == "Attention":
+        return len(node.inputs) > 4 or len(node.outputs) > 1
+    reduction = node.attributes.get("reduction")
+    return reduction is not None and reduction.value == "mul"
+
+
+def _power(node: ir.Node) -> tuple[Equation, ...]:
+    """x^(n/d) has n/d times the exponent; where n/d varies, or d is large, nothing is known."""
+    number = scalar(node.inputs[1])
+    if number is None or not 0 < abs(number) <= 8 or (4 * number) % 1:
+        return ()
+    power = Fraction(number)
+    return ({0: power.numerator, Y: -power.denominator},)
+
+
+def _equal(node: ir.Node, opset: int) -> tuple[Equation, ...]:
+    schema = onnx.defs.get_schema(node.op_type, opset, "")
+    kind = schema.outputs[0].type_str
+
+    def alike(formals: list[onnx.defs.OpSchema.FormalParameter], count: int) -> list[int]:
+        kinds = (formals[min(i, len(formals) - 1)].type_str for i in range(count))
+        return [i for i, other in enumerate(kinds) if other == kind]
+
+    read = alike(list(schema.inputs), len(node.inputs))
+    given = [~i for i in alike(list(schema.outputs), len(node.outputs))]
+    return tuple({place: 1, Y: -1} for place in (*read, *given) if place != Y)
