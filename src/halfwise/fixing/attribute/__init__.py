@@ -16,7 +16,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
-__all__ = ["Infinity", "attribute", "attribute_inside"]
+__all__ = ["Infinity", "attribute", "attribute_inside", "guards_of"]
 
 
 def attribute(
@@ -48,7 +48,12 @@ def attribute(
         Guards by descending severity, then in graph order of their nodes. `Guard.nodes` are in
         graph order and hold nodes with role COMPUTE only, at least one.
     """
-    evidence = Evidence(network, roles, observations, fmt, headroom, accumulate)
+    return guards_of(Evidence(network, roles, observations, fmt, headroom, accumulate))
+
+
+def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
+    """Return every suspicion that `evidence` gives rise to, gravest first; see `attribute`."""
+    fmt = evidence.fmt
     masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
     ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)
     guards = [

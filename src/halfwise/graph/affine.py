@@ -1,0 +1,340 @@
+"""Chains of affine operators with constants, read as y = after(L(before(x))) and made one.
+
+`before` and `after` are products and sums with constants, element by element (Add, Sub, Mul, Div,
+Neg, BatchNormalization), each broadcast to x; L is one Conv, ConvTranspose, Gemm or MatMul with
+constant weights, or nothing. All is computed in FP64 and rounded to FP32 once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.dataflow import captured
+from halfwise.graph.model import Network, constant_array, is_standard
+
+Array = NDArray[np.float64]
+
+_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
+_LARGEST = 1 << 20
+"""Elements of a constant that may be one of several factors; by channel they are far fewer."""
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """x → factor · x + offset; both f64 of the rank of x, of size 1 on axes that are alike."""
+
+    factor: Array
+    offset: Array
+
+    def then(self, other: "Affine") -> "Affine":
+        """Return this, and `other` of its result."""
+        return Affine(other.factor * self.factor, other.factor * self.offset + other.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Nodes each of which alone reads what the one before gives.
+
+    Attributes:
+        nodes: They, in order.
+        x: What the first one reads.
+        before: What happens to x ahead of `linear`; everything where there is none.
+        linear: The node that is linear in weights, if one is.
+        after: What happens to its result; None without it.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    x: ir.Value
+    before: Affine
+    linear: ir.Node | None = None
+    after: Affine | None = None
+
+    @property
+    def output(self) -> ir.Value:
+        """What the last node gives."""
+        return self.nodes[-1].outputs[0]
+
+    @property
+    def inside(self) -> list[ir.Value]:
+        """What folding does away with: tensors between the nodes, and their constants."""
+        read = (v for n in self.nodes for v in n.inputs if v is not None and v is not self.x)
+        return list(dict.fromkeys(read))
+
+
+def chains(network: Network) -> Iterator[Chain]:
+    """Yield the longest chains of the main graph, in graph order; no node is in two."""
+    taken: set[ir.Node] = set()
+    for node in network.nodes():
+        if node in taken:
+            continue
+        found, nodes = read_chain([node]), [node]
+        while found is not None and (following := _only_reader(found.output)) is not None:
+            longer = read_chain([*nodes, following])
+            if longer is None:
+                break
+            found, nodes = longer, [*nodes, following]
+        if found is not None:
+            taken.update(nodes)
+            yield found
+
+
+def read_chain(nodes: Sequence[ir.Node]) -> Chain | None:
+    """Return the chain of `nodes`; None where they are none, or not one that can be folded."""
+    x = _variable(nodes[0])
+    if x is None or x.shape is None:
+        return None
+    rank = x.shape.rank()
+    maps = [_identity(rank)]
+    linear: ir.Node | None = None
+    value = x
+    for node in nodes:
+        if _variable(node) is not value or (value is not x and _only_reader(value) is not node):
+            return None
+        if is_standard(node, *_LINEAR) and linear is None and _Linear.of(node) is not None:
+            linear = node
+            maps.append(_identity(_rank(node.outputs[0])))
+        else:
+            step = _step(node, value)
+            if step is None:
+                return None
+            maps[-1] = maps[-1].then(step)
+        value = node.outputs[0]
+    chain = Chain(tuple(nodes), x, maps[0], linear, maps[1] if linear is not None else None)
+    return chain if linear is None or _by_channel(chain) is not None else None
+
+
+def _identity(rank: int) -> Affine:
+    return Affine(np.ones((1,) * rank), np.zeros((1,) * rank))
+
+
+def _rank(value: ir.Value) -> int:
+    return 0 if value.shape is None else value.shape.rank()
+
+
+def _only_reader(value: ir.Value) -> ir.Node | None:
+    """Return the node of the same graph that alone reads `value`, once; None for others."""
+    uses = tuple(value.uses())
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node, maker = uses[0].node, value.producer()
+    same = maker is not None and node.graph is maker.graph
+    return node if same and value not in captured(node) else None
+
+
+def _variable(node: ir.Node) -> ir.Value | None:
+    """Return the one FP32 operand of a node that may be in a chain that is no constant."""
+    if not is_standard(node, *_ELEMENTWISE, *_LINEAR) or len(node.outputs) != 1:
+        return None
+    found = [v for v in node.inputs if v is not None and v.const_value is None]
+    if len(found) != 1 or found[0].dtype != ir.DataType.FLOAT or found[0].shape is None:
+        return None
+    first = is_standard(node, "BatchNormalization", *_LINEAR)
+    return found[0] if not first or node.inputs[0] is found[0] else None
+
+
+def _array(value: ir.Value | None) -> Array:
+    assert value is not None
+    return np.asarray(constant_array(value), np.float64)
+
+
+def _step(node: ir.Node, x: ir.Value) -> Affine | None:
+    """Return what an elementwise node makes of `x`; None where that has another shape than x."""
+    rank = _rank(x)
+    one = np.ones((1,) * rank)
+    if node.op_type == "BatchNormalization":
+        return _batch_norm(node, rank)
+    if node.op_type == "Neg":
+        return Affine(-one, 0 * one)
+    slot = list(node.inputs).index(x)
+    constant = _addend(node.inputs[1 - slot], x) if is_standard(node, *_ELEMENTWISE) else None
+    if constant is None or (node.op_type == "Div" and (slot == 1 or not constant.all())):
+        return None
+    return {
+        "Mul": Affine(constant, 0 * one),
+        "Div": Affine(1 / np.where(constant, constant, 1), 0 * one),
+        "Add": Affine(one, constant),
+        "Sub": Affine(one, -constant) if slot == 0 else Affine(-one, constant),
+    }[node.op_type]
+
+
+def _addend(value: ir.Value | None, x: ir.Value) -> Array | None:
+    """Return a constant operand in the rank of x; None where it is large, or makes x larger."""
+    if value is None or value.const_value is None or value.const_value.size > _LARGEST:
+        return None
+    array, rank = _array(value), _rank(x)
+    if array.ndim > rank or not _fits(array, x):
+        return None
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+def _fits(constant: Array, x: ir.Value) -> bool:
+    """Return whether a constant broadcasts to x, without making it larger."""
+    assert x.shape is not None
+    sizes = x.shape[x.shape.rank() - constant.ndim :]
+    return all(size in (1, own) for size, own in zip(constant.shape, sizes, strict=True))
+
+
+def _batch_norm(node: ir.Node, rank: int) -> Affine | None:
+    training = node.attributes.get("training_mode")
+    if (training is not None and training.as_int()) or "spatial" in node.attributes or rank < 2:
+        return None
+    eps = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+    weight, bias, mean, variance = (
+        _array(v).reshape((1, -1) + (1,) * (rank - 2)) for v in node.inputs[1:]
+    )
+    # ONNX has eps as FP32, and so does ONNX Runtime add it.
+    inside = variance + float(np.float32(eps))
+    if not (inside > 0).all():
+        return None
+    factor = weight / np.sqrt(inside)
+    return Affine(factor, bias - mean * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """A node that is linear in weights; which axes of these are channels of x and of the result."""
+
+    node: ir.Node
+
+    @staticmethod
+    def of(node: ir.Node) -> "_Linear | None":
+        """Return a linear node, None for one that cannot be folded."""
+        weight = node.inputs[1]
+        found = _Linear(node)
+        if weight is None or weight.const_value is None or _rank(node.outputs[0]) < 2:
+            return None
+        if node.op_type == "Gemm" and _integer(node, "transA"):
+            return None
+        if not 2 <= len(found.shape) <= max(2, _rank(node.outputs[0])):
+            return None
+        bias = found.bias()
+        fits = bias is None or (bias.ndim == 1 and bias.size in (1, found.channels))
+        return found if fits else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the weight."""
+        assert self.node.inputs[1] is not None
+        assert self.node.inputs[1].const_value is not None
+        return tuple(self.node.inputs[1].const_value.shape.numpy())
+
+    @property
+    def is_convolution(self) -> bool:
+        return self.node.op_type in ("Conv", "ConvTranspose")
+
+    @property
+    def _leads(self) -> bool:
+        """Whether the channels of the result are the first axis of the weight."""
+        if self.is_convolution:
+            return self.node.op_type == "Conv"
+        return bool(_integer(self.node, "transB"))
+
+    @property
+    def _groups(self) -> int:
+        return _integer(self.node, "group", 1) if self.is_convolution else 1
+
+    @property
+    def channels(self) -> int:
+        """Channels of the result."""
+        return self._size(first=self._leads)
+
+    @property
+    def inputs(self) -> int:
+        """Channels of x."""
+        return self._size(first=not self._leads)
+
+    def _size(self, *, first: bool) -> int:
+        if self.is_convolution:
+            return self.shape[0] if first else self.shape[1] * self._groups
+        return self.shape[-2] if first else self.shape[-1]
+
+    @property
+    def takes_offset(self) -> bool:
+        """Whether every result is a sum over all weights of a channel: nothing is padded."""
+        if self.node.op_type != "Conv":
+            return not self.is_convolution and len(self.shape) == 2
+        pads, auto = self.node.attributes.get("pads"), self.node.attributes.get("auto_pad")
+        same = auto is not None and auto.as_string() not in ("NOTSET", "VALID")
+        return not same and not (pads is not None and any(pads.as_ints()))
+
+    def bias(self) -> Array | None:
+        """Return what is added to each channel: f64[1 or channels]; None for nothing.
+
+        One that is added otherwise comes back in its own size.
+        """
+        rest = [v for v in self.node.inputs[2:] if v is not None]
+        if not rest:
+            return None
+        array = _array(rest[0]) * _number(self.node, "beta")
+        return array.reshape(-1) if array.shape[:-1] in ((), (1,)) else array
+
+    def weight(self) -> Array:
+        """Return the weight, times Gemm's alpha."""
+        return _array(self.node.inputs[1]) * _number(self.node, "alpha")
+
+    def along(self, vector: Array, *, inputs: bool) -> Array:
+        """Return f64[channels of x, or of the result] in a shape that broadcasts to the weight."""
+        first = self._leads != inputs
+        if not self.is_convolution:
+            return vector[:, None] if first else vector
+        if first:
+            return vector.reshape(-1, *(1,) * (len(self.shape) - 1))
+        # Row i of the weight belongs to group i // rows, whose channels are its columns.
+        rows = self.shape[0] // self._groups
+        own = np.repeat(vector.reshape(self._groups, -1), rows, axis=0)
+        return own.reshape(*own.shape, *(1,) * (len(self.shape) - 2))
+
+    def summed(self, weight: Array, shift: Array) -> Array:
+        """Return the result for an x that is `shift` in each of its channels: f64[channels]."""
+        product = weight * self.along(shift, inputs=True)
+        axis = tuple(range(1, product.ndim)) if self._leads else 0
+        return np.asarray(product.sum(axis))
+
+
+def _by_channel(chain: Chain) -> tuple[Array, Array, Array, Array] | None:
+    """Return factor and offset before and after the linear node, by channel; None for others."""
+    assert chain.linear is not None
+    assert chain.after is not None
+    linear = _Linear(chain.linear)
+    axis = 1 if linear.is_convolution else -1
+    before, after = chain.before, chain.after
+    inner = _vector(before.factor, axis, linear.inputs)
+    shift = _vector(before.offset, axis, linear.inputs)
+    outer = _vector(after.factor, axis, linear.channels)
+    offset = _vector(after.offset, axis, linear.channels)
+    if inner is None or shift is None or outer is None or offset is None:
+        return None
+    # Where x is padded with zeros, an offset does not reach the padding.
+    return None if shift.any() and not linear.takes_offset else (inner, shift, outer, offset)
+
+
+def folded_weights(chain: Chain) -> tuple[Array, Array]:
+    """Return weight and bias (by channel) of a linear node that does what its whole chain does."""
+    assert chain.linear is not None
+    linear, vectors = _Linear(chain.linear), _by_channel(chain)
+    assert vectors is not None
+    inner, shift, outer, offset = vectors
+    weight, bias = linear.weight(), linear.bias()
+    added = linear.summed(weight, shift) if shift.any() else 0.0
+    added = added if bias is None else added + bias
+    weight = weight * linear.along(inner, inputs=True) * linear.along(outer, inputs=False)
+    return weight, np.broadcast_to(added * outer + offset, (linear.channels,))
+
+
+def _integer(node: ir.Node, name: str, default: int = 0) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+def _number(node: ir.Node, name: str) -> float:
+    return node.attributes[name].as_float() if name in node.attributes else 1.0
+
+
+def _vector(array: Array, axis: int, size: int) -> Array | None:
+    """Return f64[size] of an array that varies along `axis` alone, else None."""
+    if array.size == 1:
+        return np.full(size, array.reshape(-1)[0])
+    return array.reshape(-1) if array.shape[axis] == array.size == size else None

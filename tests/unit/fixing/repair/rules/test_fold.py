@@ -1,0 +1,161 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.errors import CaseError
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.rules.fold import Fold, changes
+from halfwise.formats import FP16
+from halfwise.graph.affine import chains
+from halfwise.graph.model import Network, constant_array, network_from_proto, node_name
+from halfwise.graph.roles import roles_of
+from halfwise.records import NodeName, Repair
+from tests.models import batch_norm, huge_weights
+from tests.models.constants import batch_norm_of_still_channels
+from tests.models.illness import Ill
+from tests.models.overflow import large_bias
+from tests.unit.fixing.attribute.observing import observe
+from tests.unit.fixing.repair.rules.functions import errors, repaired
+from tests.unit.graph.sketch import Sketch, f32
+
+LINEAR = {
+    "": [1, 4, 3, 3],
+    "Conv": [1, 4, 3, 3],
+    "ConvTranspose": [1, 4, 3, 3],
+    "Gemm": [3, 4],
+    "MatMul": [2, 3, 4],
+}
+STEPS = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization", "minus")
+
+
+def evidence(ill: Ill) -> Evidence:
+    network = network_from_proto(ill.proto)
+    seen = observe(network, ill.proto, ill.sample(0), FP16)
+    return Evidence(network, roles_of(network), seen, FP16, 2.0, "fp32")
+
+
+class Chains:
+    """Draws a chain: element by element, a linear node, element by element."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.linear = draw(st.sampled_from(list(LINEAR)))
+        self.rng = np.random.default_rng(draw(st.integers(0, 2**20)))
+        self.s = Sketch()
+
+    def network(self) -> Network:
+        shape = LINEAR[self.linear]
+        value = self.steps(self.s.input("x", shape), 4, len(shape))
+        if self.linear:
+            value = self.steps(self.product(value), 6, len(shape))
+        self.proto = self.s.proto(value)
+        return network_from_proto(self.proto)
+
+    def steps(self, value: str, channels: int, rank: int) -> str:
+        for op in self.draw(st.lists(st.sampled_from(STEPS), max_size=4)):
+            value = self.step(op, value, channels, rank)
+        return value
+
+    def step(self, op: str, value: str, channels: int, rank: int) -> str:
+        if op == "Neg":
+            return self.s.op(op, value)
+        if op == "BatchNormalization":
+            if rank != 4:
+                return value
+            weight, bias, mean = (f32(self.rng.normal(size=channels)) for _ in range(3))
+            variance = f32(self.rng.uniform(0.1, 3, channels) ** self.draw(st.integers(-6, 20)))
+            return self.s.op(op, value, weight, bias, mean, variance)
+        size = self.draw(st.sampled_from([(), (channels,), (1, channels)]))
+        sign = self.rng.choice([-1, 1], size)
+        array = f32(self.rng.uniform(0.5, 2, size) * sign * 2.0 ** self.draw(st.integers(-8, 8)))
+        if size and rank == 4:
+            array = array.reshape(*array.shape, 1, 1)
+        if op == "minus":
+            return self.s.op("Sub", self.s.constant(array), value)
+        return self.s.op(op, value, array)
+
+    def product(self, value: str) -> str:
+        draw, normal = self.draw, lambda *shape: f32(self.rng.normal(size=shape))
+        if self.linear == "MatMul":
+            return self.s.op("MatMul", value, normal(4, 6))
+        bias = [normal(6)] if draw(st.booleans()) else []
+        if self.linear == "Gemm":
+            turned = draw(st.booleans())
+            weight = normal(6, 4) if turned else normal(4, 6)
+            return self.s.op("Gemm", value, weight, *bias, transB=int(turned), alpha=0.5, beta=-2.0)
+        # ONNX's reference does not take groups of a ConvTranspose.
+        groups = draw(st.sampled_from([1, 2])) if self.linear == "Conv" else 1
+        pad = draw(st.sampled_from([0, 1]))
+        shape = (6, 4 // groups, 3, 3) if self.linear == "Conv" else (4, 6 // groups, 3, 3)
+        return self.s.op(self.linear, value, normal(*shape), *bias, group=groups, pads=[pad] * 4)
+
+
+@settings(max_examples=40)
+@given(st.composite(Chains)(), st.integers(-4, 10), st.sampled_from([1e-6, 1.0, 3e4]))
+def test_it_is_the_same_function(drawn: Chains, shift: int, scale: float) -> None:
+    network = drawn.network()
+    found = [c for c in chains(network) if changes(c)]
+    repairs = [
+        Repair(rule="fold", nodes=tuple(map(node_name, c.nodes)), numbers={"shift": shift})
+        for c in found
+    ]
+    after = repaired(network, Fold(), *repairs)
+    shape = LINEAR[drawn.linear]
+    x = f32(scale * (drawn.rng.normal(size=shape) + drawn.rng.choice([0, 10])))
+    before, now = errors(drawn.proto, network, after, {"x": x})
+    assert now <= max(before, 1e-5)
+    # Nothing is left to do, where no factor was split.
+    assert shift or not [c for c in chains(after) if changes(c)]
+
+
+@pytest.mark.parametrize(
+    "make", [batch_norm, batch_norm_of_still_channels, huge_weights, large_bias]
+)
+def test_it_is_proposed_where_a_guard_points_inside(make: Callable[[], Ill]) -> None:
+    ill = make()
+    seen = evidence(ill)
+    (repair,) = Fold().propose(seen)
+    assert repair.guards
+    after = repaired(seen.network, Fold(), repair)
+    before, now = errors(ill.proto, seen.network, after, ill.sample(0))
+    assert now <= max(before, 1e-5)
+    constants = [constant_array(v) for v in after.graph.initializers.values()]
+    assert max(np.abs(c).max() for c in constants) < FP16.max
+    assert {o.name for o in after.graph.outputs} == {o.name for o in seen.network.graph.outputs}
+
+
+def test_subnormal_factors_are_scaled_and_the_result_set_right_again() -> None:
+    s = Sketch()
+    value = s.op("Conv", s.input("x", [1, 4, 8, 8]), f32(np.full((4, 4, 1, 1), 0.1)), name="conv")
+    ones, variance = f32(np.ones(4)), f32(np.full(4, 1e10))
+    y = s.op("BatchNormalization", value, ones, 0 * ones, 0 * ones, variance, name="norm")
+    rows = np.random.default_rng(0).normal(size=(1, 1, 4, 8, 8)) * 1e4
+    (repair,) = Fold().propose(evidence(Ill(s.proto(y), {"x": f32(rows)})))
+    # 0.1 / √1e10 = 1e-6 is 61 times below FP16's smallest normal number.
+    assert repair.numbers == {"shift": 6}
+    after = repaired(s.network(y), Fold(), repair)
+    assert [n.op_type for n in after.nodes()] == ["Conv", "Mul"]
+
+
+def test_nothing_is_proposed_without_need_or_where_something_else_reads_what_is_inside() -> None:
+    s = Sketch()
+    large = s.op("Mul", s.input("x", [1, 4]), f32(1e4), name="large")
+    y = s.op("Mul", large, f32(1e-3), name="small")
+    x = {"x": f32(np.full((1, 1, 4), 100.0))}
+    assert [r.guards for r in Fold().propose(evidence(Ill(s.proto(y), x)))] == [
+        ("overflow at large",)
+    ]
+    assert not list(Fold().propose(evidence(Ill(s.proto(y, large), x))))
+    assert not list(Fold().propose(evidence(Ill(s.proto(y), {"x": x["x"] / 100}))))
+
+
+def test_another_model_is_refused() -> None:
+    with pytest.raises(CaseError, match="another model"):
+        repaired(
+            network_from_proto(batch_norm().proto),
+            Fold(),
+            Repair(rule="fold", nodes=(NodeName("a"),)),
+        )
