@@ -16,7 +16,7 @@ from halfwise.fixing.attribute.repairs import folding, rescaling, weight_scaling
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.dataflow import consumers, low_consumers, moves, reads_low
 from halfwise.graph.model import constant_array, node_name
-from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.patterns.reading import split_constant, square_of
 from halfwise.graph.saturating import MASK_SHARE
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.graph.weights import pieces
@@ -281,6 +281,7 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
 
 def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the compute nodes from `value` to the nearest Softmax behind it, the Softmax last."""
+    edge = -MASK_SHARE * evidence.fmt.max
     paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
     seen = {value}
     for current, path in paths:
@@ -292,10 +293,17 @@ def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
             return [*path, *written]
         for node in readers:
             output = node.outputs[0]
-            if node.op_type in _PATH and output not in seen and len(path) < _LONGEST_PATH:
+            passes = node.op_type in _PATH and not _bounds(node, edge)
+            if passes and output not in seen and len(path) < _LONGEST_PATH:
                 seen.add(output)
                 paths.append((output, [*path, node]))
     return []
+
+
+def _bounds(node: ir.Node, edge: float) -> bool:
+    """Return whether all that comes out is above `edge`."""
+    bound = split_constant(node.outputs[0], "Max", "Clip")
+    return bound is not None and bound[1] > edge
 
 
 def _written_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:

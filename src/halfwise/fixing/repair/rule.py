@@ -6,7 +6,9 @@ from typing import Protocol
 
 import onnx_ir as ir
 
+from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.graph.model import is_standard
 from halfwise.records import Repair, RepairRule
 
 
@@ -51,3 +53,24 @@ class Rule(Protocol):
             CaseError: the model is not the one that the repair was proposed for.
         """
         ...
+
+
+def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:
+    """Return the nodes of a repair, in its order; of operators `ops` where given.
+
+    Raises:
+        CaseError: the main graph lacks one, or it has another operator.
+    """
+    nodes = {node.name: node for node in model.graph}
+    found = [nodes[name] for name in repair.nodes if name in nodes]
+    if len(found) < len(repair.nodes) or not all(is_standard(n, *ops) for n in found):
+        raise misfit(repair)
+    return found
+
+
+def misfit(repair: Repair) -> CaseError:
+    """Return the error that a repair does not fit the model."""
+    return CaseError(
+        f"The repair '{repair.rule}' at {repair.nodes[0]} does not fit this model.",
+        "Use the model that it was found on, or fix this one.",
+    )

@@ -2,6 +2,7 @@
 
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.repair.rules.fold import Fold
+from halfwise.fixing.repair.rules.mask import Mask
 
-RULES: tuple[Rule, ...] = (Fold(),)
+RULES: tuple[Rule, ...] = (Fold(), Mask())
 """What removes nodes comes first, what scales comes last: then it sees what is left."""

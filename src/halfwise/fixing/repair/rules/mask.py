@@ -1,0 +1,221 @@
+"""Masks that survive the sum behind them: what is added is their distance from the row's largest.
+
+A Softmax reads scores s plus a mask m, in rows along its axis. With M = max m of each row,
+
+    softmax(s + m) = softmax(s + max(m − M, −b)),   b = 15360
+
+and where |M| > b is so large that FP32 loses the scores, s + m = m, with 0 in place of s. The
+first step is the Softmax's invariance to shifts of a row (Blanchard, Higham & Higham 2021,
+"Accurately computing the log-sum-exp and softmax functions", doi 10.1093/imanum/draa038). The
+second holds in FP32, bit for bit, where scores of a row lie less than b − 104 apart: exp(−104) is
+zero. Rows that are not masked, or in part, have M = 0 with the usual masks, and come out bit for
+bit as they were. Rows masked as a whole get the weights of their scores, as in exact arithmetic;
+where the mask swallows the scores in FP32 and FP64 alike, equal weights as before.
+
+So a row of −65504 − 16 = −inf in FP16, NaN after the Softmax, stays finite. Where the mask is a
+constant, so is what becomes of it; else a maximum, a difference and a bound of the mask, which all
+heads share, and one selection of the scores where they are swallowed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.ranges import mask_guards, range_guards
+from halfwise.fixing.repair.rule import Identity, misfit, named
+from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name
+from halfwise.graph.normal_form import Names
+from halfwise.graph.patterns.reading import scalar
+from halfwise.graph.roles import is_float
+from halfwise.graph.writing import Writer
+from halfwise.records import NodeName, Repair, RepairRule
+
+MASK_BOUND = 15.0 * 2**10
+"""Below a quarter of FP16's range, from which on a constant is suspected (`MASK_SHARE`). Beside
+scores of up to 50144 it stays finite, beside scores up to 15256 apart it is a weight of zero."""
+_QUANTISED = 2.0**17
+"""Below, FP32 keeps scores beside a mask to 2⁻⁸, and weights to 0.4 %, so that the function without
+this error is still today's result."""
+_LARGER = 100.0
+"""How many times the scores may grow and still be swallowed: ten times the queries and keys."""
+_SINGLE_AXIS = 13
+"""First operator set whose Softmax is over one axis, not over all from it on."""
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """A sum of scores and a mask that only Softmaxes read.
+
+    Attributes:
+        node: The Add or Sub.
+        slot: Where it reads the mask.
+        axis: Axis of the Softmax, from the end (< 0).
+        swallows: Whether a masked score leaves no trace in FP32.
+    """
+
+    node: ir.Node
+    slot: int
+    axis: int
+    swallows: bool
+
+
+class Mask:
+    """Masks that leave the range of the low format together with a score."""
+
+    name: RepairRule = "mask"
+    identity = Identity(
+        formula="softmax(s + m) = softmax(s + max(m − max m, −15360))",
+        holds="scores of a row less than 15256 apart; no values of the mask beyond 2¹⁷ but such "
+        "that are so large that FP32 loses the scores beside them",
+    )
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield one repair for each mask and Softmax axis, with all sums that read it."""
+        if evidence.fmt.has_range_of_fp32:
+            return
+        guards: dict[NodeName, list[str]] = {}
+        for guard in (*mask_guards(evidence), *range_guards(evidence)):
+            guards.setdefault(guard.node, []).append(f"{guard.kind} at {guard.node}")
+        groups: dict[tuple[object, ...], list[_Masked]] = {}
+        for name, node in evidence.nodes.items():
+            found = _masked(evidence, node) if name in guards else None
+            if found is not None:
+                mask = node.inputs[found.slot]
+                key = (mask, node.op_type, found.slot, found.axis, found.swallows)
+                groups.setdefault(key, []).append(found)
+        for every in groups.values():
+            names = tuple(node_name(m.node) for m in every)
+            one = every[0]
+            yield Repair(
+                rule=self.name,
+                nodes=names,
+                numbers={"slot": one.slot, "axis": one.axis, "swallows": float(one.swallows)},
+                guards=tuple(g for name in names for g in guards[name]),
+                advice=f"mask = (mask - mask.amax({one.axis}, keepdim=True)).clamp("
+                f"min=-{MASK_BOUND:.0f})",
+            )
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Put the mask's distance in the place of the mask; see `Rule.apply`."""
+        sums = named(model, repair, "Add", "Sub")
+        slot, axis = int(repair.numbers["slot"]), int(repair.numbers["axis"])
+        mask = sums[0].inputs[slot]
+        if mask is None or any(node.inputs[slot] is not mask for node in sums):
+            raise misfit(repair)
+        names = Names(graphs_of(model))
+        w = Writer(model, repair.nodes[0], names)
+        distance, top = _distance(w, mask, axis, positive=sums[0].op_type == "Sub")
+        lost = _beyond(w, top) if repair.numbers["swallows"] else None
+        model.graph.insert_before(sums[0], w.made)
+        for node in sums:
+            node.replace_input_with(slot, distance)
+            if lost is not None:
+                w = Writer(model, node_name(node), names)
+                scores = node.inputs[1 - slot]
+                assert scores is not None
+                zero = w.constant("zero", np.asarray(0, np.float32))
+                node.replace_input_with(1 - slot, w.op("Where", lost, zero, scores))
+                model.graph.insert_before(node, w.made)
+
+
+def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[ir.Value, ir.Value]:
+    """Return the bounded distance from each row's largest, and that.
+
+    A mask that is subtracted is positive: its row's smallest counts.
+    """
+    if mask.const_value is not None:
+        array: NDArray[np.float32] = constant_array(mask).astype(np.float32)
+        top = (array.min if positive else array.max)(axis=axis, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            far = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
+        return w.constant("mask", far), w.constant("top", top)
+    edge = w.constant("lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32))
+    largest = w.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
+    return w.op("Min" if positive else "Max", w.op("Sub", mask, largest), edge), largest
+
+
+def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
+    """Return where rows are masked as a whole; None where none is."""
+    if top.const_value is None:
+        return w.op(
+            "Greater", w.op("Abs", top), w.constant("highest", np.asarray(MASK_BOUND, np.float32))
+        )
+    beyond = np.abs(constant_array(top)) > MASK_BOUND
+    return w.constant("lost", beyond) if beyond.any() else None
+
+
+def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
+    if not is_standard(node, "Add", "Sub"):
+        return None
+    axis = _axis(node.outputs[0], evidence.network.opset)
+    for slot in (0, 1) if node.op_type == "Add" else (1,):
+        mask, scores = node.inputs[slot], node.inputs[1 - slot]
+        if axis is None or mask is None or scores is None or not is_float(mask):
+            continue
+        if mask.shape is None or mask.shape.rank() < -axis:
+            continue
+        most = evidence.absmax(scores)
+        if evidence.absmax(mask) <= MASK_BOUND or most + MASK_BOUND >= evidence.fmt.max:
+            continue
+        swallows = _swallows(evidence, mask, most)
+        if swallows is not None:
+            return _Masked(node, slot, axis, swallows)
+    return None
+
+
+def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
+    """Return whether masked scores leave no trace in FP32; None where there are masks of each kind.
+
+    A value of the binade k has FP32's spacing 2^(k−23); less than half of it leaves no trace.
+    """
+    large = [k for k in _binades(evidence, mask) if 2.0 ** (k + 1) > MASK_BOUND]
+    if all(2.0 ** (k + 1) <= _QUANTISED for k in large):
+        return False
+    return True if all(_LARGER * scores < 2.0 ** (k - 24) for k in large) else None
+
+
+def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
+    if value.const_value is not None:
+        array = constant_array(value).astype(np.float64)
+        finite = array[np.isfinite(array) & (array != 0)]
+        return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
+    seen = evidence.observed(value)
+    if seen is None or seen.detail is None:
+        return []
+    histogram = seen.detail.histogram
+    return [histogram.first + i for i, count in enumerate(histogram.counts) if count]
+
+
+def _axis(value: ir.Value, opset: int) -> int | None:
+    """Return the axis of the Softmaxes that alone read `value`, from the end; None for others."""
+    if value.is_graph_output() or value.shape is None or not value.uses():
+        return None
+    found = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}
+    return found.pop() if len(found) == 1 else None
+
+
+def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | None:
+    assert value.shape is not None
+    rank = value.shape.rank()
+    if is_standard(node, "Softmax"):
+        axis = node.attributes.get_int("axis", -1 if opset >= _SINGLE_AXIS else 1)
+        axis -= rank if axis >= 0 else 0
+        return axis if opset >= _SINGLE_AXIS or axis == -1 else None
+    bound = scalar(node.inputs[1 - slot]) if is_standard(node, "Max") and rank else None
+    if is_standard(node, "Identity") or (bound is not None and bound < -_QUANTISED):
+        return _axis(node.outputs[0], opset)
+    if is_standard(node, "Reshape") and _keeps_rows(value, node.outputs[0]):
+        axis_behind = _axis(node.outputs[0], opset)
+        return axis_behind if axis_behind == -1 else None
+    return None
+
+
+def _keeps_rows(before: ir.Value, after: ir.Value) -> bool:
+    sizes = [
+        v.shape[-1] if v.shape is not None and v.shape.rank() else None for v in (before, after)
+    ]
+    return isinstance(sizes[0], int) and sizes[0] == sizes[1]
