@@ -14,7 +14,17 @@ from halfwise.graph.conversion import Stored
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.metrics import Metric
-from halfwise.records import Criterion, MadeUp, NodeName, Note, Prefer, Profile, Typing
+from halfwise.records import (
+    Criterion,
+    MadeUp,
+    NodeName,
+    Note,
+    Prefer,
+    Profile,
+    Repair,
+    RepairRule,
+    Typing,
+)
 
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
@@ -118,6 +128,7 @@ class Case:
         real: False for random inputs, and for noise in a file.
         made_up: Inputs that look made up; empty for random ones.
         stored: What the user's file stores in FP16 or BF16.
+        repairs: Those that are made in `network`, in order.
     """
 
     network: Network
@@ -130,6 +141,7 @@ class Case:
     real: bool = True
     made_up: tuple[MadeUp, ...] = ()
     stored: Stored = field(default_factory=Stored)
+    repairs: tuple[Repair, ...] = ()
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -197,6 +209,8 @@ class Settings:
         io: Type of float graph inputs and outputs: FP32, or the low format; with "fp32", those that
             the user's file stores in the low format stay so.
         accumulate: Format of running sums inside FP16 ops.
+        no_repair: Rules by which nothing is repaired.
+        allow: Whether repairs count that rest on no identity.
         headroom: Overflow at this many times the observed range counts as overflow.
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
@@ -212,6 +226,8 @@ class Settings:
     fmt: Format = FP16
     io: Literal["fp32", "fp16", "bf16"] = default("io")
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
+    no_repair: tuple[RepairRule, ...] = ()
+    allow: Literal["approximate"] | None = None
     headroom: float = default("headroom")
     margin: float = default("margin")
     budget: float = default("budget")

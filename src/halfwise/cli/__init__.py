@@ -13,6 +13,7 @@ import typer
 
 from halfwise import deferred, memory
 from halfwise.cli import engines, models, verdicts
+from halfwise.cli.options import Command
 from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
 from halfwise.errors import CaseError, HalfwiseError
 from halfwise.interruption import interruption
@@ -64,7 +65,7 @@ for command in (
     *(models.lint, models.compare, models.observe, models.export_torch, models.modernize),
     *(engines.build, engines.inspect, engines.explain_log, engines.export, engines.doctor),
 ):
-    app.command(command.__name__.replace("_", "-"))(command)
+    app.command(command.__name__.replace("_", "-"), cls=Command)(command)
 app.add_typer(inputs, name="inputs")
 app.add_typer(constraints, name="constraints")
 

@@ -9,10 +9,12 @@ default holds.
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from halfwise.declarations import Options, given
 from halfwise.declarations.option import option, shell_type, shown
@@ -105,6 +107,28 @@ def accepts(*groups: type | str) -> Callable[[Callable[..., None]], Callable[...
         return run
 
     return declare
+
+
+_ALONE = {
+    shown(name): option(hint).alone
+    for name, hint in Options.__annotations__.items()
+    if option(hint).alone is not None
+}
+"""What options mean that stand without a value."""
+
+
+class Command(TyperCommand):
+    """A command some of whose options need no value: see `Option.alone`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's context
+        """Give such an option its value where none follows: another option, or nothing at all."""
+        whole: list[str] = []
+        for arg, following in zip_longest(args, args[1:]):
+            whole.append(arg)
+            value = _ALONE.get(arg)
+            if value is not None and (following is None or following.startswith("-")):
+                whole.append(value)
+        return super().parse_args(ctx, whole)
 
 
 def parameter(name: str, hint: Any) -> inspect.Parameter:  # noqa: ANN401 - as declared

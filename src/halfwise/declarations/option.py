@@ -44,6 +44,7 @@ class Option:
         domain: Of a number.
         panel: Part of the help that it stands in.
         flag: Its name on the command line, where that is not made of the name in the library.
+        alone: Its value where the command line gives none; it needs one where this is None.
     """
 
     about: str
@@ -52,6 +53,7 @@ class Option:
     domain: Domain | None = None
     panel: str | None = None
     flag: str | None = None
+    alone: str | None = None
 
     @property
     def help(self) -> str:

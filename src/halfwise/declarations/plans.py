@@ -203,6 +203,19 @@ class Plan(TypedDict, total=False):
             "Keep what produces larger values, instead of searching.", "LIMIT", None, NOT_NEGATIVE
         ),
     ]
+    no_repair: Annotated[
+        Sequence[str] | bool,
+        _plan(
+            "Leave the graph as it is; with RULE, only that kind of repair is left out: scale, "
+            "fold, stable, one-node, mask, phase, epsilon, saturate. Repeatable.",
+            "[RULE]",
+            alone="all",
+        ),
+    ]
+    allow: Annotated[
+        Literal["approximate"] | None,
+        _plan("Make repairs too that rest on no identity, only on the ranges that data showed."),
+    ]
     io: Annotated[
         Literal["fp32", "fp16", "bf16"],
         _plan("Float inputs and outputs: fp32, or as --to; low ones stay low.", default="fp32"),

@@ -16,6 +16,7 @@ from halfwise.fixing.loop import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_command
 from halfwise.fixing.outcome import Result, cost, final_verdict, unsearched_run
+from halfwise.fixing.recording import plan_of
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
@@ -154,7 +155,7 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
         remarks.append(Remark(kind="spared", numbers=numbers))
     if added:
         remarks.append(Remark(kind="added", numbers={"elements": len(added)}))
-    plan = fixed.planner.record(found, placed, rewritten.casts, remarks)
+    plan = plan_of(fixed.planner, found, placed, rewritten.casts, remarks)
     kept = tuple(
         k.model_copy(update={"guard": None, "error_without": None, "kept_by": "engine"})
         if k.node in added and k.kept_by == "search" and k.guard is None

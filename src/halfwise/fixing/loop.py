@@ -7,16 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.arena import give_back
-from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.propagation import errors_of, follow, growth
+from halfwise.fixing.recording import plan_of
 from halfwise.fixing.remarks import plan_remarks
+from halfwise.fixing.repair.choice import choose_repairs
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
@@ -136,29 +137,32 @@ class _Fix:
             self._raise_opset()
             network = self.case.network
             custom = custom_roles(network, settings.rules, settings.fmt)
-            self.roles = roles_of(network, low_type(settings.fmt), custom=custom)
-            self.planner = Planner(self.case, settings, self.roles, self.watcher)
-            source = self.start_from
-            start = None if source is None else starting_plan(network, self.roles, source)
+            roles = roles_of(network, low_type(settings.fmt), custom=custom)
+            planner = Planner(self.case, settings, roles, self.watcher)
+            if self.start_from is not None:
+                starting_plan(network, roles, self.start_from)  # or what it names is of no use
             unseen = self.case.heldout
-            references, nonfinite = inspected_reference(
+            self.references, self.nonfinite = inspected_reference(
                 network, telling(unseen, self.watcher), runtime=settings.runtime
             )
-            self.heldout = HeldOut(self.planner, unseen, references, self.watcher)
-            self.judge = PlanJudge(self.planner, self.heldout, nonfinite, self.watcher)
+            self._plan_with(planner)
         with self._stage("observe"):
             evidence = self.planner.gather(self.case.calibration, first=self.quick)
             self.planner.evidence = evidence
         with self._stage("emulate"):
             self.planner.begin(evidence)
-            holding = Holding(self.planner)
-            if start is not None:
-                self.planner.start_from(start)
         with self._stage("baseline"):
-            baseline = self.judge.baseline(holding)
+            baseline = self.judge.baseline(self.holding)
             widely = self.judge.passes_widely(baseline)
         if not widely:
             self._look_closer()
+        if settings.searches and not self.judge.suffices(baseline):
+            with self._stage("repair"):
+                self._repair()
+        if self.start_from is not None:
+            with self._stage("emulate"):
+                start = starting_plan(self.case.network, self.planner.roles, self.start_from)
+                self.planner.start_from(start)
         if self.choosing is not None:
             with self._stage("curve"):
                 chosen = self.choosing(self.planner, self.heldout)
@@ -167,7 +171,7 @@ class _Fix:
         if self.trade_off.begins:
             with self._stage("curve"):
                 self.trade_off.begin()
-        return self._rounds(baseline, holding)
+        return self._rounds(baseline)
 
     def _look_closer(self) -> None:
         closer = self.planner.evidence.closer
@@ -187,16 +191,33 @@ class _Fix:
             self.watcher.note(remark(note))
             self.notes.append(note)
 
-    def _rounds(self, baseline: Verdict, holding: Holding) -> Fixed:
+    def _plan_with(self, planner: Planner) -> None:
+        """Search with a planner, and judge what it makes."""
+        self.case, self.planner = planner.case, planner
+        self.heldout = HeldOut(planner, self.case.heldout, self.references, self.watcher)
+        self.judge = PlanJudge(planner, self.heldout, self.nonfinite, self.watcher)
+        self.holding = Holding(planner)
+
+    def _repair(self) -> None:
+        """Go on with the network as repairs make it, where some are worth making."""
+        chosen = choose_repairs(self.planner, self.heldout.samples, self.watcher)
+        for undone in chosen.remarks:
+            self.notes.append(undone)
+        if chosen.planner is not self.planner:
+            self._plan_with(chosen.planner)
+            # Where everything low passes now, that is the plan, and this is its verdict.
+            self.judge.baseline(self.holding)
+
+    def _rounds(self, baseline: Verdict) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._search(frozenset(), certify=False), False
         while True:
             with self._stage("judge"), self.planner.budget.counted():
                 rewritten, placed = self.judge.write(found.kept)
-                if held := self.late >= LATE or holding.holds(found, rewritten):
+                if held := self.late >= LATE or self.holding.holds(found, rewritten):
                     judged = self.judge.judge(rewritten)
                     seen = self.heldout.samples, self.heldout.references
-                    judged = holding.told(judged, rewritten, *seen)
+                    judged = self.holding.told(judged, rewritten, *seen)
             if not held:
                 self._look_closer()
                 found, certify = self._search(found.kept, certify=False), False
@@ -236,7 +257,7 @@ class _Fix:
         verdict: Verdict,
         baseline: Verdict,
     ) -> Fixed:
-        path, followed = self._follow(found)
+        path, followed = followed_of(self.planner, found, self.watcher, self._stage)
         with self._stage("curve"):
             curve = self.trade_off.curve(found)
         trials = self.planner.trials
@@ -247,7 +268,7 @@ class _Fix:
             guards=self.planner.guards,
             growth=path,
             followed=followed,
-            plan=self.planner.record(found, placed, rewritten.casts, remarks),
+            plan=plan_of(self.planner, found, placed, rewritten.casts, remarks),
             search=Search(
                 tolerance_factor=trials.factor,
                 calibration=trials.samples.ids,
@@ -286,37 +307,6 @@ class _Fix:
         """
         searched = found.passed and self.settings.searches and self.late < LATE
         return searched and self.heldout.may_join(judged)
-
-    def _follow(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
-        """Follow the error where guards do not explain it, with what they explain kept."""
-        explained = found.kept & self.planner.explained
-        if found.kept == explained or not self.settings.searches:
-            return (), None
-        return self.planner.budget.within("growth", lambda: self._followed(explained), ((), None))
-
-    def _followed(self, explained: Assignment) -> tuple[tuple[Growth, ...], Followed | None]:
-        planner, network = self.planner, self.case.network
-        trials = planner.trials
-        with self._stage("growth"):
-            errors = errors_of(trials, explained, planner.step)
-            low, _ = planner.rewrite(explained)
-            path = growth(
-                network,
-                emulate_typed(low.model, accumulate=self.settings.accumulate),
-                self.roles,
-                trials.samples[errors.index(max(errors))],
-                runtime=self.settings.runtime,
-                progress=self._growth_step,
-            )
-        with self._stage("origin"):
-            found = follow(network, self.roles, trials, explained, errors, path, planner.step)
-        if found.out_of_time:
-            planner.budget.leave_out("origin")
-        return path, found
-
-    def _growth_step(self, done: int, total: int) -> None:
-        self.planner.budget.spend("growth")
-        self.watcher.step(done, total)
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:

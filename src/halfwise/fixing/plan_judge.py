@@ -72,15 +72,18 @@ class PlanJudge:
         )
         return holding.marked(judged, written[0], samples)
 
+    def suffices(self, baseline: Verdict) -> bool:
+        """Return whether everything low passes on all samples, and is seen to be finite inside."""
+        known = self._known
+        return known is not None and baseline.passed and not known.emulated.nonfinite
+
     def passes_widely(self, baseline: Verdict) -> bool:
         """Return whether everything low passes by a wide margin on all samples, and is finite.
 
         A metric knows no such margin.
         """
         known, trials = self._known, self._planner.trials
-        if known is None or trials.metric is not None or not baseline.passed:
-            return False
-        if known.emulated.nonfinite:
+        if known is None or trials.metric is not None or not self.suffices(baseline):
             return False
         heldout = trials.of(self._heldout.samples, self._heldout.references)
         unseen = heldout.excess_of(known.emulated.results)

@@ -13,8 +13,7 @@ from halfwise.fixing.best import Best
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.plan.reasons import kept_nodes, plan_record
-from halfwise.fixing.plan.rules import Start, apply_rules
+from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
@@ -23,13 +22,12 @@ from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import Carrying
 from halfwise.graph.repetition import repeated
-from halfwise.graph.roles import Role, Roles, float_io
+from halfwise.graph.roles import Role, Roles, float_io, roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import Guard, NodeName, Plan, Remark, TensorName
+from halfwise.records import Guard, NodeName, Remark, TensorName
 from halfwise.reporting.plan import remark
-from halfwise.wording import typed
 
 Assignment = frozenset[NodeName]
 Fused = frozenset[TensorName]
@@ -44,8 +42,19 @@ class Planner:
         unit: Work of one inference over the data, that of the calibration samples of now.
     """
 
-    def __init__(self, case: Case, settings: Settings, roles: Roles, watcher: Watcher) -> None:
-        """Apply the rules; `begin` makes the emulation."""
+    def __init__(
+        self,
+        case: Case,
+        settings: Settings,
+        roles: Roles,
+        watcher: Watcher,
+        original: "Planner | None" = None,
+    ) -> None:
+        """Apply the rules; `begin` makes the emulation.
+
+        With repairs in the network, `original` is that without them: budget and base of costs are
+        its own.
+        """
         self.case = case
         self.settings = settings
         self.roles = roles
@@ -65,7 +74,20 @@ class Planner:
         self.held: list[Guard] = []
         self.best = Best(watcher, roles.computing, self.price)
         self.unit = len(case.calibration)
-        self.budget = Budget(settings.time_budget, work=settings.budget * self.unit)
+        self._original = original
+        whole = settings.time_budget, settings.budget * self.unit
+        self.budget: Budget = original.budget if original else Budget(whole[0], work=whole[1])
+
+    def beside(self, case: Case, watcher: Watcher) -> "Planner":
+        """Return a planner for a repaired network, with the budget, and the costs' base, of this.
+
+        Raises:
+            UsageError: a rule names a node that the repairs have removed.
+        """
+        settings, network = self.settings, case.network
+        custom = custom_roles(network, settings.rules, settings.fmt)
+        roles = roles_of(network, low_type(settings.fmt), custom=custom)
+        return Planner(case, settings, roles, watcher, original=self)
 
     def holdable(self, guard: Guard) -> Assignment:
         """Return the nodes of a guard that no rule lowers."""
@@ -89,7 +111,7 @@ class Planner:
     @property
     def is_safe(self) -> bool:
         """Whether everything in FP32 is the original, and so sure to pass."""
-        return not self.forced.lowered and not self.low_io
+        return not (self.forced.lowered or self.low_io or self.case.repairs)
 
     @property
     def explained(self) -> Assignment:
@@ -104,7 +126,8 @@ class Planner:
         if model is None or least == 0:
             return None
         resolve = partial(self.resolve, low_io=self.low_io)
-        return Prices(model, least, self.case.network, self.roles, resolve)
+        base = self._original.prices if self._original is not None else None
+        return Prices(model, least, self.case.network, self.roles, resolve, base)
 
     def price(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment over that of everything low, else None."""
@@ -120,8 +143,15 @@ class Planner:
         tried = self.budget.within("notes", work, None)
         return tried is not None and not tried.passed
 
-    def begin(self, evidence: Evidence) -> None:
-        """Make the emulation, order the samples by what everything low does to them."""
+    def begin(self, evidence: Evidence, references: list[Outputs] | None = None) -> None:
+        """Make the emulation, order the samples by what everything low does to them.
+
+        Args:
+            evidence: Of the case's samples.
+            references: What outputs are compared with; None for those of the network itself.
+        """
+        if references is not None:
+            evidence = replace(evidence, references=references)
         self.evidence = evidence
         self.trials = Trials(
             runner=self._emulation(),
@@ -136,7 +166,7 @@ class Planner:
         )
         started = time.monotonic()
         surveyed = self.budget.within("emulate", lambda: self.trials.survey(self.islands), None)
-        if surveyed and self.settings.searches:
+        if surveyed and self.settings.searches and self._original is None:
             run, samples = time.monotonic() - started, len(self.trials.samples)
             certain = len(frozenset[NodeName]().union(*evidence.certain))
             told = expected(self.budget, self.settings, run / samples, samples, WORST, certain)
@@ -183,7 +213,7 @@ class Planner:
     def learn(self, evidence: Evidence) -> None:
         """Take other evidence of the samples so far."""
         changed = evidence.limits != self.evidence.limits
-        self.evidence = evidence
+        self.evidence = replace(evidence, references=self.trials.references)
         if changed:
             self.trials.runner = self._emulation()
 
@@ -193,7 +223,7 @@ class Planner:
             step = Remark(kind="chosen", names={"rule": chosen.rule})
             return self._given(chosen.kept, step)
         if (limit := self.settings.keep_above) is not None:
-            kept = self.ruled.union(*self._above()) - frozenset(self.forced.lowered)
+            kept = self.ruled.union(*self.above()) - frozenset(self.forced.lowered)
             numbers = {"limit": limit, "kept": len(kept)}
             return self._given(kept, Remark(kind="by-range", numbers=numbers))
         free = self.roles.computing - frozenset(self.forced.lowered)
@@ -275,44 +305,13 @@ class Planner:
             weights=self.weights,
         )
 
-    def record(
-        self,
-        found: Found,
-        placed: Assignment,
-        casts: int,
-        remarks: Sequence[Remark],
-    ) -> Plan:
-        """Return the record of a plan."""
-        chosen = {}
-        if self.settings.chosen is not None:
-            chosen = self.settings.chosen.beside(self.evidence.suspected)
-        producers, readers = self._above()
-        rule = f"--keep-above {typed(self.settings.keep_above or 0)}"
-        keep = kept_nodes(
-            self.case.network,
-            found.kept,
-            self.evidence.guards,
-            dict.fromkeys(producers | readers, rule) | chosen | dict(self.forced.kept),
-            found.excess_without,
-            nonfinite_without=found.nonfinite_without,
-            contributions=found.contributions,
-            near=self.evidence.limits,
-            held=self.held,
-            hopeless=None if found.passed else dict.fromkeys(self.forced.lowered.values()),
-            reading=readers - frozenset(self.forced.kept),
-        )
-        return plan_record(
-            self.case.network,
-            self.roles,
-            self.settings.fmt,
-            placed,
-            casts,
-            keep=keep,
-            minimal=found.minimal,
-            lowered=self.forced.lowered,
-            remarks=remarks,
-            low_io=self.low_io,
-        )
+    def above(self) -> tuple[Assignment, Assignment]:
+        """Return the nodes that `--keep-above` keeps, and those kept because they read them."""
+        limit, settings = self.settings.keep_above, self.settings
+        if limit is None:
+            return frozenset(), frozenset()
+        network, observations = self.case.network, self.evidence.observations
+        return kept_above(limit, network, self.roles, observations, settings.fmt, settings.headroom)
 
     def _emulation(self, fused: Fused | None = None, accumulate: str = "") -> SwitchedRunner:
         switched = partial(
@@ -334,11 +333,3 @@ class Planner:
     def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
-
-    def _above(self) -> tuple[Assignment, Assignment]:
-        """Return the nodes that `--keep-above` keeps, and those kept because they read them."""
-        limit, settings = self.settings.keep_above, self.settings
-        if limit is None:
-            return frozenset(), frozenset()
-        network, observations = self.case.network, self.evidence.observations
-        return kept_above(limit, network, self.roles, observations, settings.fmt, settings.headroom)

@@ -44,6 +44,7 @@ class Prices:
     """Costs of assignments over that of everything low.
 
     Attributes:
+        least: What they are over, in bytes.
         fp32: That of everything in FP32.
         of: Returns that of an assignment, given by its kept compute nodes; remembered.
         guide: Proposes plans that cost little.
@@ -56,8 +57,13 @@ class Prices:
         network: Network,
         roles: Roles,
         resolve: Callable[[Assignment], Assignment],
+        original: "Prices | None" = None,
     ) -> None:
-        """Take what predicts, the cost of everything low (> 0), what completes an assignment."""
-        self.fp32 = model.cost(frozenset(roles)) / least
+        """Take what predicts, the cost of everything low (> 0), what completes an assignment.
+
+        Of a repaired network costs are over those of `original`, the network without repairs.
+        """
+        self.least: float = original.least if original else least
+        self.fp32: float = original.fp32 if original else model.cost(frozenset(roles)) / least
         self.guide = Guide(sites_of(network, roles), model.terms)
-        self.of = cache(lambda kept: model.cost(resolve(kept)) / least)
+        self.of = cache(lambda kept: model.cost(resolve(kept)) / self.least)

@@ -95,7 +95,11 @@ class Trials:
         ]
         self.evaluations += 1
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
-        if self.metric is None and (final := excess.final()) <= self.factor:
+        final = excess.final()
+        if self.metric is None:
+            self._excesses[kept] = final / self.factor
+            self.since.setdefault(kept, self.evaluations)
+        if self.metric is None and final <= self.factor:
             self._take(kept, Outcome(True, final / self.factor), confirm=True)
             self.passed(kept, final / self.factor, True)
         return each

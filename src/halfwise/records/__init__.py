@@ -130,7 +130,7 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
-from halfwise.records.repair import Proof, Repair, RepairRule
+from halfwise.records.repair import APPROXIMATE, Proof, Repair, RepairRule
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
     Comparison,
@@ -149,6 +149,7 @@ from halfwise.records.timed import Latency, ProvenEngine, Spared, SparedKind, Ti
 from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
 
 __all__ = [
+    "APPROXIMATE",
     "FULL_RUNGS",
     "LEAST_SAVED",
     "OF_METRIC",

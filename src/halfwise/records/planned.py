@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from halfwise.records.record import GuardKind, NodeName, Record, Remark, TensorName
+from halfwise.records.repair import Repair
 
 LowFormat = Literal["fp16", "bf16"]
 """Names of `formats.LOW_FORMATS`."""
@@ -22,14 +23,24 @@ among lower ones; "engine": a build that needed it, or was faster with it.
 
 
 CutStage = Literal[
-    "observe", "emulate", "search", "certify", "growth", "origin", "notes", "worth", "curve"
+    "observe",
+    "emulate",
+    "repair",
+    "search",
+    "certify",
+    "growth",
+    "origin",
+    "notes",
+    "worth",
+    "curve",
 ]
 """A stage that the time budget ended early or left out.
 
 "observe": sums, roundings, distributions inside, or all of it on samples that joined; "emulate":
-which samples are worst; "search" and "certify": smaller plans; "growth" and "origin": where an
-error comes from that no guard explains; "notes": what the margin or another tolerance would change;
-"worth": cheaper plans; "curve": other plans to choose from.
+which samples are worst; "repair": repairs that were not tried; "search" and "certify": smaller
+plans; "growth" and "origin": where an error comes from that no guard explains; "notes": what the
+margin or another tolerance would change; "worth": cheaper plans; "curve": other plans to choose
+from.
 """
 
 
@@ -175,6 +186,8 @@ class Plan(Record):
         candidates: Number of compute nodes that could be low.
         casts: Number of Cast nodes that the rewriter inserts.
         lowered: Nodes that user rules lowered, whatever the search would have found → the rule.
+        repairs: Those of the network whose nodes these are, in the order in which they are made;
+            none in records before this field.
         notes: Sentences about the plan as a whole, for readers of the record; empty before a run is
             put on record.
         remarks: The same as facts; none in records before this field.
@@ -189,6 +202,7 @@ class Plan(Record):
     candidates: int
     casts: int
     lowered: dict[NodeName, str] = Field(default_factory=dict)
+    repairs: tuple[Repair, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
 

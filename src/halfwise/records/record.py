@@ -204,6 +204,11 @@ class Failure(Facts):
 RemarkKind = Literal[
     "opset-raised",
     "opset-stays",
+    "repair-unmade",
+    "repair-useless",
+    "repair-dearer",
+    "repair-unproven",
+    "repair-spare",
     "start",
     "seen-only",
     "tolerance",
@@ -229,8 +234,9 @@ RemarkKind = Literal[
 ]
 """What a remark says; `reporting.plan` has the words.
 
-"opset-raised", "opset-stays": for the low format; "start": what the search started from;
-"seen-only": calibration samples alone need the plan; "tolerance": what would accept everything that
+"opset-raised", "opset-stays": for the low format; "repair-…": why a repair that was tried is
+undone; "start": what the search started from; "seen-only": calibration samples alone need the plan;
+"tolerance": what would accept everything that
 no guard explains; "first-look": elements were looked at on few samples; "low-io", "constant",
 "input": ends of the model; "other-engine", "emulated", "spared", "added": how the delivered engine
 is beside the emulation; the others: steps of a search.

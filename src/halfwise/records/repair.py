@@ -1,8 +1,7 @@
 """Repairs: rewritings that leave the function as it is, so that the low format is enough."""
 
+from collections.abc import Mapping
 from typing import Literal
-
-from pydantic import Field
 
 from halfwise.records.record import NodeName, Record, TensorName
 
@@ -15,6 +14,10 @@ RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase", "ep
 survive the Add behind them; "phase": positions and angles that are constant, computed beforehand.
 Only approximate, so only where allowed: "epsilon" is raised, "saturate" bounds by what data showed.
 """
+
+
+APPROXIMATE: frozenset[RepairRule] = frozenset(("epsilon", "saturate"))
+"""Rules that rest on no identity."""
 
 
 class Proof(Record):
@@ -56,8 +59,8 @@ class Repair(Record):
 
     rule: RepairRule
     nodes: tuple[NodeName, ...]
-    exponents: dict[TensorName, int] = Field(default_factory=dict)
-    numbers: dict[str, float] = Field(default_factory=dict)
+    exponents: Mapping[TensorName, int] = {}
+    numbers: Mapping[str, float] = {}
     guards: tuple[str, ...] = ()
     before: float | None = None
     after: float | None = None

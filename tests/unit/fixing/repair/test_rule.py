@@ -1,10 +1,11 @@
-"""A repair names nodes that the model has, of the operators that its rule mends."""
+"""What holds of all rules."""
 
 import pytest
 
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.rule import named
-from halfwise.records import NodeName, Repair
+from halfwise.fixing.repair.rules import RULES
+from halfwise.records import APPROXIMATE, NodeName, Repair
 from tests.unit.graph.sketch import Sketch
 
 
@@ -19,3 +20,10 @@ def test_a_repair_of_another_model_is_refused() -> None:
     for name in ("nowhere", "two"):
         with pytest.raises(CaseError, match=f"'mask' at {name} does not fit"):
             named(model, asked(name), "Abs")
+
+
+def test_rules_are_named_once_and_say_whether_they_rest_on_an_identity():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert {rule.name for rule in RULES if not rule.identity.exact} <= APPROXIMATE
+    assert not any(rule.identity.exact for rule in RULES if rule.name in APPROXIMATE)
+    assert all(rule.identity.formula and rule.identity.holds for rule in RULES)

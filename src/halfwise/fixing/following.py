@@ -1,0 +1,60 @@
+"""Where the error of a plan comes from that no guard explains, as the run asks it."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.plan.found import Found
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.propagation import errors_of, follow, growth
+from halfwise.progress import Watcher
+from halfwise.records import Followed, Growth, NodeName
+
+Stage = Callable[[str], AbstractContextManager[None]]
+
+
+def followed_of(
+    planner: Planner, found: Found, watcher: Watcher, stage: Stage
+) -> tuple[tuple[Growth, ...], Followed | None]:
+    """Follow the error where guards do not explain it, with what they explain kept.
+
+    Nothing where they do, where nothing was searched, and where the budget is spent.
+
+    Args:
+        planner: After its search.
+        found: What that found.
+        watcher: Is told how far it is.
+        stage: Begins a stage of the run, and ends it.
+    """
+    explained = found.kept & planner.explained
+    if found.kept == explained or not planner.settings.searches:
+        return (), None
+    work = lambda: _followed(planner, explained, watcher, stage)  # noqa: E731
+    return planner.budget.within("growth", work, ((), None))
+
+
+def _followed(
+    planner: Planner, explained: frozenset[NodeName], watcher: Watcher, stage: Stage
+) -> tuple[tuple[Growth, ...], Followed | None]:
+    network, trials, settings = planner.case.network, planner.trials, planner.settings
+
+    def step(done: int, total: int) -> None:
+        planner.budget.spend("growth")
+        watcher.step(done, total)
+
+    with stage("growth"):
+        errors = errors_of(trials, explained, planner.step)
+        low, _ = planner.rewrite(explained)
+        path = growth(
+            network,
+            emulate_typed(low.model, accumulate=settings.accumulate),
+            planner.roles,
+            trials.samples[errors.index(max(errors))],
+            runtime=settings.runtime,
+            progress=step,
+        )
+    with stage("origin"):
+        found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
+    if found.out_of_time:
+        planner.budget.leave_out("origin")
+    return path, found

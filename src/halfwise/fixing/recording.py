@@ -1,0 +1,60 @@
+"""The record of a plan."""
+
+from collections.abc import Sequence
+
+from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.reasons import kept_nodes, plan_record
+from halfwise.fixing.planner import Planner
+from halfwise.records import NodeName, Plan, Remark
+from halfwise.wording import typed
+
+
+def plan_of(
+    planner: Planner,
+    found: Found,
+    placed: frozenset[NodeName],
+    casts: int,
+    remarks: Sequence[Remark],
+) -> Plan:
+    """Return the record of a plan.
+
+    Args:
+        planner: Who found it.
+        found: Its compute nodes in FP32, and what trials showed of them.
+        placed: All its FP32 nodes.
+        casts: Cast nodes in the mixed model.
+        remarks: What to know of it.
+    """
+    settings, network = planner.settings, planner.case.network
+    chosen = {}
+    if settings.chosen is not None:
+        chosen = settings.chosen.beside(planner.evidence.suspected)
+    producers, readers = planner.above()
+    rule = f"--keep-above {typed(settings.keep_above or 0)}"
+    forced = planner.forced
+    keep = kept_nodes(
+        network,
+        found.kept,
+        planner.evidence.guards,
+        dict.fromkeys(producers | readers, rule) | chosen | dict(forced.kept),
+        found.excess_without,
+        nonfinite_without=found.nonfinite_without,
+        contributions=found.contributions,
+        near=planner.evidence.limits,
+        held=planner.held,
+        hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
+        reading=readers - frozenset(forced.kept),
+    )
+    plan = plan_record(
+        network,
+        planner.roles,
+        settings.fmt,
+        placed,
+        casts,
+        keep=keep,
+        minimal=found.minimal,
+        lowered=forced.lowered,
+        remarks=remarks,
+        low_io=planner.low_io,
+    )
+    return plan.model_copy(update={"repairs": planner.case.repairs})

@@ -1,0 +1,251 @@
+"""Which repairs are made: those that are proven, that help, and that cost no more than keeping."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from halfwise.case import Samples
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.plan.rules import ISLAND
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.repair import rules
+from halfwise.fixing.repair.making import repaired
+from halfwise.fixing.repair.proof import Prover, holds
+from halfwise.fixing.repair.rule import Rule
+from halfwise.graph.model import Network, node_name
+from halfwise.progress import Watcher
+from halfwise.records import APPROXIMATE, Guard, GuardKind, NodeName, Remark, RemarkKind, Repair
+
+ROUNDS = 3
+"""Times that all rules are asked again of what the last repairs left: each mends what it sees, so
+a second round is for what they uncovered; more than two were needed by no model that was tried."""
+PROBES = 24
+"""Repaired models that a run looks at: each takes a look at all samples and a trial on them."""
+PART = 0.5
+"""Of the budget that is left, which repairs may take: the rest is the search's."""
+FALLS = 0.9
+"""An error has fallen where no more than this part of it is left: less may be rounding's luck."""
+
+Assignment = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        planner: Of the network with the repairs that `planner.case.repairs` lists.
+        remarks: On those that were undone.
+    """
+
+    planner: Planner
+    remarks: tuple[Remark, ...]
+
+
+def choose_repairs(planner: Planner, heldout: Samples, watcher: Watcher) -> Choice:
+    """Return a planner of the network with the repairs that are worth making; the same for none.
+
+    Those of one rule are tried together, and halves of them where that fails. Each rule is asked of
+    the network as the repairs before left it. What the budget leaves no time for is not made.
+
+    Args:
+        planner: Of the network as it is, its emulation begun.
+        heldout: Samples on which the function has to be the same too.
+        watcher: Is told how far it is.
+    """
+    settings = planner.settings
+    left_out = {*settings.no_repair, *(() if settings.allow else APPROXIMATE)}
+    asked = [rule for rule in rules.RULES if rule.name not in left_out]
+    choosing = _Choosing(planner, heldout, watcher)
+    if any(map(choosing.proposed, asked)):
+        planner.budget.within("repair", lambda: choosing.run(asked), None, part=PART)
+    return Choice(choosing.planner, tuple(choosing.remarks))
+
+
+def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher) -> Planner:
+    """Return a planner of the network with `repairs`, its emulation begun; references stay.
+
+    Args:
+        original: That of the network without any.
+        repairs: What is made, in order.
+        watcher: Is told how far the planner is.
+
+    Raises:
+        CaseError: they cannot be made, or what they make cannot run.
+        RunFailed: likewise.
+        UsageError: a user's rule names a node that they remove.
+    """
+    network = repaired(original.case.network, repairs)
+    case = replace(original.case, network=network, repairs=tuple(repairs))
+    planner = original.beside(case, watcher)
+    planner.begin(planner.gather(case.calibration), original.evidence.references)
+    return planner
+
+
+class _Choosing:
+    def __init__(self, planner: Planner, heldout: Samples, watcher: Watcher) -> None:
+        self.planner = planner
+        self.remarks: list[Remark] = []
+        self._original, self._heldout, self._watcher = planner, heldout, watcher
+        self._provers: dict[Network, Prover] = {}
+        self._undone: set[tuple[str, Assignment]] = set()
+        self._probes = 0
+
+    @property
+    def _prover(self) -> Prover:
+        """What compares with the network as it is, or as approximate repairs have left it."""
+        network = self._original.case.network
+        made = self.planner.case.repairs
+        if any(repair.rule in APPROXIMATE for repair in made):
+            network = self.planner.case.network
+        if self._provers.get(network) is None:
+            case, runtime = self._original.case, self.planner.settings.runtime
+            prover = Prover(network, case.calibration, self._heldout, runtime=runtime)
+            self._provers = {network: prover}
+        return self._provers[network]
+
+    def run(self, asked: Sequence[Rule]) -> None:
+        for _ in range(ROUNDS):
+            made = [self._taken(rule, self.proposed(rule)) for rule in asked]
+            if not any(made):
+                return
+
+    def proposed(self, rule: Rule) -> list[Repair]:
+        """Return what a rule proposes for the network of now, without what was undone before."""
+        planner, settings = self.planner, self.planner.settings
+        evidence = Evidence(
+            planner.case.network,
+            planner.roles,
+            planner.evidence.observations,
+            settings.fmt,
+            settings.headroom,
+            settings.accumulate,
+        )
+        proposed = [r for r in rule.propose(evidence) if _key(r) not in self._undone]
+        return [r for r in proposed if not self._removes_named(rule, r)]
+
+    def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
+        """Make those that are worth making; return whether there are any."""
+        if not some or self._probes == PROBES:
+            return False
+        self._probes += 1
+        self.planner.budget.check()
+        try:
+            tried = with_repairs(self._original, self._made_already(some), self._watcher)
+            against = self._against(rule, tried, some)
+        except (CaseError, RunFailed) as error:
+            against = Remark(kind="repair-unmade", names={"why": error.message})
+        if against is None:
+            self.planner = tried
+            return True
+        if len(some) > 1:
+            half = len(some) // 2
+            first = self._taken(rule, some[:half])
+            return self._taken(rule, some[half:]) or first
+        self._undone.add(_key(some[0]))
+        names = {"rule": some[0].rule, "nodes": ", ".join(some[0].nodes[:3])}
+        self.remarks.append(against.model_copy(update={"names": {**against.names, **names}}))
+        return False
+
+    def _made_already(self, some: Sequence[Repair]) -> tuple[Repair, ...]:
+        return (*self.planner.case.repairs, *some)
+
+    def _removes_named(self, rule: Rule, repair: Repair) -> bool:
+        """Return whether a repair removes or replaces a node that a rule of the user names."""
+        forced, network = self.planner.forced, self.planner.case.network
+        named = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
+        ops = {node_name(n): n.op_type for n in network.nodes() if node_name(n) in named}
+        if ops.keys().isdisjoint(repair.nodes):
+            return False
+        model = network.copy()
+        try:
+            rule.apply(model, repair)
+        except CaseError:
+            return False  # which is told when it is tried
+        left = {n.name: n.op_type for n in model.graph}
+        return any(left.get(name) != op for name, op in ops.items())
+
+    def _against(self, rule: Rule, tried: Planner, some: Sequence[Repair]) -> Remark | None:
+        """Return what speaks against the last repairs of `tried`, cheapest to find first.
+
+        Where nothing does, its records have their numbers.
+        """
+        effect = self._effect(tried)
+        if not effect.helps:
+            return _remark("repair-useless", before=effect.before, after=effect.after)
+        now = self.planner
+        guarded = frozenset(n for guard in effect.answered for n in now.holdable(guard))
+        own = frozenset(n for repair in some for n in repair.nodes) & now.roles.computing
+        keeping, cost = now.price(now.ruled | (guarded or own)), tried.price(tried.ruled)
+        if keeping is not None and cost is not None and cost > keeping:
+            return _remark("repair-dearer", before=keeping, after=cost)
+        proof = self._prover.prove(tried.case.network)
+        if not holds(proof, rule.identity):
+            told = {"value": proof.repaired, "original": proof.original, "elements": proof.broken}
+            return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})
+        found = {"before": effect.before, "after": effect.after, "proof": proof}
+        added = tuple(repair.model_copy(update=found) for repair in some)
+        tried.case = replace(tried.case, repairs=self._made_already(added))
+        return None
+
+    def _effect(self, tried: Planner) -> "_Effect":
+        now, names = self.planner, self.planner.roles.computing
+        others = tried.evidence.suspected - frozenset(tried.forced.lowered)
+        errors = [p.trials.excess(p.islands) for p in (now, tried)]
+        beside = errors
+        if not _falls(*errors) and others:
+            kept = ((now, now.ruled | others & names), (tried, tried.ruled | others))
+            beside = [p.trials.excess(nodes) for p, nodes in kept]
+        left, known = _keys(tried.evidence.guards), _keys(now.evidence.guards)
+        return _Effect(
+            before=errors[0],
+            after=errors[1],
+            beside=(beside[0], beside[1]),
+            answered=tuple(g for g in now.evidence.guards if (g.kind, g.node) not in left),
+            new=any(g.severity >= 1 and (g.kind, g.node) not in known for g in tried.guards),
+        )
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """What repairs do to the low model.
+
+    Attributes:
+        before: Error of everything low without them, over what the search allows.
+        after: That with them.
+        beside: Both again with what the guards name that are left in FP32: so an overflow shows to
+            be mended beside another one that is not.
+        answered: The guards that are gone.
+        new: Whether there is a certain one that was not.
+    """
+
+    before: float
+    after: float
+    beside: tuple[float, float]
+    answered: tuple[Guard, ...]
+    new: bool
+
+    @property
+    def helps(self) -> bool:
+        """Whether an error falls; or else whether certain guards go, and no error grows."""
+        if _falls(self.before, self.after) or _falls(*self.beside):
+            return True
+        gone = any(guard.severity >= 1 for guard in self.answered) and not self.new
+        pairs = ((self.before, self.after), self.beside)
+        return gone and all(after <= max(1.0, before) for before, after in pairs)
+
+
+def _falls(before: float, after: float) -> bool:
+    return after < before and after <= FALLS * before
+
+
+def _keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
+    return {(guard.kind, guard.node) for guard in guards}
+
+
+def _key(repair: Repair) -> tuple[str, Assignment]:
+    return repair.rule, frozenset(repair.nodes)
+
+
+def _remark(kind: RemarkKind, **numbers: float) -> Remark:
+    return Remark(kind=kind, numbers=numbers)

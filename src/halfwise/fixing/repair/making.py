@@ -1,0 +1,35 @@
+"""Make recorded repairs in a network."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from halfwise.errors import CaseError
+from halfwise.fixing.repair import rules
+from halfwise.graph.model import Network, normalise
+from halfwise.records import Repair
+
+
+def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
+    """Return `network` with repairs, made one after the other in this order; itself without any.
+
+    What stays keeps its name, and the network its file, hash and the user's names; constants that
+    no repair changes are shared, not copied.
+
+    Raises:
+        CaseError: a repair was not proposed for this network, no rule of this version makes it, or
+            what it makes is refused by ONNX.
+    """
+    repairs = tuple(repairs)
+    if not repairs:
+        return network
+    known = {rule.name: rule for rule in rules.RULES}
+    model = network.copy()
+    for repair in repairs:
+        if repair.rule not in known:
+            raise CaseError(
+                f"This version of halfwise does not know the repair '{repair.rule}'.",
+                "Use the version that made the run, or fix the model again.",
+            )
+        known[repair.rule].apply(model, repair)
+    made = normalise(model, path=network.path, sha256=network.sha256)
+    return replace(network, model=made.model)

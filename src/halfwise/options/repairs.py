@@ -1,0 +1,57 @@
+"""Which repairs may be made, as the options say."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from halfwise.errors import UsageError
+from halfwise.records import APPROXIMATE, RepairRule
+
+RULES: tuple[RepairRule, ...] = get_args(RepairRule)
+ALL = "all"
+"""Stands for every rule."""
+
+_APPROXIMATE = "approximate"
+
+
+def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
+    """Return the rules that `no_repair` leaves out.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    asked = given.get("no_repair", ())
+    if asked is True:
+        return RULES
+    for name in asked:
+        if name not in (*RULES, ALL):
+            raise UsageError(
+                f"--no-repair is {name!r}; expected a rule of repair: {', '.join(RULES)}.",
+                "Without a rule it leaves out all: then another option follows, or nothing.",
+            )
+    return RULES if ALL in asked else tuple(rule for rule in RULES if rule in asked)
+
+
+def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
+    """Yield what contradicts itself: whether it does, the message, the hint."""
+    without = frozenset(left_out(given))
+    allowed = given.get("allow") == _APPROXIMATE
+    yield (
+        allowed and without >= APPROXIMATE,
+        f"--allow {_APPROXIMATE} allows the repairs {', '.join(sorted(APPROXIMATE))}, and "
+        "--no-repair leaves them out.",
+        "Give one of the two.",
+    )
+    unasked = sorted(without & APPROXIMATE) if without < frozenset(RULES) else []
+    yield (
+        bool(unasked) and not allowed,
+        f"--no-repair {', '.join(unasked)} has no meaning without --allow {_APPROXIMATE}: such a "
+        "repair is not made by itself.",
+        "Leave it out.",
+    )
+    named = [name for name in ("no_repair", "allow") if given.get(name)]
+    yield (
+        "keep_above" in given and bool(named),
+        "--keep-above searches nothing and repairs nothing, so --no-repair and --allow have no "
+        "meaning beside it.",
+        "Give one of the two.",
+    )

@@ -1,0 +1,60 @@
+"""What is repaired, and what is undone."""
+
+import pytest
+
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.repair import rules
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from tests.unit.fixing.repair.sluices import Sluice, sluiced
+
+
+@pytest.fixture
+def found(monkeypatch):
+    def found(*asked, ill=None, **options) -> Fixed:
+        monkeypatch.setattr(rules, "RULES", asked)
+        ill = ill or sluiced()
+        request = understand(dict(ill.inputs), options)
+        case = load_case(ill.proto, request.data, request.criterion)
+        return fix(case, request.settings, Silent())
+
+    return found
+
+
+def told(fixed: Fixed) -> list[str]:
+    return [r.kind for r in fixed.plan.remarks if r.kind.startswith("repair")]
+
+
+def test_a_repair_takes_the_place_of_keeping(found):
+    without, fixed = found(), found(Sluice())
+    assert without.plan.keep
+    assert not without.plan.repairs
+    assert not fixed.plan.keep
+    assert fixed.verdict.passed
+    assert fixed.baseline == without.baseline
+    (repair,) = fixed.plan.repairs
+    assert repair.before > 1 > repair.after
+    assert all(a is b for a, b in zip(fixed.references, fixed.references, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (Sluice(off=1.001), "repair-unproven"),
+        (Sluice(exponent=0), "repair-useless"),
+        (Sluice(spoil=lambda m, n: m.graph.remove(n)), "repair-unmade"),
+    ],
+)
+def test_what_is_not_worth_making_is_undone_and_told(found, rule, why):
+    fixed = found(rule)
+    assert told(fixed) == [why]
+    assert not fixed.plan.repairs
+    assert fixed.verdict.passed
+    assert fixed.plan.keep == found().plan.keep
+
+
+def test_of_several_each_is_judged(found):
+    fixed = found(Sluice(), ill=sluiced(3))
+    assert not fixed.plan.keep
+    assert len(fixed.plan.repairs) == 3

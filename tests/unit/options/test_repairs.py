@@ -1,0 +1,36 @@
+"""Which repairs options ask for, and what contradicts itself."""
+
+import pytest
+
+from halfwise.errors import UsageError
+from halfwise.options.options import understand
+from halfwise.options.repairs import RULES
+
+
+def test_rules_are_left_out_by_name_or_all():
+    def asked(**options):
+        return understand("x.npz", options).settings
+
+    assert asked().no_repair == ()
+    assert asked(no_repair=True).no_repair == asked(no_repair=["all"]).no_repair == RULES
+    assert asked(no_repair=False).no_repair == ()
+    assert asked(no_repair=["fold", "scale"]).no_repair == ("scale", "fold")
+    assert asked(no_repair="fold").no_repair == ("fold",)
+    some = asked(allow="approximate", no_repair=["epsilon"])
+    assert (some.allow, some.no_repair) == ("approximate", ("epsilon",))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"no_repair": ["scael"]}, "--no-repair is 'scael'; expected a rule of repair: scale"),
+        ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, and"),
+        ({"no_repair": ["epsilon"]}, "--no-repair epsilon has no meaning without --allow approx"),
+        ({"no_repair": True, "keep_above": 1e3}, "--keep-above searches nothing and repairs"),
+        ({"allow": "bf16"}, "--allow is 'bf16'; expected approximate"),
+    ],
+)
+def test_contradictions_are_told(options, told):
+    with pytest.raises(UsageError) as refused:
+        understand("x.npz", options)
+    assert told in refused.value.message
