@@ -15,7 +15,7 @@ from halfwise.formats import FP32, Format
 from halfwise.graph.dataflow import captured
 from halfwise.graph.model import constant_array, is_standard, node_name, opset_of, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.graph.scaling.rules import DEFAULTS, Place, equations, is_invariant
+from halfwise.graph.scaling.rules import DEFAULTS, LOGARITHMS, Place, equations, is_invariant
 from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 
@@ -129,7 +129,7 @@ class Relations:
         constants: The constants that may be multiplied, by their places.
         equations: What the nodes ask for.
         fixed: Tensors and edges whose exponent is 0.
-        logs: Edges into a Log: an exponent there adds an Add, and is not exact bit for bit.
+        logs: Edges into a logarithm: an exponent there adds an Add, and is not exact bit for bit.
     """
 
     tensors: tuple[TensorName, ...]
@@ -263,7 +263,7 @@ class _Reading:
         self.fixed |= {self.edge(v, node, i) for i, v in read.items() if i not in free}
         inside = (v for v in captured(node) if v.name in self.tensors)
         self.fixed |= {self.edge(v, node, None) for v in inside}
-        if is_standard(node, "Log") and 0 in read:
+        if is_standard(node, *LOGARITHMS) and 0 in read:
             self.logs.add(self.edge(read[0], node, 0))
 
     def _named(

@@ -11,6 +11,7 @@ from halfwise.graph.model import add_constant, constant_array, graphs_of, tensor
 from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import bodies
 from halfwise.graph.scaling.relations import Constant, Edge, completed, relations
+from halfwise.graph.writing import Writer
 from halfwise.records import TensorName
 
 
@@ -51,11 +52,11 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
         if difference := full[name] - full[edge.tensor]:
             edges.setdefault((edge.tensor, difference), []).append(edge)
     for (tensor, difference), readers in edges.items():
-        _insert_mul(values[tensor], difference, readers, model.graph, names)
+        _insert_mul(Writer(model, tensor, names), values[tensor], difference, readers)
     for name in found.logs:
         log = found.edges[name].node
         if full[name] and log is not None:
-            _insert_add(log, full[name], model.graph, names)
+            _insert_add(model, log, full[name], names)
 
 
 def _multiply(
@@ -84,28 +85,28 @@ def _multiply_attribute(constant: Constant, exponent: int) -> None:
     )
 
 
-def _insert_mul(
-    value: ir.Value, difference: int, readers: Iterable[Edge], graph: ir.Graph, names: Names
-) -> None:
+def _insert_mul(writer: Writer, value: ir.Value, difference: int, readers: Iterable[Edge]) -> None:
     """Let `readers` read `value` times 2^difference."""
-    result = _behind(value, "Mul", 2.0**difference, graph, names)
+    result = _behind(writer, value, "Mul", 2.0**difference)
     for _, node, slot in readers:
         if node is None:
             result.name, value.name = value.name, result.name
-            replace_output(graph, value, result)
+            replace_output(writer.graph, value, result)
         elif slot is not None:
             node.replace_input_with(slot, result)
         else:
             _capture(node, value, result)
 
 
-def _insert_add(log: ir.Node, exponent: int, graph: ir.Graph, names: Names) -> None:
+def _insert_add(model: ir.Model, log: ir.Node, exponent: int, names: Names) -> None:
     """Take log(2^exponent) off what `log` gives; the result keeps the name."""
     value = log.outputs[0]
     uses = list(value.uses())
-    result = _behind(value, "Add", -exponent * math.log(2), graph, names)
+    writer = Writer(model, tensor_name(value), names)
+    result = _behind(writer, value, "Add", -exponent * math.log(2))
     result.name, value.name = value.name, result.name
-    replace_output(graph, value, result)
+    for graph in graphs_of(model):
+        replace_output(graph, value, result)
     for node, slot in uses:
         node.replace_input_with(slot, result)
 
@@ -121,21 +122,13 @@ def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
                     inner.replace_input_with(slot, result)
 
 
-def _behind(
-    value: ir.Value, op_type: str, number: float, graph: ir.Graph, names: Names
-) -> ir.Value:
+def _behind(writer: Writer, value: ir.Value, op: str, number: float) -> ir.Value:
     """Insert a node that computes with `value` and a number; return its result."""
-    name = str(value.name)
-    operand = add_constant(
-        graph, names.take(f"{name}_{op_type.lower()}"), np.asarray(number, np.float32)
-    )
-    node = ir.node(op_type, [value, operand], name=names.take(f"{name}_{op_type}"))
-    result = node.outputs[0]
-    result.name = names.take(f"{name}_scaled")
+    result = writer.op(op, value, writer.constant("operand", np.array(number, np.float32)))
     result.type, result.shape = value.type, value.shape
     producer = value.producer()
     if producer is None:
-        graph.insert_before(graph[0], node)
+        writer.graph.insert_before(writer.graph[0], writer.made)
     else:
-        graph.insert_after(producer, node)
+        writer.graph.insert_after(producer, writer.made)
     return result

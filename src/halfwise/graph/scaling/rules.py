@@ -3,9 +3,9 @@
 A tensor t with exponent e is stored as t·2^e. An operator computes the same function of the stored
 tensors where some linear equations between exponents hold. In FP32 and lower formats the results
 are then the same bit for bit, times a power of two, as long as nothing becomes subnormal or leaves
-the range: such a factor changes no significand, and every rounding is that of before. `Pow` alone
-may differ in the last bit (libm rounds it not always to nearest), where its exponent is not 2 or 3,
-and `Log`, which needs an Add.
+the range: such a factor changes no significand, and every rounding is that of before. Exceptions
+are `Log`, which needs an Add; MaxPool, which gives the lowest FP32 number in ONNX Runtime where it
+sees nothing but NaN; and perhaps `Pow`, if its exponent is not 2 or 3, where a libm is not glibc.
 
 An equation is a mapping from places to coefficients, and says Σ coefficient · e(place) = 0. A place
 is the index of an input, `~index` of an output (`Y` is the first), or the name of an attribute.
@@ -92,14 +92,15 @@ HOMOGENEOUS = DATA_MOVEMENT | frozenset(
 """Operators with f(s·x, s·z, …) = s·f(x, z, …) for s > 0, where x, z, … are those inputs that have
 the type of the result by their schema: then all of them have the exponent of the result."""
 
+LOGARITHMS = ("Log", "ReduceLogSum")
+"""Operators with f(s·x) = log(s) + f(x) for s > 0: a constant is added behind them."""
 INVARIANT = frozenset(
     (
         *("Sign", "ArgMax", "ArgMin", "Hardmax", "NonZero", "IsNaN", "IsInf", "Shape", "Size"),
-        *("Log", "LpNormalization"),
+        *("LpNormalization", *LOGARITHMS),
     )
 )
-"""Operators with f(s·x) = f(x) for s > 0: their first input has any exponent. `Log` gives a sum,
-log(s·x) = log(s) + log(x), so a constant is added behind it."""
+"""Operators with f(s·x) = f(x) for s > 0, or logarithms: their first input has any exponent."""
 
 DEFAULTS: Mapping[str, float] = {"epsilon": 1e-5, "alpha": 1e-4, "value": 0.0}
 """What attributes are that a node leaves out, by ONNX; others named here count only where given."""

@@ -1,10 +1,16 @@
-"""Random exponents that satisfy the relations of a model."""
+"""Random exponents that satisfy the relations of a model, and what they must not change."""
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from halfwise.graph.scaling import Relations
+from halfwise.emulation.ort import Session
+from halfwise.graph.model import Network, infer_again, node_name
+from halfwise.graph.scaling import Relations, rescale
 from halfwise.records import TensorName
 
 
@@ -45,3 +51,32 @@ def random_exponents(
         for name, e in values.items()
         if name not in absorbed and e != values.get(getattr(found.edges.get(name), "tensor", ""), 0)
     }
+
+
+def check(
+    net: Network,
+    told: Mapping[TensorName, int],
+    sample: Mapping[str, np.ndarray],
+    *,
+    close: bool = False,
+) -> ir.Model:
+    """Assert that a rescaled model has the old names and gives the old outputs; return it."""
+    model = net.copy()
+    rescale(model, told)
+    infer_again(replace(net, model=model))
+    for before, after in (
+        (net.graph.inputs, model.graph.inputs),
+        (net.graph.outputs, model.graph.outputs),
+    ):
+        assert [(v.name, v.type, v.shape) for v in before] == [
+            (v.name, v.type, v.shape) for v in after
+        ]
+    assert {node_name(n) for n in net.nodes()} <= {node_name(n) for n in model.graph}
+    expected, given = Session(net.copy()).run(sample), Session(model).run(sample)
+    for name, array in expected.items():
+        if close:
+            exact, found = array.astype(np.float64), given[name].astype(np.float64)
+            np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+        else:
+            np.testing.assert_array_equal(given[name], array)
+    return model
