@@ -1,7 +1,7 @@
-"""What could be one node: found, read, given a replacement or a reason against it, and replaced."""
+"""What could be one node: found, read, given a replacement or a reason against it."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,15 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import reached
-from halfwise.graph.model import Network, add_constant, graphs_of, node_name, tensor_name
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.modern.groups import GroupNorm, read_groups
 from halfwise.graph.modern.reading import Normalisation, Unread, read_normalisations
-from halfwise.graph.normal_form import Names
+from halfwise.graph.modern.replacing import Replacement
+from halfwise.graph.modern.softmaxes import read_softmaxes
 from halfwise.graph.patterns.activations import gelus
 from halfwise.graph.patterns.reading import Nodes, is_constant
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName
 
-Attribute = float | int | str | Sequence[int]
 FIRST_OPSET = {
     "LayerNormalization": 17,
     "Gelu": 20,
@@ -28,147 +28,6 @@ FIRST_OPSET = {
 
 GroupNormalization came at 18 with weights by group, and ONNX's checker refuses that version.
 """
-
-
-@dataclass(frozen=True, eq=False)
-class Replacement:
-    """A node that gives `output` from `x`.
-
-    Attributes:
-        op: Its operator, of the default domain.
-        x: Its first input, as it is called in the network.
-        output: The tensor that it gives, which keeps its name.
-        attributes: Its attributes.
-        constants: Its further inputs by the last part of their names: f32.
-        order: Permutation of the axes of x before it, undone after it; None for none.
-    """
-
-    op: str
-    x: TensorName
-    output: TensorName
-    attributes: Mapping[str, Attribute]
-    constants: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    order: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """What a replacement did to the graph.
-
-    Attributes:
-        removed: Nodes that are gone, in graph order.
-        added: Nodes that came, in graph order.
-    """
-
-    removed: tuple[NodeName, ...]
-    added: tuple[NodeName, ...]
-
-
-def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Replaced]:
-    """Make the replacements, in place; return what each did.
-
-    Nodes that nothing reads any more go with the first replacement that leaves them so. Names of
-    other nodes and values stay.
-    """
-    values = {
-        v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
-    }
-    names = Names(graphs_of(model))
-    done = []
-    for replacement in replacements:
-        output = values[replacement.output]
-        new, result = _made(replacement, values[replacement.x], model.graph, names)
-        root = output.producer()
-        assert root is not None
-        model.graph.insert_before(root, new)
-        result.type, result.shape = output.type, output.shape
-        name = output.name
-        ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
-        output.name, result.name = names.take(f"{name}_before"), name
-        values[replacement.output] = result
-        removed = [node_name(n) for n in _remove_unused(model.graph, root)]
-        done.append(Replaced(tuple(removed[::-1]), tuple(node_name(n) for n in new)))
-    return done
-
-
-def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
-    """Return what a LayerNorm or RMSNorm gives, computed in FP64; None for other operators."""
-    if made.op not in ("LayerNormalization", "RMSNormalization"):
-        return None
-    axis, eps = made.attributes["axis"], made.attributes["epsilon"]
-    assert isinstance(axis, int)
-    assert isinstance(eps, float)
-    axes = tuple(range(axis, 0))
-    wide = x.astype(np.float64)
-    wide = wide if made.order is None else wide.transpose(made.order)
-    if made.op == "LayerNormalization":
-        wide = wide - wide.mean(axes, keepdims=True)
-    weight, bias = made.constants["weight"], made.constants.get("bias", np.zeros(1))
-    root = np.sqrt((wide**2).mean(axes, keepdims=True) + eps)
-    y: NDArray[np.float64] = wide / root * weight + bias
-    return y if made.order is None else y.transpose(np.argsort(made.order))
-
-
-def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
-    """Return a model of the replacement's nodes alone, from `x` to its output.
-
-    Args:
-        replacement: The replacement.
-        x: The value in `source` that it reads, with type and shape.
-        source: Gives the versions of the operator sets.
-    """
-    start = ir.Value(name=x.name, type=x.type, shape=x.shape)
-    graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
-    model = ir.Model(graph, ir_version=source.ir_version)
-    nodes, result = _made(replacement, start, graph, Names(graphs_of(model)))
-    graph.extend(nodes)
-    result.name, result.type = replacement.output, x.type
-    graph.outputs.append(result)
-    return model
-
-
-def _made(
-    made: Replacement, x: ir.Value, graph: ir.Graph, names: Names
-) -> tuple[list[ir.Node], ir.Value]:
-    stem = _stem(made.output)
-    nodes = []
-
-    def add(op: str, operands: list[ir.Value], attributes: Mapping[str, Attribute]) -> ir.Value:
-        name = names.take(f"{stem}/{op}")
-        node = ir.node(op, operands, attributes=dict(attributes), name=name)
-        node.outputs[0].name = names.take(f"{name}_output")
-        nodes.append(node)
-        return node.outputs[0]
-
-    constants = []
-    for part, array in made.constants.items():
-        constants.append(add_constant(graph, names.take(f"{stem}/{part}"), array))
-    if made.order is not None:
-        x = add("Transpose", [x], {"perm": made.order})
-    result = add(made.op, [x, *constants], made.attributes)
-    if made.order is not None:
-        back = tuple(int(axis) for axis in np.argsort(made.order))
-        result = add("Transpose", [result], {"perm": back})
-    return nodes, result
-
-
-def _stem(output: TensorName) -> str:
-    """Return what nodes are named after: the path of the tensor, without the operator."""
-    path = output.rsplit("/", 1)[0]
-    return path or str(output)
-
-
-def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
-    """Remove `root` and all before it that nothing reads any more; yield them, last first."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop(0)
-        if node.graph is not graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
-            continue
-        before = [v.producer() for v in node.inputs if v is not None]
-        yield node
-        graph.remove(node, safe=True)
-        waiting += [n for n in before if n is not None]
 
 
 _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
@@ -189,6 +48,13 @@ def _gelus(network: Network) -> Iterator[_Planned]:
             attributes = {"approximate": "tanh"} if tanh else {}
             plan = Replacement("Gelu", tensor_name(x), tensor_name(output), attributes)
             yield x, output, "Gelu", plan
+
+
+def _softmaxes(network: Network) -> Iterator[_Planned]:
+    for found in read_softmaxes(network):
+        attributes = {"axis": found.axis}
+        x, output = tensor_name(found.x), tensor_name(found.output)
+        yield found.x, found.output, found.op, Replacement(found.op, x, output, attributes)
 
 
 def _borders(nodes: Nodes) -> tuple[set[ir.Value], set[ir.Value]]:
@@ -217,18 +83,26 @@ class Candidate:
 
 
 def candidates(
-    network: Network, available: Collection[str], *, transposes: bool = False
+    network: Network,
+    available: Collection[str],
+    *,
+    transposes: bool = False,
+    opset: int | None = None,
 ) -> list[Candidate]:
     """Return the patterns of the main graph.
 
     Args:
-        network: The model, at the opset that it shall have.
-        available: Operators that the target has, among the keys of `FIRST_OPSET`.
+        network: The model.
+        available: Operators that the target has, among the keys of `FIRST_OPSET`, and
+            InstanceNormalization, Softmax and LogSoftmax where they are wanted.
         transposes: Whether a norm over other axes than the last may get Transposes around it.
+        opset: The opset that it shall have; None for its own.
     """
+    opset = network.opset if opset is None else opset
     found = list(read_normalisations(network))
     groups = list(read_groups(network, found))
-    inside = {g.normal for g in groups}
+    grouped = "GroupNormalization" in available and opset >= FIRST_OPSET["GroupNormalization"]
+    inside = {g.normal for g in groups} if grouped else set()
     read = [n for n in found if isinstance(n, Unread) or n.output not in inside]
     unread = [
         Candidate("normalisation", (node_name(n.root),), None, _unread(n))
@@ -238,17 +112,18 @@ def candidates(
     places = {node: place for place, node in enumerate(network.nodes())}
     planned: list[_Planned] = [
         *(
-            (n.x, n.output, n.kind, _norm_plan(n, transposes=transposes))
+            (n.x, n.output, n.kind, _norm_plan(n, available, transposes=transposes))
             for n in read
             if isinstance(n, Normalisation)
         ),
         *map(_group, groups),
         *_gelus(network),
+        *(_softmaxes(network) if "Softmax" in available else ()),
     ]
     made = []
     for x, output, op, plan in planned:
         nodes = tuple(node_name(n) for n in _between(x, output, places))
-        reason = _why_not(op, x, network.opset, available)
+        reason = _why_not(plan.op if isinstance(plan, Replacement) else op, x, opset, available)
         reason = reason or (plan if isinstance(plan, str) else "")
         usable = plan if isinstance(plan, Replacement) and not reason else None
         made.append(Candidate(op, nodes, usable, reason))
@@ -265,11 +140,13 @@ def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> st
         return f"it computes in {'an unknown type' if x.dtype is None else x.dtype.name}"
     if op not in available:
         return f"the target has no {op}"
-    first = FIRST_OPSET[op]
+    first = FIRST_OPSET.get(op, 1)
     return f"{op} needs opset {first}, and the model has {opset}" if opset < first else ""
 
 
-def _norm_plan(norm: Normalisation, *, transposes: bool) -> Replacement | str:
+def _norm_plan(
+    norm: Normalisation, available: Collection[str], *, transposes: bool
+) -> Replacement | str:
     """Return the replacement of a normalisation, or why there is none."""
     assert norm.x.shape is not None
     rank = norm.x.shape.rank()
@@ -278,7 +155,7 @@ def _norm_plan(norm: Normalisation, *, transposes: bool) -> Replacement | str:
     if not all(isinstance(size, int) for size in sizes):
         return "a size of the normalised axes is dynamic, and the weight needs it"
     if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.weight.size == 1:
-        return "it normalises each channel alone: that is an InstanceNormalization"
+        return _instance(norm, available)
     order = None
     if norm.axes != last:
         if not transposes:
@@ -298,6 +175,25 @@ def _norm_plan(norm: Normalisation, *, transposes: bool) -> Replacement | str:
         {"axis": -len(norm.axes), "epsilon": norm.eps},
         constants,
         order,
+    )
+
+
+def _instance(norm: Normalisation, available: Collection[str]) -> Replacement | str:
+    """Return the InstanceNormalization that a norm by channel is, or why it is none."""
+    assert norm.x.shape is not None
+    channels = norm.x.shape[1]
+    if "InstanceNormalization" not in available or norm.kind != "LayerNormalization":
+        return "it normalises each channel alone: that is an InstanceNormalization"
+    if not isinstance(channels, int):
+        return "the number of channels is dynamic, and the weight needs it"
+    bias = np.zeros(1) if norm.bias is None else norm.bias
+    constants = {"weight": norm.weight, "bias": bias}
+    return Replacement(
+        "InstanceNormalization",
+        tensor_name(norm.x),
+        tensor_name(norm.output),
+        {"epsilon": norm.eps},
+        {name: np.full(channels, a.reshape(-1)[0], np.float32) for name, a in constants.items()},
     )
 
 

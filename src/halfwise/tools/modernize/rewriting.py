@@ -15,16 +15,8 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, node_name, normalise
-from halfwise.graph.modern.candidates import (
-    FIRST_OPSET,
-    Candidate,
-    Replaced,
-    Replacement,
-    alone,
-    candidates,
-    exactly,
-    replace_all,
-)
+from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
+from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
 from halfwise.metrics import relative_error
 from halfwise.records import LeftAlone, NodeName, Rewriting
 from halfwise.wording import number

@@ -1,87 +1,12 @@
-import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
-from halfwise.emulation.ort import Session
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import network_from_proto, normalise, tensor_name
-from halfwise.graph.modern.candidates import (
-    FIRST_OPSET,
-    Replacement,
-    alone,
-    candidates,
-    exactly,
-    replace_all,
-)
-from halfwise.records import TensorName
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.modern.candidates import FIRST_OPSET, candidates
+from tests.models.normalisation import group_norm
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
-
-
-@pytest.fixture
-def sketch():
-    s = Sketch(20)
-    x = s.input("x", [2, 3])
-    doubled = s.op("Add", x, x, name="/a/Add")
-    shared = s.op("Mul", doubled, 2.0, name="/b/Mul")
-    s.op("Neg", shared, name="/b/Neg")
-    s.op("Abs", shared, name="/c/Abs")
-    return s
-
-
-def replacement(output="/b/Neg_out"):
-    return Replacement("Gelu", TensorName("x"), TensorName(output), {"approximate": "tanh"})
-
-
-def test_names_stay_and_what_others_read_too(sketch):
-    network = sketch.network("/b/Neg_out", "/c/Abs_out")
-    model = network.copy()
-    (done,) = replace_all(model, [replacement()])
-    assert (done.removed, done.added) == (("/b/Neg",), ("/b/Gelu",))
-    assert {n.name for n in model.graph} == {"/a/Add", "/b/Mul", "/c/Abs", "/b/Gelu"}
-    assert [v.name for v in model.graph.outputs] == ["/b/Neg_out", "/c/Abs_out"]
-    normalise(model, path=None, sha256="")
-    assert {n.op_type for n in network.nodes()} == {"Add", "Mul", "Neg", "Abs"}
-
-
-def test_what_nobody_reads_any_more_goes(sketch):
-    sketch.nodes.pop()
-    model = sketch.network("/b/Neg_out").copy()
-    (done,) = replace_all(model, [replacement()])
-    assert done.removed == ("/a/Add", "/b/Mul", "/b/Neg")
-
-
-def test_one_may_read_what_another_gives(sketch):
-    model = sketch.network("/b/Neg_out").copy()
-    first = replacement("/b/Mul_out")
-    second = Replacement("Gelu", TensorName("/b/Mul_out"), TensorName("/b/Neg_out"), {})
-    assert len(replace_all(model, [first, second])) == 2
-    assert [n.op_type for n in normalise(model, path=None, sha256="").nodes()][:2] == ["Gelu"] * 2
-
-
-def test_alone_with_transposes_and_constants():
-    s = Sketch(20)
-    x = s.input("x", ["n", 4, 2])
-    network = s.network(s.op("Relu", x))
-    made = Replacement(
-        "LayerNormalization",
-        tensor_name(network.graph.inputs[0]),
-        TensorName("y"),
-        {"axis": -1, "epsilon": 0.0},
-        {"weight": np.full(4, 2, np.float32)},
-        (0, 2, 1),
-    )
-    model = alone(made, network.graph.inputs[0], network.model)
-    assert isinstance(model, ir.Model)
-    data = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32)
-    (y,) = Session(model).run({"x": data}).values()
-    expected = 2 * (data - data.mean(1, keepdims=True)) / data.std(1, keepdims=True)
-    assert np.allclose(y, expected, atol=1e-5)
-    exact = exactly(made, data)
-    assert exact is not None
-    assert np.allclose(exact, expected, atol=1e-6)
-    assert exactly(replacement(), data) is None
 
 
 def test_both_forms():
@@ -147,3 +72,20 @@ def test_other_types_are_left_alone():
 def test_a_group_norm_is_not_also_the_norm_inside():
     assert [c.op for c in found("torch_group_norm")] == ["GroupNormalization"]
     assert set(EXPECTED.values()) - {None} == set(FIRST_OPSET)
+
+
+def test_without_a_group_norm_the_norm_inside_is_one_node():
+    network = network_from_proto(group_norm().proto)
+    available = ("GroupNormalization", "LayerNormalization")
+    norm, group = candidates(network, available)
+    assert (group.op, group.replacement) == ("GroupNormalization", None)
+    assert norm.replacement is not None
+    assert norm.replacement.op == "LayerNormalization"
+    assert [c.op for c in candidates(network, available, opset=21)] == ["GroupNormalization"]
+
+
+def test_a_norm_by_channel_is_an_instance_normalization_where_that_is_wanted():
+    (norm,) = found("torchscript_instance_norm", 13, ("InstanceNormalization",))
+    assert norm.replacement is not None
+    assert norm.replacement.op == "InstanceNormalization"
+    assert [a.shape for a in norm.replacement.constants.values()] == [(24,), (24,)]

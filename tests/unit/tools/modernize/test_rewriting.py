@@ -8,7 +8,8 @@ from halfwise.errors import CaseError
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.modern import candidates as looking
-from halfwise.graph.modern.candidates import FIRST_OPSET, Replacement
+from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.modern.replacing import Replacement
 from halfwise.metrics import relative_error
 from halfwise.tools.modernize import rewriting as modernize
 from halfwise.tools.modernize.rewriting import TOLERANCE, Modernizer
@@ -74,8 +75,8 @@ def test_a_wrong_axis_is_undone(monkeypatch):
     """What a peer does: LayerNormalization from axis 1 on, for a norm over axis 1 alone."""
     read = looking._norm_plan
 
-    def wrong(norm, **_):
-        found = read(norm, transposes=True)
+    def wrong(norm, available, **_):
+        found = read(norm, available, transposes=True)
         assert isinstance(found, Replacement)
         sizes = tuple(norm.x.shape[1:])
         whole = {

@@ -3,6 +3,7 @@
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.repair.rules.fold import Fold
 from halfwise.fixing.repair.rules.mask import Mask
+from halfwise.fixing.repair.rules.one_node import OneNode
 
-RULES: tuple[Rule, ...] = (Fold(), Mask())
+RULES: tuple[Rule, ...] = (Fold(), OneNode(), Mask())
 """What removes nodes comes first, what scales comes last: then it sees what is left."""

@@ -14,6 +14,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.repairs import folding
+from halfwise.fixing.repair.need import answered
 from halfwise.fixing.repair.rule import Identity
 from halfwise.formats import Format
 from halfwise.graph.affine import Chain, chains, folded_weights, read_chain
@@ -60,8 +61,7 @@ class Fold:
         """Yield a repair for each chain inside which a tensor or constant gives rise to a guard."""
         guards = guards_of(evidence)
         for chain in chains(evidence.network):
-            gone = {v.name for v in chain.inside}
-            needs = [g for g in guards if g.tensor in gone]
+            needs = answered(guards, chain.nodes)
             if not needs or not changes(chain):
                 continue
             shift = _shift(chain, evidence)
@@ -71,7 +71,7 @@ class Fold:
                 rule=self.name,
                 nodes=tuple(map(node_name, chain.nodes)),
                 numbers={"shift": shift} if shift else {},
-                guards=tuple(f"{g.kind} at {g.node}" for g in needs),
+                guards=needs,
                 advice=advice(chain),
             )
 

@@ -4,17 +4,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
+from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
+from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import Rule
-from halfwise.graph.model import Network, normalise
+from halfwise.formats import FP16
+from halfwise.graph.model import Network, network_from_proto, normalise
+from halfwise.graph.roles import roles_of
 from halfwise.records import Repair
+from tests.models.illness import Ill
+from tests.unit.fixing.attribute.observing import observe
 
 Inputs = Mapping[str, NDArray[Any]]
+
+
+def evidence(ill: Ill) -> Evidence:
+    """Return what the first sample of a model shows."""
+    network = network_from_proto(ill.proto)
+    seen = observe(network, ill.proto, ill.sample(0), FP16)
+    return Evidence(network, roles_of(network), seen, FP16, 2.0, "fp32")
 
 
 def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:
@@ -25,35 +35,15 @@ def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:
     return normalise(model, path=None, sha256="")
 
 
-def exactly(proto: onnx.ModelProto, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
-    """Return the outputs in FP64."""
-    wide = onnx.ModelProto()
-    wide.CopyFrom(proto)
-    del wide.graph.value_info[:]
-    for value in (*wide.graph.input, *wide.graph.output):
-        value.type.tensor_type.elem_type = TensorProto.DOUBLE
-    for constant in wide.graph.initializer:
-        if constant.data_type == TensorProto.FLOAT:
-            array = numpy_helper.to_array(constant).astype(np.float64)
-            constant.CopyFrom(numpy_helper.from_array(array, constant.name))
-    names = [o.name for o in wide.graph.output]
-    given = {name: array.astype(np.float64) for name, array in inputs.items()}
-    with np.errstate(all="ignore"):
-        outputs = ReferenceEvaluator(wide).run(names, given)
-    return dict(zip(names, outputs, strict=True))
-
-
-def errors(
-    proto: onnx.ModelProto, before: Network, after: Network, inputs: Inputs
-) -> tuple[float, float]:
+def errors(before: Network, after: Network, inputs: Inputs) -> tuple[float, float]:
     """Return the largest error of an output over its largest value, before and after."""
-    truth = exactly(proto, inputs)
-    found = [Session(n.model).run(inputs) for n in (before, after)]
-    worst = [
-        max(
-            float(np.abs(a[name].astype(np.float64) - t).max() / np.abs(t).max(initial=1e-30))
-            for name, t in truth.items()
+    truth = DoubleSession(before.model).run(inputs)
+    with np.errstate(invalid="ignore"):
+        old, new = (
+            max(
+                float(np.abs(found[n].astype(np.float64) - t).max() / np.abs(t).max(initial=1e-30))
+                for n, t in truth.items()
+            )
+            for found in (Session(network.model).run(inputs) for network in (before, after))
         )
-        for a in found
-    ]
-    return worst[0], worst[1]
+    return old, new

@@ -6,19 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
-from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rules.fold import Fold, changes
 from halfwise.formats import FP16
 from halfwise.graph.affine import chains
 from halfwise.graph.model import Network, constant_array, network_from_proto, node_name
-from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName, Repair
 from tests.models import batch_norm, huge_weights
 from tests.models.constants import batch_norm_of_still_channels
 from tests.models.illness import Ill
 from tests.models.overflow import large_bias
-from tests.unit.fixing.attribute.observing import observe
-from tests.unit.fixing.repair.rules.functions import errors, repaired
+from tests.unit.fixing.repair.rules.functions import errors, evidence, repaired
 from tests.unit.graph.sketch import Sketch, f32
 
 LINEAR = {
@@ -29,12 +26,6 @@ LINEAR = {
     "MatMul": [2, 3, 4],
 }
 STEPS = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization", "minus")
-
-
-def evidence(ill: Ill) -> Evidence:
-    network = network_from_proto(ill.proto)
-    seen = observe(network, ill.proto, ill.sample(0), FP16)
-    return Evidence(network, roles_of(network), seen, FP16, 2.0, "fp32")
 
 
 class Chains:
@@ -51,8 +42,7 @@ class Chains:
         value = self.steps(self.s.input("x", shape), 4, len(shape))
         if self.linear:
             value = self.steps(self.product(value), 6, len(shape))
-        self.proto = self.s.proto(value)
-        return network_from_proto(self.proto)
+        return self.s.network(value)
 
     def steps(self, value: str, channels: int, rank: int) -> str:
         for op in self.draw(st.lists(st.sampled_from(STEPS), max_size=4)):
@@ -86,9 +76,7 @@ class Chains:
             turned = draw(st.booleans())
             weight = normal(6, 4) if turned else normal(4, 6)
             return self.s.op("Gemm", value, weight, *bias, transB=int(turned), alpha=0.5, beta=-2.0)
-        # ONNX's reference does not take groups of a ConvTranspose.
-        groups = draw(st.sampled_from([1, 2])) if self.linear == "Conv" else 1
-        pad = draw(st.sampled_from([0, 1]))
+        groups, pad = draw(st.sampled_from([1, 2])), draw(st.sampled_from([0, 1]))
         shape = (6, 4 // groups, 3, 3) if self.linear == "Conv" else (4, 6 // groups, 3, 3)
         return self.s.op(self.linear, value, normal(*shape), *bias, group=groups, pads=[pad] * 4)
 
@@ -105,7 +93,7 @@ def test_it_is_the_same_function(drawn: Chains, shift: int, scale: float) -> Non
     after = repaired(network, Fold(), *repairs)
     shape = LINEAR[drawn.linear]
     x = f32(scale * (drawn.rng.normal(size=shape) + drawn.rng.choice([0, 10])))
-    before, now = errors(drawn.proto, network, after, {"x": x})
+    before, now = errors(network, after, {"x": x})
     assert now <= max(before, 1e-5)
     # Nothing is left to do, where no factor was split.
     assert shift or not [c for c in chains(after) if changes(c)]
@@ -120,7 +108,7 @@ def test_it_is_proposed_where_a_guard_points_inside(make: Callable[[], Ill]) -> 
     (repair,) = Fold().propose(seen)
     assert repair.guards
     after = repaired(seen.network, Fold(), repair)
-    before, now = errors(ill.proto, seen.network, after, ill.sample(0))
+    before, now = errors(seen.network, after, ill.sample(0))
     assert now <= max(before, 1e-5)
     constants = [constant_array(v) for v in after.graph.initializers.values()]
     assert max(np.abs(c).max() for c in constants) < FP16.max

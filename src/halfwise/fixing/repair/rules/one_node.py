@@ -1,0 +1,85 @@
+"""What is written out becomes the one operator that it is, whose inside is FP32."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.errors import CaseError
+from halfwise.fixing.attribute import guards_of
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.need import answered
+from halfwise.fixing.repair.rule import Identity
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.model import Network, opset_of
+from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
+from halfwise.graph.modern.replacing import replace_all
+from halfwise.records import Repair, RepairRule
+
+_HIGHEST = FIRST_OPSET["LayerNormalization"]
+"""The opset is raised no further: each TensorRT that has a LayerNormalization reads that one."""
+_OPERATORS = (*FIRST_OPSET, "InstanceNormalization", "LogSoftmax", "Softmax")
+
+
+class OneNode:
+    """Put one LayerNormalization, Softmax and the like in the place of what writes it out.
+
+    Such a node keeps squares, sums and exponentials in FP32 inside, in ONNX (`stash_type`) as in
+    TensorRT, so that only its input and its output have to fit.
+
+    Limits: a norm has to be over the last axes, over all places of each channel, or in groups of
+    channels, with known sizes. An RMSNormalization (opset 23), a GroupNormalization (21) and a Gelu
+    (20) are made only where the model has that opset already. It is raised to 17 for a
+    LayerNormalization.
+    """
+
+    name: RepairRule = "one-node"
+    identity = Identity(
+        formula="(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNorm(x), and so on: "
+        "the operator is defined as what is written out",
+        holds="all x. Its sums are in another order, and a Softmax subtracts the largest value, so "
+        "that it is finite where exp(x) is not",
+    )
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield a repair for each pattern inside which something gives rise to a guard."""
+        network = evidence.network
+        guards = guards_of(evidence)
+        for found in _found(network) if guards else ():
+            needs = answered(guards, [evidence.nodes[n] for n in found.nodes])
+            if needs and found.replacement is not None:
+                first = FIRST_OPSET.get(found.replacement.op, 0)
+                yield Repair(
+                    rule=self.name,
+                    nodes=found.nodes,
+                    numbers={"opset": first} if first > network.opset else {},
+                    guards=needs,
+                    advice=evidence.norm_fix(
+                        evidence.nodes[found.nodes[-1]], f"Export it as one {found.replacement.op}."
+                    ),
+                )
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Make the last of `repair.nodes` one node that reads what the first one did, in place.
+
+        Raises:
+            CaseError: they are no such pattern here, or ONNX cannot raise the opset.
+        """
+        opset = int(repair.numbers.get("opset", 0))
+        if opset > opset_of(model):
+            raised = raise_opset(Network(model, None, "", {}), opset).model
+            model.graph, model.ir_version = raised.graph, raised.ir_version
+        patterns = _found(Network(model, None, "", {}))
+        found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
+        if found is None or found.replacement is None:
+            raise CaseError(
+                f"What {repair.nodes[-1]} ends cannot be one node: this is another model.",
+                "Use the model that the repair was proposed for.",
+            )
+        replace_all(model, [found.replacement])
+
+
+def _found(network: Network) -> list[Candidate]:
+    """Return the patterns that may be one node."""
+    opset = max(network.opset, _HIGHEST)
+    found = candidates(network, _OPERATORS, opset=opset)
+    return [c for c in found if c.replacement is not None and c.nodes]

@@ -1,0 +1,155 @@
+"""Put one node in the place of many."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.model import add_constant, graphs_of, node_name
+from halfwise.graph.normal_form import Names
+from halfwise.records import NodeName, TensorName
+
+Attribute = float | int | str | Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """A node that gives `output` from `x`.
+
+    Attributes:
+        op: Its operator, of the default domain.
+        x: Its first input, as it is called in the network.
+        output: The tensor that it gives, which keeps its name.
+        attributes: Its attributes.
+        constants: Its further inputs by the last part of their names: f32.
+        order: Permutation of the axes of x before it, undone after it; None for none.
+    """
+
+    op: str
+    x: TensorName
+    output: TensorName
+    attributes: Mapping[str, Attribute]
+    constants: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a replacement did to the graph.
+
+    Attributes:
+        removed: Nodes that are gone, in graph order.
+        added: Nodes that came, in graph order.
+    """
+
+    removed: tuple[NodeName, ...]
+    added: tuple[NodeName, ...]
+
+
+def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Replaced]:
+    """Make the replacements, in place; return what each did.
+
+    Nodes that nothing reads any more go with the first replacement that leaves them so. Names of
+    other nodes and values stay.
+    """
+    values = {
+        v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
+    }
+    names = Names(graphs_of(model))
+    done = []
+    for replacement in replacements:
+        output = values[replacement.output]
+        new, result = _made(replacement, values[replacement.x], model.graph, names)
+        root = output.producer()
+        assert root is not None
+        model.graph.insert_before(root, new)
+        result.type, result.shape = output.type, output.shape
+        name = output.name
+        ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
+        output.name, result.name = names.take(f"{name}_before"), name
+        values[replacement.output] = result
+        removed = [node_name(n) for n in _remove_unused(model.graph, root)]
+        done.append(Replaced(tuple(removed[::-1]), tuple(node_name(n) for n in new)))
+    return done
+
+
+def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
+    """Return what a LayerNorm or RMSNorm gives, computed in FP64; None for other operators."""
+    if made.op not in ("LayerNormalization", "RMSNormalization"):
+        return None
+    axis, eps = made.attributes["axis"], made.attributes["epsilon"]
+    assert isinstance(axis, int)
+    assert isinstance(eps, float)
+    axes = tuple(range(axis, 0))
+    wide = x.astype(np.float64)
+    wide = wide if made.order is None else wide.transpose(made.order)
+    if made.op == "LayerNormalization":
+        wide = wide - wide.mean(axes, keepdims=True)
+    weight, bias = made.constants["weight"], made.constants.get("bias", np.zeros(1))
+    root = np.sqrt((wide**2).mean(axes, keepdims=True) + eps)
+    y: NDArray[np.float64] = wide / root * weight + bias
+    return y if made.order is None else y.transpose(np.argsort(made.order))
+
+
+def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
+    """Return a model of the replacement's nodes alone, from `x` to its output.
+
+    Args:
+        replacement: The replacement.
+        x: The value in `source` that it reads, with type and shape.
+        source: Gives the versions of the operator sets.
+    """
+    start = ir.Value(name=x.name, type=x.type, shape=x.shape)
+    graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
+    model = ir.Model(graph, ir_version=source.ir_version)
+    nodes, result = _made(replacement, start, graph, Names(graphs_of(model)))
+    graph.extend(nodes)
+    result.name, result.type = replacement.output, x.type
+    graph.outputs.append(result)
+    return model
+
+
+def _made(
+    made: Replacement, x: ir.Value, graph: ir.Graph, names: Names
+) -> tuple[list[ir.Node], ir.Value]:
+    stem = _stem(made.output)
+    nodes = []
+
+    def add(op: str, operands: list[ir.Value], attributes: Mapping[str, Attribute]) -> ir.Value:
+        name = names.take(f"{stem}/{op}")
+        node = ir.node(op, operands, attributes=dict(attributes), name=name)
+        node.outputs[0].name = names.take(f"{name}_output")
+        nodes.append(node)
+        return node.outputs[0]
+
+    constants = []
+    for part, array in made.constants.items():
+        constants.append(add_constant(graph, names.take(f"{stem}/{part}"), array))
+    if made.order is not None:
+        x = add("Transpose", [x], {"perm": made.order})
+    result = add(made.op, [x, *constants], made.attributes)
+    if made.order is not None:
+        back = tuple(int(axis) for axis in np.argsort(made.order))
+        result = add("Transpose", [result], {"perm": back})
+    return nodes, result
+
+
+def _stem(output: TensorName) -> str:
+    """Return what nodes are named after: the path of the tensor, without the operator."""
+    path = output.rsplit("/", 1)[0]
+    return path or str(output)
+
+
+def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
+    """Remove `root` and all before it that nothing reads any more; yield them, last first."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop(0)
+        if node.graph is not graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
+            continue
+        before = [v.producer() for v in node.inputs if v is not None]
+        yield node
+        graph.remove(node, safe=True)
+        waiting += [n for n in before if n is not None]
