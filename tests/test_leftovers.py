@@ -32,25 +32,18 @@ def ran(tmp_path):
     return ran
 
 
-def test_one_that_leaves_nothing_passes(ran):
-    code, said = ran("def test_it(tmp_path): (tmp_path / 'x').touch()")
-    assert code == 0, said
-
-
-def test_a_temporary_file_is_named(ran):
-    code, said = ran("import tempfile\ndef test_it(): tempfile.mkdtemp(prefix='forgotten-')")
-    assert code == 1
-    assert "The test has left temporary files: ['forgotten-" in said
-
-
-def test_a_process_is_named_and_ended_though_its_parent_is_gone(ran):
+def test_what_is_left_is_named_and_ended_though_its_parent_is_gone(ran):
     # Its pipes would keep this test waiting for it.
     code, said = ran(
-        "import subprocess\n"
-        "def test_it(): subprocess.run(['sh', '-c', 'sleep 4321 >/dev/null 2>&1 &'])\n"
+        "import subprocess, tempfile\n"
+        "def test_one(tmp_path): (tmp_path / 'x').touch()\n"
+        "def test_two(): tempfile.mkdtemp(prefix='forgotten-')\n"
+        "def test_three(): subprocess.run(['sh', '-c', 'sleep 4321 >/dev/null 2>&1 &'])\n"
     )
     assert code == 1
+    assert "The test has left temporary files: ['forgotten-" in said
     assert "Tests have left processes: ['sleep 4321" in said
+    assert "3 passed, 2 errors" in said
 
 
 def test_a_test_that_hangs_fails_and_its_fixtures_are_torn_down(ran, tmp_path):

@@ -276,7 +276,7 @@ ATTACKS = [
         for what, result in NO_SCORE.items()
     ),
     *(
-        _attack(kind, what, body, None, codes=codes, quick=True)
+        _attack(kind, what, body, None, codes=codes, quick="iterator without" not in what)
         for what, (kind, body, codes) in _ODD.items()
     ),
     _attack(

@@ -43,6 +43,8 @@ FILE = "race.json"
 """Beside the record of the run: what each engine is, kept, and gave."""
 SECONDS, WARMUP = 0.1, 0.03
 """Of one engine in one round."""
+ITERATIONS = 20
+"""Runs of an engine in one round, at least."""
 CLOSE = 1.03
 DELIVERED = "delivered"
 
@@ -236,7 +238,7 @@ def race(run: Run, kept: Kept, host: Host, folder: Path, end: float) -> list[Rac
 def _take_turns(racers: Sequence[Racer], sample: Mapping[str, Any], pipe: Pipe, end: float) -> None:
     """Time all engines, round by round, every other round in reverse."""
     arrays = {str(n): np.asarray(a) for n, a in sample.items()}
-    asked = {"seconds": SECONDS, "warmup": WARMUP, "iterations": 20}
+    asked = {"seconds": SECONDS, "warmup": WARMUP, "iterations": ITERATIONS}
     for turn in range(ROUNDS):
         if monotonic() > end:
             return

@@ -28,7 +28,7 @@ def small() -> Made:
     """Two layers with what overflows between them, and a norm."""
     b = Blocks(0)
     y = b.layer_norm("norm", b.ffn("ffn", "x", 8, 8, act="relu", factor=FACTOR), 8)
-    x = np.random.default_rng(0).uniform(1, 2, (12, 2, 8)).astype(np.float32)
+    x = np.random.default_rng(0).uniform(1, 2, (6, 2, 8)).astype(np.float32)
     return b.made("small", {"x": x}, {"y": (y, (2, 8))}, 17)
 
 
@@ -89,6 +89,7 @@ def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
     monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "worker-cache"))
     monkeypatch.setattr(race, "SECONDS", 0.001)
     monkeypatch.setattr(race, "WARMUP", 0.001)
+    monkeypatch.setattr(race, "ITERATIONS", 2)
     job = Job(small, options=("--builds", "1"), race=True)
     monkeypatch.setitem(JOBS, "small", job)
     models = tmp_path / "models"

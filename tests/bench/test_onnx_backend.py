@@ -72,6 +72,7 @@ def test_only_the_largest_float_input_is_scaled() -> None:
 def test_a_worker_that_dies_is_told_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_backend, "_names", lambda: ["first", "second"])
     monkeypatch.setattr(onnx_backend, "_examine", die_at_first)
+    monkeypatch.setattr(onnx_backend, "WORKERS", 1)
     outcomes = onnx_backend.examined([0, 1])
     assert [(o.name, o.code) for o in outcomes] == [("first", "crash"), ("second", 0)]
     assert not outcomes[0].sound
