@@ -21,7 +21,8 @@ from halfwise.graph.serialisation import graphs_in, skeleton
 from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName
 
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
+TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
+"""Attributes that hold the number of an element type."""
 BF16_OPSET = 22
 """Where convolutions, pooling, sines and more begin to take BF16 (ONNX operator changelog)."""
 _FAILURES = (
@@ -153,7 +154,7 @@ def upcast_attribute(node: ir.Node, attribute: ir.Attr, to: Widening = TO_FP32) 
         kind = upcast_type(given.type, to)
         assert kind is not None
         node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, given.shape))
-    elif attribute.type != ir.AttributeType.INT or name not in _TYPE_ATTRIBUTES:
+    elif attribute.type != ir.AttributeType.INT or name not in TYPE_ATTRIBUTES:
         return
     elif attribute.as_int() in to.given:
         node.attributes[name] = ir.AttrInt64(name, int(to.wide))

@@ -130,7 +130,7 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
-from halfwise.records.repair import APPROXIMATE, Proof, Repair, RepairRule
+from halfwise.records.repair import APPROXIMATE, Proof, Remade, Repair, RepairRule
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
     Comparison,
@@ -257,6 +257,7 @@ __all__ = [
     "Record",
     "Refusal",
     "RefusalKind",
+    "Remade",
     "Remark",
     "RemarkKind",
     "Repair",

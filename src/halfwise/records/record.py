@@ -177,6 +177,9 @@ FailureKind = Literal[
     "device-lost",
     "cause",
     "rung",
+    "unmade",
+    "other-graph",
+    "unproven",
 ]
 """Why a verdict fails; `reporting.reasons` has the words."""
 

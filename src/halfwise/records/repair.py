@@ -66,3 +66,23 @@ class Repair(Record):
     after: float | None = None
     proof: Proof | None = None
     advice: str = ""
+
+
+class Remade(Record):
+    """What comes of making the repairs again that a candidate's metadata names, on the original.
+
+    Attributes:
+        repairs: They, in order.
+        unmade: Why they cannot be made; "" where they can.
+        differs: The first node or output in which the candidate is not the original with them, but
+            for Casts and types; None for none.
+        proof: That those that are exact leave the function as it is; None where they could not be
+            made, and where all are approximate.
+        holds: Whether all of this speaks for the candidate.
+    """
+
+    repairs: tuple[Repair, ...]
+    unmade: str = ""
+    differs: str | None = None
+    proof: Proof | None = None
+    holds: bool

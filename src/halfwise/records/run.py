@@ -10,6 +10,7 @@ from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.planned import Followed, Plan, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
+from halfwise.records.repair import Remade
 from halfwise.records.tensors import Growth, Guard
 
 RunKind = Literal["fix", "verify", "diagnose"]
@@ -88,6 +89,8 @@ class Run(Record):
         profiles: The optimization profile that holds all samples; none where no shape varies, and
             in runs of `fix` with engines, which tell their own.
         worth: What the plan, or the mixed candidate, is worth; None where it is not known.
+        remade: What making the repairs again shows that a judged candidate names; None where it
+            names none, and in records before this field.
         curve: The plans that the search evaluated, to choose from; None without a search, and in
             records before this field.
         next_step: What to do now, one line each.
@@ -116,6 +119,7 @@ class Run(Record):
     given_engine: GivenEngine | None = None
     profiles: tuple[Profile, ...] = ()
     worth: Worth | None = None
+    remade: Remade | None = None
     curve: Curve | None = None
     next_step: tuple[str, ...]
     cost: Cost

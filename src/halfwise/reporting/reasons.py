@@ -39,6 +39,11 @@ _WORDS: Mapping[FailureKind, str] = {
     "not-run": "the engine does not run on the held-out samples: {why}",
     "unfetched": "the engine passed, and cannot be fetched from {path} on the worker's side: {why}",
     "device-lost": "{device} was lost before its engine was judged: {why}",
+    "unmade": "the repairs that its metadata names cannot be made on the original: {why}",
+    "other-graph": "it is not the original with the repairs that its metadata names: at {node}",
+    "unproven": "the repairs that its metadata names change the function: [{elements:element} of "
+    "its outputs are NaN or infinite that are finite in the original|by {error} of an output's "
+    "largest value, {limit} is allowed]",
 }
 """Templates, see `wording.filled`; the other kinds bring their words."""
 _UNDER: Mapping[str, str] = {

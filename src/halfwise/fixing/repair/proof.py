@@ -40,14 +40,22 @@ _FLOOR = 1 / 16
 where an output is zero but for rounding, nothing can be told of its error."""
 
 
+def allowed(proof: Proof) -> float:
+    """Return the error up to which a repaired model counts as the same function."""
+    return max(LIMIT, proof.original or 0.0)
+
+
+def is_same(proof: Proof) -> bool:
+    """Return whether a repaired model is the same function, as far as the samples show."""
+    return not proof.broken and proof.repaired <= allowed(proof)
+
+
 def holds(proof: Proof, identity: Identity) -> bool:
     """Return whether a repair may stay.
 
     What is no identity needs no proof that it is one; what makes outputs infinite is refused too.
     """
-    if proof.broken:
-        return False
-    return not identity.exact or proof.repaired <= max(LIMIT, proof.original or 0.0)
+    return is_same(proof) if identity.exact else not proof.broken
 
 
 def prove(

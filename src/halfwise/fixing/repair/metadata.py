@@ -1,0 +1,67 @@
+"""Repairs in a model's own metadata: what was made, so that anybody can make and prove it again."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+import onnx_ir as ir
+from pydantic import Field, ValidationError
+
+from halfwise.errors import CaseError
+from halfwise.records import Record, Repair
+
+KEY = "halfwise.repairs"
+VERSION = 1
+MOST_BYTES = 1 << 24
+"""Of the text: a repair of each of 10,000 nodes with names of 1,000 characters."""
+MOST_EXPONENT = 252
+"""Of two; FP32 has no more between its smallest and its largest normal number."""
+
+
+class _Made(Record):
+    version: int
+    repairs: tuple[Repair, ...] = Field(max_length=10_000)
+
+
+def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
+    """Add repairs to the metadata of a model, in place, behind those that it has.
+
+    Other entries stay. What repairs were worth is for the record of the run.
+
+    Raises:
+        CaseError: the model's own entry cannot be read.
+    """
+    plain = {"before": None, "after": None, "proof": None}
+    made = (*marked(model), *(repair.model_copy(update=plain) for repair in repairs))
+    model.metadata_props[KEY] = _Made(version=VERSION, repairs=made).model_dump_json(
+        exclude_defaults=True
+    )
+
+
+def marked(model: ir.Model) -> tuple[Repair, ...]:
+    """Return the repairs that a model's metadata says were made, in order; none without an entry.
+
+    Raises:
+        CaseError: the entry is too long, or none that halfwise has written, or of a later version.
+    """
+    text = model.metadata_props.get(KEY)
+    if text is None:
+        return ()
+    hint = f"Remove the entry {KEY} from the model's metadata, or give the file as it was written."
+    if len(text) > MOST_BYTES:
+        raise CaseError(f"The metadata's {KEY} has {len(text):,} characters; too many.", hint)
+    try:
+        made = _Made.model_validate_json(text)
+    except (ValidationError, RecursionError) as error:
+        where = error.errors()[0] if isinstance(error, ValidationError) else None
+        at = f" at {'.'.join(map(str, where['loc']))}: {where['msg']}" if where else ""
+        raise CaseError(f"The metadata's {KEY} is no list of repairs{at[:200]}.", hint) from error
+    if made.version != VERSION:
+        raise CaseError(
+            f"The metadata's {KEY} has version {made.version}; this halfwise knows {VERSION}.",
+            "Use the version of halfwise that wrote the model.",
+        )
+    exponents = (e for repair in made.repairs for e in repair.exponents.values())
+    numbers = (n for repair in made.repairs for n in repair.numbers.values())
+    if any(abs(e) > MOST_EXPONENT for e in exponents) or not all(map(isfinite, numbers)):
+        raise CaseError(f"The metadata's {KEY} holds numbers that FP32 has no room for.", hint)
+    return made.repairs

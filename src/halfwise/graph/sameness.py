@@ -1,0 +1,96 @@
+"""Whether one graph is another but for Casts and types: what lowering makes of it."""
+
+from collections.abc import Container, Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.formats import BF16, FP16
+from halfwise.graph.conversion import TYPE_ATTRIBUTES
+from halfwise.graph.model import Network, is_standard, node_name
+
+_FORMATS = {ir.DataType.FLOAT16: FP16, ir.DataType.BFLOAT16: BF16}
+
+
+def first_difference(network: Network, lowered: Network) -> str | None:
+    """Return the name of the first node or output in which two models differ; None for none.
+
+    Casts that `lowered` has and `network` has not are passed through, the types of values and of
+    attributes do not count, and constants in a low format have to be what they are stored as there
+    (`Format.store_constant`). Nodes are found by their names, also in bodies of If, Loop and Scan.
+    """
+    own = {node_name(node): node for graph in network.graphs() for node in graph}
+    other = {node_name(node): node for graph in lowered.graphs() for node in graph}
+    for name, node in other.items():
+        if name not in own and not is_standard(node, "Cast"):
+            return name
+    for name, node in own.items():
+        if name not in other or not _alike(node, other[name], own):
+            return name
+    given = {value.name: value for value in lowered.graph.outputs}
+    for value in network.graph.outputs:
+        if not _same_value(value, given.get(value.name), own):
+            return value.name
+    return None
+
+
+def _alike(node: ir.Node, other: ir.Node, own: Container[str]) -> bool:
+    if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
+        return False
+    pairs = list(_read(node, other))
+    names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
+    return all(_same_value(a, b, own) for a, b in pairs) and all(
+        _same_attribute(node.attributes.get(name), other.attributes.get(name), own)
+        for name in names
+    )
+
+
+def _read(node: ir.Node, other: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
+    for slot in range(max(len(node.inputs), len(other.inputs))):
+        yield tuple(  # type: ignore[misc]
+            n.inputs[slot] if slot < len(n.inputs) else None for n in (node, other)
+        )
+
+
+def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, own: Container[str]) -> bool:
+    if one is None or other is None or one.type != other.type:
+        # A ConstantOfShape may say that it fills with zeros, or not.
+        said = one or other
+        return said is None or (said.name == "value" and not np.any(said.as_tensor().numpy()))
+    if one.type == ir.AttributeType.GRAPH:
+        pairs = zip(one.as_graph().outputs, other.as_graph().outputs, strict=False)
+        return len(one.as_graph().outputs) == len(other.as_graph().outputs) and all(
+            _same_value(a, b, own) for a, b in pairs
+        )
+    if one.type == ir.AttributeType.TENSOR:
+        return _same_constant(one.as_tensor(), other.as_tensor())
+    if one.type == ir.AttributeType.TYPE_PROTO:
+        return True
+    return bool(one.value == other.value)
+
+
+def _same_value(one: ir.Value | None, other: ir.Value | None, own: Container[str]) -> bool:
+    if one is None or other is None:
+        return one is other
+    while (made := other.producer()) is not None and made.name not in own:
+        source = made.inputs[0]
+        assert source is not None
+        other = source
+    if (by := one.producer()) is not None:
+        return made is not None and (by.name, one.index()) == (made.name, other.index())
+    if made is not None:
+        return False
+    if one.const_value is not None and other.const_value is not None:
+        return _same_constant(one.const_value, other.const_value)
+    return one.const_value is other.const_value and one.name == other.name
+
+
+def _same_constant(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
+    if one is other:
+        return True
+    if one.shape != other.shape:
+        return False
+    a, b = np.asarray(one.numpy()), np.asarray(other.numpy())
+    if one.dtype == ir.DataType.FLOAT and other.dtype in _FORMATS:
+        a = _FORMATS[other.dtype].store_constant(a)
+    return a.dtype == b.dtype and (a.tobytes() == b.tobytes() or bool(np.array_equal(a, b)))

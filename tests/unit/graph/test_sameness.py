@@ -1,0 +1,92 @@
+"""A lowered model is found to be the one it was made from; any other change is named."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.casts import low_type, rewrite
+from halfwise.graph.model import Network, add_constant, network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.graph.sameness import first_difference
+from tests.models import CLASSES, Factory, mask, two_bodies
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def lowered(network: Network, fmt: Format) -> Network:
+    """Every third node in FP32, written and read again."""
+    roles = roles_of(network, low_type(fmt))
+    kept = frozenset(sorted(n for n, r in roles.items() if r.free)[::3])
+    rewritten = rewrite(network, roles, kept, fmt)
+    return network_from_proto(ir.serde.serialize_model(rewritten.model))
+
+
+@pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("factory", [*CLASSES[::8], mask, two_bodies], ids=lambda f: f.__name__)
+def test_a_lowered_model_is_the_same(factory: Factory, fmt: Format) -> None:
+    network = network_from_proto(factory().proto)
+    assert first_difference(network, network) is None
+    assert first_difference(network, lowered(network, fmt)) is None
+
+
+def sketch() -> Network:
+    x = (s := Sketch()).input("x", [1, 4])
+    h = s.op("MatMul", x, f32(np.arange(16).reshape(4, 4) / 7), name="product")
+    h = s.op("LayerNormalization", h, np.ones(4, np.float32), epsilon=1e-3, name="norm")
+    return s.network(s.op("Sub", h, s.op("Relu", x, name="relu"), name="last"))
+
+
+def nudged(model: ir.Model) -> None:
+    value = next(v for v in model.graph.initializers.values() if v.shape == ir.Shape((4, 4)))
+    assert value.const_value is not None
+    array = value.const_value.numpy().copy()
+    array[0, 1] = np.nextafter(array[0, 1], np.inf, dtype=array.dtype)
+    value.const_value = ir.tensor(array, name=value.name)
+
+
+def other_eps(model: ir.Model) -> None:
+    node = next(n for n in model.graph if n.name == "norm")
+    node.attributes["epsilon"] = ir.AttrFloat32("epsilon", 1e-4)
+
+
+def swapped(model: ir.Model) -> None:
+    node = next(n for n in model.graph if n.name == "last")
+    one, other = node.inputs
+    node.replace_input_with(0, other)
+    node.replace_input_with(1, one)
+
+
+def inserted(model: ir.Model) -> None:
+    node = next(n for n in model.graph if n.name == "last")
+    two = add_constant(model.graph, "two", f32(2))
+    more = ir.node("Mul", [node.inputs[1], two], name="more")
+    more.outputs[0].name = "doubled"
+    model.graph.insert_before(node, more)
+    node.replace_input_with(1, more.outputs[0])
+
+
+def given_away(model: ir.Model) -> None:
+    node = next(n for n in model.graph if n.name == "relu")
+    (own,) = model.graph.outputs
+    own.name, node.outputs[0].name = "inner", own.name
+    model.graph.outputs[0] = node.outputs[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (nudged, "product"),
+        (other_eps, "norm"),
+        (swapped, "last"),
+        (inserted, "more"),
+        (given_away, "last_out"),
+    ],
+)
+def test_what_differs_is_named(change: Callable[[ir.Model], None], name: str) -> None:
+    for network in (sketch(), lowered(sketch(), FP16)):
+        model = network.copy()
+        change(model)
+        changed = network_from_proto(ir.serde.serialize_model(model))
+        assert first_difference(sketch(), changed) == name
