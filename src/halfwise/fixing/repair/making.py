@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
+from halfwise.fixing.repair.metadata import mark
 from halfwise.graph.model import Network, normalise
 from halfwise.records import Repair
 
@@ -13,7 +14,7 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
     """Return `network` with repairs, made one after the other in this order; itself without any.
 
     What stays keeps its name, and the network its file, hash and the user's names; constants that
-    no repair changes are shared, not copied.
+    no repair changes are shared, not copied. The metadata says what was made (see `metadata`).
 
     Raises:
         CaseError: a repair was not proposed for this network, no rule of this version makes it, or
@@ -31,5 +32,6 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
                 "Use the version that made the run, or fix the model again.",
             )
         known[repair.rule].apply(model, repair)
+    mark(model, repairs)
     made = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=made.model)

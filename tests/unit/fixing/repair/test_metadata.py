@@ -38,8 +38,11 @@ def test_a_model_says_what_was_repaired(repairs: list[Repair]) -> None:
     written = model()
     written.metadata_props["author"] = "me"
     assert marked(written) == ()
+    first = written
     mark(written, repairs[:1])
+    written = first.clone()
     mark(written, repairs[1:])
+    assert marked(first) == tuple(repairs[:1])
     read = network_from_proto(ir.serde.serialize_model(written))
     assert marked(read.model) == tuple(repairs)
     assert read.model.metadata_props["author"] == "me"
