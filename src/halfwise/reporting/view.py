@@ -27,6 +27,7 @@ from halfwise.reporting.plan import (
     minimality,
     plan_lines,
 )
+from halfwise.reporting.remade import remade_line
 from halfwise.reporting.rungs import judged_name, rung_caution
 from halfwise.reporting.tasks import part_lines, rests_on, wrong_parts
 from halfwise.reporting.verdict import (
@@ -253,6 +254,8 @@ def _figures(run: Run) -> Lines:
         lines.append(minimality(run, run.plan))
     if run.worth is not None:
         lines.append(cost_line(run.worth))
+    if run.remade is not None:
+        lines.append(remade_line(run.remade))
     lines += [*size_lines(run.verdict), *file_lines(run.verdict)]
     cost = run.cost
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""

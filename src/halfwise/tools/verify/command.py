@@ -22,7 +22,7 @@ from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineFile, GivenEngine, Run, TensorName, Verdict, Worth
+from halfwise.records import EngineFile, GivenEngine, Remade, Run, TensorName, Verdict, Worth
 from halfwise.store import free_folder, new_folder, refuse_run, write_run
 from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.inspector import demand_engine, is_engine
@@ -37,6 +37,7 @@ from halfwise.tools.verify.candidate import (
     shared_outputs,
     without_low,
 )
+from halfwise.tools.verify.repairs import remade, with_remade
 
 
 @bounded
@@ -84,7 +85,7 @@ def verify(
             "What names a worker has no meaning here: the candidate is no engine.",
             "Give an engine file (.engine, .plan or .trt), or leave the TensorRT options out.",
         )
-    case = load_asked(model, request, watcher, split=False)
+    given = case = load_asked(model, request, watcher, split=False)
     case, judged = _judging(candidate, case, request, watcher, runner)
     watcher.stage("reference")
     check(case.network, runtime=settings.runtime)
@@ -96,8 +97,18 @@ def verify(
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
     worth = _worth(candidate, case, request)
-    run = verify_run(case, request, judged(references, nonfinite), seconds, hints, worth=worth)
-    return _written(run, folder)
+    found = _remade(candidate, given, request, watcher)
+    verdict = with_remade(judged(references, nonfinite), found)
+    run = verify_run(case, request, verdict, seconds, hints, worth=worth)
+    return _written(run.model_copy(update={"remade": found}), folder)
+
+
+def _remade(candidate: Model, case: Case, request: Request, watcher: Watcher) -> Remade | None:
+    """Return what comes of the repairs that a model names; outputs on record name none."""
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        return None
+    watcher.stage("repair")
+    return remade(case, load_model(candidate), runtime=request.settings.runtime)
 
 
 def _worth(candidate: Model, case: Case, request: Request) -> Worth | None:

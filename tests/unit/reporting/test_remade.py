@@ -1,0 +1,24 @@
+"""What is told of repairs that a judged model names."""
+
+import pytest
+
+from halfwise.records import NodeName, Proof, Remade, Repair
+from halfwise.reporting.remade import remade_line
+
+REPAIR = Repair(rule="fold", nodes=(NodeName("n"),))
+PROOF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
+NAMED = "The candidate's metadata names 1 repair (fold)"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Remade(repairs=(REPAIR,), holds=False, unmade="gone"), "; it does not hold."),
+        (Remade(repairs=(REPAIR,), holds=True), "approximate, so not proven."),
+        (Remade(repairs=(REPAIR,), holds=True, proof=PROOF), "value on 5 samples."),
+    ],
+)
+def test_it_says_what_holds(found: Remade, told: str) -> None:
+    line = remade_line(found)
+    assert line.startswith(NAMED)
+    assert line.endswith(told)
