@@ -3,7 +3,7 @@
 Sizes that the model declares as numbers are constants too. Nothing is taken from the samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 
 import numpy as np
@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 20
 _LEFT = frozenset(("DequantizeLinear", "If", "Loop", "QuantizeLinear", "Scan", "SequenceMap"))
 
 
-def fold_constants(model: ir.Model) -> list[NodeName]:
+def fold_constants(model: ir.Model, *, integers: bool = False) -> list[NodeName]:
     """Replace nodes of the main graph that compute constants by these, in place.
 
     Values keep their names. Nodes whose results are graph outputs stay, and so do those whose
@@ -29,6 +29,7 @@ def fold_constants(model: ir.Model) -> list[NodeName]:
 
     Args:
         model: In normal form, with the types and shapes that follow from its inputs.
+        integers: Whether integers alone are replaced, such as sizes.
 
     Returns:
         The nodes that are gone, in graph order.
@@ -37,20 +38,42 @@ def fold_constants(model: ir.Model) -> list[NodeName]:
         CaseError, RunFailed: ONNX Runtime cannot compute one of them.
     """
     gone = [node_name(n) for n in _fold(model, _sizes)]
-    constant = {v for v in model.graph.initializers.values() if v.const_value is not None}
-    foldable: list[ir.Node] = []
-    for node in model.graph:
-        if _is_foldable(node) and all(v is None or v in constant for v in node.inputs):
-            foldable.append(node)
-            constant.update(node.outputs)
-    if not foldable:
+    nodes = [n for n in constant_nodes(model) if integers <= _gives_integers(n)]
+    if not nodes:
         return gone
-    outputs = [v for n in foldable for v in n.outputs if v.name]
-    part = ir.Model(ir.convenience.extract(model.graph, [], outputs), ir_version=model.ir_version)
-    values = Session(part).run({})
-    folded = _fold(model, lambda n: values[tensor_name(n.outputs[0])] if n in foldable else None)
-    order = {node: place for place, node in enumerate(foldable)}
+    values = Session(part_of(model, nodes)).run({})
+    folded = _fold(model, lambda n: values[tensor_name(n.outputs[0])] if n in nodes else None)
+    order = {node: place for place, node in enumerate(nodes)}
     return gone + [node_name(n) for n in sorted(folded, key=order.__getitem__)]
+
+
+def _gives_integers(node: ir.Node) -> bool:
+    dtype = node.outputs[0].dtype
+    return dtype is not None and dtype.is_integer()
+
+
+def constant_nodes(model: ir.Model, most_bytes: int = MOST_BYTES) -> list[ir.Node]:
+    """Return the nodes of the main graph that compute constants of known size, in graph order.
+
+    Args:
+        model: See `fold_constants`.
+        most_bytes: Size of one's result.
+    """
+    constant = {v for v in model.graph.initializers.values() if v.const_value is not None}
+    found: list[ir.Node] = []
+    for node in model.graph:
+        known = all(v is None or v in constant for v in node.inputs)
+        if known and _is_foldable(node, most_bytes):
+            found.append(node)
+            constant.update(node.outputs)
+    return found
+
+
+def part_of(model: ir.Model, nodes: Iterable[ir.Node]) -> ir.Model:
+    """Return a model without inputs that gives what `nodes` compute, as `constant_nodes` do."""
+    outputs = [v for n in nodes for v in n.outputs if v.name]
+    graph = ir.convenience.extract(model.graph, [], outputs)
+    return ir.Model(graph, ir_version=model.ir_version)
 
 
 def _fold(
@@ -62,12 +85,13 @@ def _fold(
             continue
         array = compute(node)
         if array is not None:
-            _make_constant(model.graph, node, array)
+            make_constant(model.graph, node, array)
             folded.append(node)
     return folded
 
 
-def _make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -> None:
+def make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -> None:
+    """Replace a node with one output by a constant of its name, in place."""
     old = node.outputs[0]
     name = tensor_name(old)
     tensor = ir.Tensor(array, name=name)
@@ -82,7 +106,7 @@ def _make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -
     graph.register_initializer(new)
 
 
-def _is_foldable(node: ir.Node) -> bool:
+def _is_foldable(node: ir.Node, most_bytes: int) -> bool:
     if not is_standard(node) or node.op_type in _LEFT | RANDOM:
         return False
     if node.op_type.startswith(RANDOM_PREFIX) or len(node.outputs) != 1 or not node.inputs:
@@ -95,7 +119,7 @@ def _is_foldable(node: ir.Node) -> bool:
         return False
     bits = output.type.dtype.bitwidth if output.type.dtype != ir.DataType.STRING else None
     return (
-        bits is not None and prod(s for s in sizes if isinstance(s, int)) * bits <= MOST_BYTES * 8
+        bits is not None and prod(s for s in sizes if isinstance(s, int)) * bits <= most_bytes * 8
     )
 
 
