@@ -4,6 +4,7 @@ from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.repair.rules.fold import Fold
 from halfwise.fixing.repair.rules.mask import Mask
 from halfwise.fixing.repair.rules.one_node import OneNode
+from halfwise.fixing.repair.rules.phase import Phase
 
-RULES: tuple[Rule, ...] = (Fold(), OneNode(), Mask())
+RULES: tuple[Rule, ...] = (Fold(), Phase(), OneNode(), Mask())
 """What removes nodes comes first, what scales comes last: then it sees what is left."""
