@@ -121,7 +121,7 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
 _MOSTLY = 0.5
 """A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
 
-_ADDENDS = {
+ADDENDS = {
     "Add": (0, 1), "Sub": (0, 1), "Sum": (0, 1, 2, 3), "Max": (0, 1), "Min": (0, 1),
     "Clip": (1, 2), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "LayerNormalization": (2,),
     "InstanceNormalization": (2,), "GroupNormalization": (2,), "BatchNormalization": (2, 3, 4),
@@ -183,7 +183,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     nodes = [
         n
         for n, slot in consumers(value, evidence.roles)
-        if reads_low(n, slot, evidence.roles) and slot not in _ADDENDS.get(n.op_type, ())
+        if reads_low(n, slot, evidence.roles) and slot not in ADDENDS.get(n.op_type, ())
     ]
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []

@@ -38,6 +38,7 @@ def test_without_repairs_the_network_is_itself():
 
 def test_a_repair_of_another_model_or_version_is_refused(monkeypatch):
     network = network_from_proto(sluiced().proto)
+    monkeypatch.setattr(rules, "RULES", ())
     with pytest.raises(CaseError, match="does not know the repair 'scale'"):
         repaired(network, [repair()])
     monkeypatch.setattr(rules, "RULES", (Sluice(),))

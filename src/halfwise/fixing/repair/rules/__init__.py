@@ -5,6 +5,7 @@ from halfwise.fixing.repair.rules.fold import Fold
 from halfwise.fixing.repair.rules.mask import Mask
 from halfwise.fixing.repair.rules.one_node import OneNode
 from halfwise.fixing.repair.rules.phase import Phase
+from halfwise.fixing.repair.rules.scale import Scale
 
-RULES: tuple[Rule, ...] = (Fold(), Phase(), OneNode(), Mask())
+RULES: tuple[Rule, ...] = (Fold(), Phase(), OneNode(), Mask(), Scale())
 """What removes nodes comes first, what scales comes last: then it sees what is left."""

@@ -1,0 +1,314 @@
+"""Which exponents bring all tensors into range: an integer program.
+
+Every name (a tensor, what a node reads of one, a constant at its place) has an exponent, and is
+stored times two to its power. The relations are linear, a Mul is where what is read has another
+exponent than what is stored, and what is lost is convex and piecewise linear: so the smallest cost
+is found by mixed-integer linear programming (HiGHS). The number of Muls is not: it is approached by
+programs in which the weight of each difference is the inverse of what it was in the one before
+(Candès, Wakin & Boyd 2008, "Enhancing Sparsity by Reweighted l1 Minimization", doi
+10.1007/s00041-008-9045-x).
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from halfwise.graph.scaling import Relations
+from halfwise.records import TensorName
+
+Vector = NDArray[np.float64]
+_Problem = Callable[[float], Vector | None]
+
+FARTHEST = 30
+"""The largest exponent of a tensor: FP16 spans 40 binades, so none needs more."""
+_LARGEST_FACTOR = 14
+"""Of a Mul: 2^±14 and all between are normal in FP16."""
+_OVERFLOW = 1000.0
+"""What one octave beyond the range costs: more than all else."""
+_MUL = 1.0
+_OCTAVE = 1e-3
+"""What one octave of a tensor costs: of equals, the smallest and fewest are chosen."""
+_ROUNDS = 3
+"""Programs solved one after the other; the number of Muls hardly falls beyond."""
+_SMALL = 0.3
+"""Added to a difference before it is inverted; below one octave."""
+_LEAST = 1e-6
+"""By which a solution must be better."""
+_GAP = 1e-5
+"""How far from the best a solution may be, relative to it."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What it costs to store something times 2^e: convex in e.
+
+    Attributes:
+        limit: The largest e that fits the range; None for any.
+        lines: (a, b): the cost is at least a - b·e, for each; 0 at least.
+    """
+
+    limit: int | None = None
+    lines: tuple[tuple[float, float], ...] = ()
+
+    def cost(self, e: int) -> float:
+        """Return what is lost, the range apart."""
+        return max(0.0, 0.0, *(a - b * e for a, b in self.lines))
+
+
+NOTHING = Loss()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Exponents of names, those that are not 0.
+
+    Attributes:
+        exponents: By name, edges and constants included.
+        in_time: Whether no time limit ended the search for them.
+    """
+
+    exponents: Mapping[TensorName, int]
+    in_time: bool
+
+
+def around(found: Relations, start: Iterable[TensorName], most: int) -> frozenset[TensorName]:
+    """Return the names that relations tie to `start`, the nearest `most` of them."""
+    near: dict[TensorName, list[Iterable[TensorName]]] = {}
+    for relation in found.equations:
+        for name in relation.terms:
+            near.setdefault(name, []).append(relation.terms)
+    for name, edge in found.edges.items():
+        near.setdefault(name, []).append((edge.tensor,))
+        near.setdefault(edge.tensor, []).append((name,))
+    reached = dict.fromkeys(name for name in start)
+    waiting = deque(reached)
+    while waiting and len(reached) < most:
+        name = waiting.popleft()
+        if name in found.fixed:
+            continue
+        for other in (n for names in near.get(name, ()) for n in names):
+            if other not in reached:
+                reached[other] = None
+                waiting.append(other)
+    return frozenset(reached) - found.fixed
+
+
+def solve(
+    found: Relations,
+    free: frozenset[TensorName],
+    losses: Mapping[TensorName, Loss],
+    seconds: float,
+) -> Solution:
+    """Return the exponents that cost least.
+
+    Args:
+        found: What they must satisfy.
+        free: The names that may have one; all others have 0.
+        losses: What exponents cost, by name; nothing for others.
+        seconds: Time after which the best known are taken; 0 everywhere is always known.
+    """
+    if not free:
+        return Solution({}, in_time=True)
+    search = _Search(_Program(found, free, losses), time.monotonic() + seconds)
+    search.run()
+    return Solution(search.best, search.in_time)
+
+
+@dataclass
+class _Search:
+    """Where Muls stand: first by weights, then without one after the other."""
+
+    program: "_Program"
+    end: float
+    best: dict[TensorName, int] = field(default_factory=dict)
+    lowest: float = math.inf
+    in_time: bool = True
+
+    def run(self) -> None:
+        """Find places for Muls, then leave out those that are worth less than they cost."""
+        self._take({})
+        weights = np.full(len(self.program.sizes), _MUL)
+        for _ in range(_ROUNDS):
+            values = self._solved(self.program.weighed(weights))
+            if values is None:
+                return
+            places = self.program.multiplied(values)
+            self._take(places)
+            weights = 1 / (self.program.factors(values) + _SMALL)
+        kept = self.program.multiplied_by(self.best)
+        for tensor in list(kept):
+            if self._take({t: edges for t, edges in kept.items() if t != tensor}):
+                kept = self.program.multiplied_by(self.best)
+
+    def _take(self, places: Mapping[TensorName, frozenset[TensorName]]) -> bool:
+        values = self._solved(self.program.placed(places))
+        worth = math.inf if values is None else self.program.worth(values)
+        if values is None or worth >= self.lowest - _LEAST:
+            return False
+        self.lowest, self.best = worth, self.program.exponents(values)
+        return True
+
+    def _solved(self, problem: "_Problem") -> Vector | None:
+        left = self.end - time.monotonic()
+        values = problem(left) if left > 0 else None
+        self.in_time &= time.monotonic() < self.end
+        return values
+
+
+@dataclass
+class _Rows:
+    """Rows of a sparse matrix, each between two bounds."""
+
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    ends: list[int] = field(default_factory=lambda: [0])
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def copy(self) -> "_Rows":
+        return _Rows(*(list(getattr(self, f.name)) for f in fields(self)))
+
+    def add(self, terms: Mapping[int, float], lower: float, upper: float = np.inf) -> None:
+        self.columns += terms
+        self.values += terms.values()
+        self.ends.append(len(self.columns))
+        self.lower.append(lower)
+        self.upper.append(upper)
+
+
+class _Program:
+    """The variables: exponents, their sizes, the largest factor behind a tensor, what is lost."""
+
+    def __init__(
+        self, found: Relations, free: frozenset[TensorName], losses: Mapping[TensorName, Loss]
+    ) -> None:
+        self.found = found
+        self.costs: list[float] = []
+        self.lower: list[float] = []
+        self.upper: list[float] = []
+        self.whole: list[int] = []
+        self.rows = _Rows()
+        self.of: dict[TensorName, int] = {}
+        for name in sorted(free):
+            low, high = -FARTHEST, FARTHEST
+            if constant := found.constants.get(name):
+                least, most = constant.exponents()
+                low, high = max(2 * low, least), min(2 * high, most)
+            self.of[name] = self._variable(0.0, low, high, whole=True)
+        self._relate()
+        self.sizes = self._multiply()
+        follow = {r.absorber for r in found.equations}
+        for name, column in self.of.items():
+            if name not in follow and name not in found.edges:
+                self._bound({column: 1.0}, self._variable(_OCTAVE, 0, 2 * FARTHEST))
+            self._lose(column, losses.get(name, NOTHING))
+
+    def weighed(self, weights: Vector) -> "_Problem":
+        """Return the program in which an octave of a Mul costs `weights`."""
+        costs = np.array(self.costs)
+        costs[list(self.sizes.values())] += weights
+        return self._problem(costs, self.rows)
+
+    def placed(self, places: Mapping[TensorName, frozenset[TensorName]]) -> "_Problem":
+        """Return the program with Muls behind the tensors `places`, for these edges of each."""
+        rows = self.rows.copy()
+        for tensor in self.sizes:
+            first = None
+            for name in self.edges[tensor]:
+                tied = tensor
+                if name in places.get(tensor, ()):
+                    first, tied = first or name, first
+                if tied is not None:
+                    terms = ((name, 1.0), (tied, -1.0))
+                    rows.add({self.of[n]: c for n, c in terms if n in self.of}, 0, 0)
+        return self._problem(np.array(self.costs), rows)
+
+    def _problem(self, costs: Vector, rows: "_Rows") -> "_Problem":
+        shape = (len(rows.lower), len(costs))
+        matrix = csr_array((rows.values, rows.columns, rows.ends), shape=shape)
+        bounds = Bounds(np.array(self.lower), np.array(self.upper))
+        limits = LinearConstraint(matrix, np.array(rows.lower), np.array(rows.upper))
+
+        def solved(seconds: float) -> Vector | None:
+            options = {"time_limit": seconds, "mip_rel_gap": _GAP}
+            whole = np.array(self.whole)
+            found = milp(
+                costs, integrality=whole, bounds=bounds, constraints=limits, options=options
+            )
+            return None if found.x is None else np.asarray(found.x)
+
+        return solved
+
+    def factors(self, values: Vector) -> Vector:
+        """Return the largest factor behind each tensor, in octaves."""
+        return values[list(self.sizes.values())]
+
+    def worth(self, values: Vector) -> float:
+        """Return what a solution costs, every Mul counted as one."""
+        return float(np.array(self.costs) @ values) + _MUL * len(self.multiplied(values))
+
+    def multiplied(self, values: Vector) -> dict[TensorName, frozenset[TensorName]]:
+        """Return the edges with a Mul, by tensor."""
+        return self.multiplied_by(self.exponents(values))
+
+    def multiplied_by(
+        self, exponents: Mapping[TensorName, int]
+    ) -> dict[TensorName, frozenset[TensorName]]:
+        """Return the edges whose exponents are not those of their tensors, by tensor."""
+        found = {
+            t: frozenset(n for n in self.edges[t] if exponents.get(n, 0) != exponents.get(t, 0))
+            for t in self.sizes
+        }
+        return {tensor: edges for tensor, edges in found.items() if edges}
+
+    def exponents(self, values: Vector) -> dict[TensorName, int]:
+        """Return the exponents that are not 0."""
+        found = {name: round(values[column]) for name, column in self.of.items()}
+        return {name: e for name, e in found.items() if e}
+
+    def _variable(self, cost: float, low: float, high: float, *, whole: bool = False) -> int:
+        self.costs.append(cost)
+        self.lower.append(low)
+        self.upper.append(high)
+        self.whole.append(int(whole))
+        return len(self.costs) - 1
+
+    def _bound(self, terms: Mapping[int, float], size: int) -> None:
+        """Let `size` be at least |terms|."""
+        for sign in (1, -1):
+            self.rows.add({size: 1.0, **{column: sign * c for column, c in terms.items()}}, 0)
+
+    def _relate(self) -> None:
+        for relation in self.found.equations:
+            terms = {self.of[n]: float(c) for n, c in relation.terms.items() if n in self.of}
+            if terms:
+                self.rows.add(terms, 0, 0)
+
+    def _multiply(self) -> dict[TensorName, int]:
+        """Add the largest differences between what is stored and what is read, by tensor."""
+        sizes: dict[TensorName, int] = {}
+        self.edges: dict[TensorName, list[TensorName]] = {}
+        for name, edge in self.found.edges.items():
+            terms = {self.of[n]: c for n, c in ((name, 1.0), (edge.tensor, -1.0)) if n in self.of}
+            if terms:
+                if edge.tensor not in sizes:
+                    sizes[edge.tensor] = self._variable(_OCTAVE, 0, _LARGEST_FACTOR)
+                self.edges.setdefault(edge.tensor, []).append(name)
+                self._bound(terms, sizes[edge.tensor])
+        return sizes
+
+    def _lose(self, column: int, loss: Loss) -> None:
+        if loss.limit is not None:
+            over = self._variable(_OVERFLOW, 0, np.inf)
+            self.rows.add({column: -1.0, over: 1.0}, -loss.limit)
+        if loss.lines:
+            lost = self._variable(1.0, 0, np.inf)
+            for a, b in loss.lines:
+                self.rows.add({lost: 1.0, column: b}, a)

@@ -1,0 +1,183 @@
+"""Tensors are stored times powers of two, so that nothing leaves the range or vanishes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.fixing.attribute import attribute
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
+from halfwise.fixing.repair.exponent_program import Loss, around, solve
+from halfwise.fixing.repair.rule import Identity
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.scaling import Relations, relations, rescale
+from halfwise.records import Guard, GuardKind, Repair, RepairRule, TensorName
+from halfwise.wording import listed
+
+_KINDS: frozenset[GuardKind] = frozenset(
+    (
+        *("overflow", "square", "headroom", "sum", "underflow", "eps"),
+        *("constant-range", "constant-subnormal"),
+    )
+)
+"""Suspicions about a range, which factors may take away."""
+_NAMES = 6000
+"""Names of one program: those nearest to what guards name."""
+SECONDS = 8.0
+"""Time for the program of one model."""
+
+
+class Scale:
+    """Stores tensors times powers of two: chains, streams into norms, squares under roots, logs."""
+
+    name: RepairRule = "scale"
+    identity = Identity(
+        formula="f(2^a·x; 2^b·w) = 2^c·f(x; w), a, b and c as the degrees of f have it; "
+        "log(2^a·x) = a·log 2 + log x",
+        holds="all inputs; in FP32 bit for bit where nothing becomes subnormal or leaves FP32's "
+        "range, but for the rounding of a·log 2",
+        bitwise=True,
+    )
+
+    def propose(self, evidence: Evidence) -> Iterable[Repair]:
+        """Yield a repair for each connected part of the exponents that cost least.
+
+        See `exponent_losses` for what they cost. None for a format with FP32's range.
+        """
+        guards = [] if evidence.fmt.has_range_of_fp32 else _guards(evidence)
+        if not guards:
+            return
+        found = relations(evidence.network.model)
+        problems = _problems(evidence, guards)
+        own = dict(losses(evidence, found, problems))
+        near = around(found, _named(found, problems), _NAMES)
+        for part in _parts(found, solve(found, near, own, SECONDS).exponents):
+            answered = [g for g in guards if _answers(evidence, found, own, part, g)]
+            if answered:
+                yield _repair(evidence, found, part, answered)
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Scale as the record says; see `rescale`."""
+        rescale(model, repair.exponents)
+
+
+def _guards(evidence: Evidence) -> list[Guard]:
+    every = attribute(
+        evidence.network,
+        evidence.roles,
+        evidence.observations,
+        evidence.fmt,
+        headroom=evidence.headroom,
+        accumulate=evidence.accumulate,
+    )
+    return [g for g in every if g.kind in _KINDS]
+
+
+def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, float]:
+    """Return what a lost bit costs of the tensors and constants that guards are about.
+
+    An eps that is lost where all sums seen are larger is worth no Mul.
+    """
+    found: dict[TensorName, float] = {}
+    for guard in guards:
+        names = [] if guard.tensor is None else [guard.tensor]
+        if guard.tensor is None or guard.kind == "eps":
+            names += [tensor_name(v) for v in evidence.nodes[guard.node].outputs if v.name]
+        weight = ADDED / 2 if guard.kind == "eps" and guard.severity < 1 else BIT
+        found |= {name: max(weight, found.get(name, 0.0)) for name in names}
+    return found
+
+
+def _named(found: Relations, names: Iterable[TensorName]) -> list[TensorName]:
+    """Return the tensors among `names`, and the places of the constants."""
+    asked = set(names)
+    places = (
+        n for n, c in found.constants.items() if c.value is not None and c.value.name in asked
+    )
+    return [*(n for n in found.tensors if n in asked), *places]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Exponents that relations tie to each other.
+
+    Attributes:
+        all: Those other than 0.
+        told: Those from which the others follow.
+    """
+
+    all: Mapping[TensorName, int]
+    told: dict[TensorName, int]
+
+
+def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_Part]:
+    groups: dict[TensorName, set[TensorName]] = {name: {name} for name in exponents}
+
+    def join(names: Iterable[TensorName]) -> None:
+        tied = [n for n in names if n in groups]
+        for name in tied[1:]:
+            small, large = sorted((groups[name], groups[tied[0]]), key=len)
+            if small is not large:
+                large |= small
+                groups.update(dict.fromkeys(small, large))
+
+    for relation in found.equations:
+        join(relation.terms)
+    for name, edge in found.edges.items():
+        join((name, edge.tensor))
+    follow = {relation.absorber for relation in found.equations}
+    own = {n: n for n in (*found.tensors, *found.constants) if n in exponents and n not in follow}
+    own |= {
+        name: name if name in exponents else edge.tensor
+        for name, edge in found.edges.items()
+        if exponents.get(name, 0) != exponents.get(edge.tensor, 0)
+    }
+    for group in {id(g): g for g in groups.values()}.values():
+        told = {n: exponents.get(n, 0) for n, where in own.items() if where in group}
+        yield _Part({n: exponents[n] for n in group}, told)
+
+
+def _answers(
+    evidence: Evidence, found: Relations, own: Mapping[TensorName, Loss], part: _Part, guard: Guard
+) -> bool:
+    """Return whether the exponents of a part take away what a guard is about."""
+    about = _named(found, _problems(evidence, [guard]))
+    return any(n in part.all and n in own and _better(own[n], part.all[n]) for n in about)
+
+
+def _better(loss: Loss, e: int) -> bool:
+    if loss.limit is not None and (e > loss.limit or loss.limit < 0):
+        return e <= loss.limit
+    return loss.cost(e) < loss.cost(0)
+
+
+def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Guard]) -> Repair:
+    constants = {n: found.constants[n] for n in part.all if n in found.constants}
+    edges = [found.edges[n] for n in part.told if n in found.edges]
+    changed = {node_name(c.node) for c in constants.values()}
+    changed |= {node_name(e.node) for e in edges if e.node is not None}
+    return Repair(
+        rule="scale",
+        nodes=tuple(n for n in evidence.nodes if n in changed),
+        exponents=part.told,
+        guards=tuple(dict.fromkeys(f"{g.kind} at {g.node}" for g in answered)),
+        advice=_advice(found, part),
+    )
+
+
+def _advice(found: Relations, part: _Part) -> str:
+    """Return a line that names what is multiplied, by what."""
+    scaled: dict[int, dict[str, None]] = {}
+    for name, e in part.all.items():
+        if constant := found.constants.get(name):
+            value = constant.value
+            what = f"the {constant.slot} of {constant.node.name}" if value is None else value.name
+            scaled.setdefault(e, {})[str(what)] = None
+    for name in part.told:
+        if edge := found.edges.get(name):
+            by = part.all.get(name, 0) - part.all.get(edge.tensor, 0)
+            reader = "the output" if edge.node is None else edge.node.name
+            scaled.setdefault(by, {})[f"{edge.tensor} for {reader}"] = None
+    by_size = sorted(scaled.items())
+    return f"Scale {', '.join(f'{listed(list(w), most=3)} by 2^{e}' for e, w in by_size)}."

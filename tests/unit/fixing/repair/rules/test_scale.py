@@ -1,0 +1,133 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.errors import CaseError
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.rules.scale import Scale
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import roles_of
+from halfwise.graph.scaling import completed, relations
+from halfwise.records import Detail, Histogram, Observation, Observations, Repair, TensorName
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def seen(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> Evidence:
+    """Return evidence in which tensors reach `peaks`, 1 by default, over four binades."""
+
+    def look(name: str, producer: str | None) -> Observation:
+        peak = peaks.get(name, 1.0)
+        last = math.floor(math.log2(peak))
+        detail = Detail(
+            smallest_nonzero=2.0 ** (last - 3),
+            overflow=0.0,
+            flush=0.0,
+            subnormal=0.0,
+            histogram=Histogram(first=last - 3, counts=(1, 1, 1, 1), zeros=0),
+            samples=1,
+        )
+        return Observation.model_validate(
+            {"tensor": name, "producer": producer, "absmax": peak, "nonfinite": 0}
+            | {"worst_sample": 0, "detail": detail}
+        )
+
+    tensors = [look(str(v.name), None) for v in network.graph.inputs]
+    tensors += [look(str(v.name), node_name(n)) for n in network.nodes() for v in n.outputs]
+    observations = Observations(tensors=tuple(tensors), inner=(), samples=("only",))
+    return Evidence(
+        network,
+        roles_of(network, low_type(fmt)),
+        observations,
+        fmt,
+        headroom=2.0,
+        accumulate="fp32",
+    )
+
+
+def norm() -> Network:
+    """Return a projection, and a written-out RMSNorm of it."""
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 4]), s.constant(f32(np.eye(4)), "w"), name="project")
+    mean = s.op("ReduceMean", s.op("Mul", value, value, name="square"), name="mean", axes=[-1])
+    root = s.op("Sqrt", s.op("Add", mean, f32(1e-3), name="eps"), name="root")
+    return s.network(s.op("Div", value, root, name="divide"))
+
+
+def test_a_norm_is_scaled_where_its_squares_overflow():
+    large = {
+        "project_out": 1e3,
+        "square_out": 1e6,
+        "mean_out": 1e6,
+        "eps_out": 1e6,
+        "root_out": 1e3,
+    }
+    (repair,) = Scale().propose(seen(norm(), large))
+    named = {"project_out": -3, "square_out": -6, "mean_out": -6, "eps_out": -6, "root_out": -3}
+    assert repair.exponents == named
+    assert repair.nodes == ("project", "eps")
+    assert {"square at square", "overflow at mean"} <= set(repair.guards)
+    assert repair.advice == "Scale constant_1 by 2^-6, w by 2^-3."
+
+
+def test_a_healthy_model_and_one_in_a_format_with_the_range_of_fp32_stay():
+    assert not list(Scale().propose(seen(norm(), {})))
+    assert not list(Scale().propose(seen(norm(), {"square_out": 1e6}, BF16)))
+
+
+def test_problems_apart_are_repaired_apart():
+    s = Sketch()
+    value = s.input("x", [1, 4])
+    for i in range(2):
+        value = s.op("MatMul", value, f32(np.eye(4)), name=f"a{i}")
+        value = s.op("Tanh", s.op("MatMul", value, f32(np.eye(4)), name=f"b{i}"), name=f"t{i}")
+    evidence = seen(s.network(value), {"a0_out": 1e5, "a1_out": 1e6})
+    repairs = list(Scale().propose(evidence))
+    assert [r.exponents for r in repairs] == [{"a0_out": -2}, {"a1_out": -5}]
+    assert [r.nodes for r in repairs] == [("a0", "b0"), ("a1", "b1")]
+
+
+def test_a_repair_is_made_from_its_record_alone():
+    network = norm()
+    (repair,) = Scale().propose(seen(network, {"square_out": 1e6, "mean_out": 1e6}))
+    model = network.copy()
+    Scale().apply(model, Repair.model_validate_json(repair.model_dump_json()))
+    scaled = model.graph.initializers["w"].const_value
+    assert scaled is not None
+    assert scaled.numpy()[0, 0] < 1
+    with pytest.raises(CaseError):
+        Scale().apply(model, Repair(rule="scale", nodes=(), exponents={TensorName("other"): 1}))
+
+
+PEAKS = st.dictionaries(
+    st.sampled_from(["m0_out", "r0_out", "s_out", "a_out", "l_out", "m1_out"]),
+    st.integers(-30, 25).map(lambda e: 1.5 * 2.0**e),
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(PEAKS, st.integers(-20, 20), st.integers(-20, 20))
+def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, second):
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 4]), f32(np.eye(4) * 2.0**first), name="m0")
+    value = s.op("Relu", value, name="r0")
+    value = s.op("Add", s.op("Mul", value, value, name="s"), f32(2.0**second), name="a")
+    logarithm = s.op("Log", value, name="l")
+    network = s.network(s.op("MatMul", logarithm, f32(np.eye(4)), name="m1"), value)
+    evidence = seen(network, peaks)
+    found = relations(network.model)
+    limit = FP16.overflow_threshold / 2
+    for repair in Scale().propose(evidence):
+        full = completed(found, repair.exponents)
+        assert repair.guards
+        assert any(full.values())
+        for name, constant in found.constants.items():
+            size = max(constant.magnitudes) if constant.value is not None else 0.0
+            assert math.ldexp(size, full[name]) <= max(FP16.max, size)
+        for name in found.tensors:
+            peak = evidence.tensors[name].absmax
+            assert peak >= limit or math.ldexp(peak, full[name]) < limit

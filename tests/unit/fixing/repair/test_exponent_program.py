@@ -1,0 +1,114 @@
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.fixing.repair.exponent_program import Loss, around, solve
+from halfwise.graph.scaling import Relations, completed, relations
+from halfwise.records import TensorName
+from tests.unit.graph.sketch import Sketch, f32
+
+SECONDS = 60.0
+
+
+def chain(*weights: float) -> Relations:
+    """Return what a chain of products asks for, each followed by a Relu."""
+    sketch = Sketch()
+    value = sketch.input("x", [1, 2])
+    for i, weight in enumerate(weights):
+        product = sketch.op("MatMul", value, f32(np.eye(2) * weight), name=f"mm{i}")
+        value = sketch.op("Relu", product, name=f"relu{i}")
+    return relations(sketch.network(value).model)
+
+
+def everything(found: Relations) -> frozenset[TensorName]:
+    return frozenset((*found.tensors, *found.edges, *found.constants)) - found.fixed
+
+
+def solved(found: Relations, **limits: int) -> dict[str, int]:
+    """Return the exponents of tensors that limits lead to."""
+    losses = {TensorName(name): Loss(limit) for name, limit in limits.items()}
+    solution = solve(found, everything(found), losses, SECONDS)
+    assert solution.in_time
+    return {str(n): e for n, e in solution.exponents.items() if n in found.tensors}
+
+
+def test_what_is_in_range_stays_as_it_is():
+    found = chain(1.0, 1.0)
+    assert solve(found, everything(found), {}, SECONDS).exponents == {}
+    assert solved(found, mm0_out=3, relu1_out=0) == {}
+
+
+def test_a_factor_goes_through_homogeneous_operators_into_the_next_weights():
+    assert solved(chain(1.0, 1.0), mm0_out=-3) == {"mm0_out": -3, "relu0_out": -3}
+
+
+def test_what_has_no_weights_behind_it_costs_a_mul():
+    sketch = Sketch()
+    x = sketch.input("x", [1, 2])
+    found = relations(sketch.network(sketch.op("Sqrt", sketch.op("Mul", x, x, name="m"))).model)
+    exponents = solve(found, everything(found), {TensorName("m_out"): Loss(-3)}, SECONDS).exponents
+    assert exponents["m_out"] == -4  # type: ignore[index]
+    assert exponents["x@m:0"] == exponents["x@m:1"] == -2  # type: ignore[index]
+
+
+def test_bits_are_weighed_against_muls():
+    found = relations(product().model)
+    small = Loss(lines=((0.2, 0.1),))
+    assert solve(found, everything(found), {TensorName("sum_out"): small}, SECONDS).exponents == {}
+    large = Loss(lines=((20.0, 10.0),))
+    many = solve(found, everything(found), {TensorName("sum_out"): large}, SECONDS).exponents
+    assert many["sum_out"] == 2  # type: ignore[index]
+
+
+def product():
+    sketch = Sketch()
+    x, y = sketch.input("x", [1, 2]), sketch.input("y", [1, 2])
+    total = sketch.op("Add", x, y, name="sum")
+    return sketch.network(sketch.op("Relu", total, name="end"))
+
+
+def test_a_constant_is_not_multiplied_beyond_what_fp32_holds_exactly():
+    found = chain(2.0**-125, 1.0)
+    exponents = solve(
+        found, everything(found), {TensorName("mm0_out"): Loss(-3)}, SECONDS
+    ).exponents
+    constant = next(name for name in found.constants if "@mm0:" in name)
+    assert exponents[TensorName("mm0_out")] == -3
+    assert exponents.get(constant, 0) >= -1
+    assert exponents[TensorName("x@mm0:0")] <= -2
+
+
+def test_only_what_is_free_changes():
+    found = chain(*[1.0] * 8)
+    near = around(found, [TensorName("mm4_out")], 8)
+    assert "mm4_out" in near
+    assert "mm0_out" not in near
+    assert not near & found.fixed
+    limits = {TensorName("mm4_out"): Loss(-2), TensorName("mm0_out"): Loss(-2)}
+    assert solve(found, near, limits, SECONDS).exponents.keys() <= near
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_without_time_nothing_changes(seconds):
+    found = chain(1.0, 1.0)
+    solution = solve(found, everything(found), {TensorName("mm0_out"): Loss(-3)}, seconds)
+    assert solution.exponents == {}
+    assert not solution.in_time
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.floats(2.0**-8, 2.0**8), min_size=2, max_size=4))
+def test_solutions_satisfy_relations_and_limits(weights):
+    found = chain(*weights)
+    sizes = np.cumsum(np.log2(weights))
+    losses = {TensorName(f"mm{i}_out"): Loss(15 - ceil(s)) for i, s in enumerate(sizes[:-1])}
+    exponents = solve(found, everything(found), losses, SECONDS).exponents
+    absorbed = {r.absorber for r in found.equations}
+    told = {n: e for n, e in exponents.items() if n not in absorbed}
+    full = completed(found, told | {n: exponents.get(n, 0) for n in found.edges})
+    assert all(full[n] == exponents.get(n, 0) for n in full)
+    for name, loss in losses.items():
+        assert loss.limit is None or full[name] <= loss.limit
