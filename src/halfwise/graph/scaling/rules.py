@@ -52,7 +52,7 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     **dict.fromkeys(("PRelu", "RoiAlign", "MaxRoiPool"), (_CARRIES,)),
     # (x - mean) / √(mean square + eps) · scale + bias: the quotient does not depend on the scale of
     # x where eps has its square. With the scale's sign, whatever x is, NaN and infinities included.
-    "LayerNormalization": (*_NORM, {0: 1, ~1: -1}, {0: 1, ~2: 1}),
+    "LayerNormalization": _NORM,
     "RMSNormalization": _NORM[:2],
     "InstanceNormalization": _NORM,
     "GroupNormalization": _NORM,

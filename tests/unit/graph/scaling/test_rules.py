@@ -29,7 +29,9 @@ def test_every_operator_has_the_places_that_its_equations_name():
 RNG = np.random.default_rng(0)
 W = f32(RNG.standard_normal((2, 2)))
 FLAT, IMAGE, SERIES = (4, 4), (1, 2, 4, 4), (1, 16, 1)
+FILTER, OFFSET = f32(RNG.random((2, 2, 2, 2))), f32(RNG.random((1, 8, 3, 3)))
 GRID = f32(RNG.uniform(-1, 1, (1, 3, 3, 2)))
+OUTSIDE = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 0.3}
 CASES: list[tuple[int, str, tuple[int, ...], tuple[Operand, ...], dict[str, Any]]] = [
     (17, "CumSum", FLAT, (np.array(0),), {}),
     (17, "DFT", SERIES, (), {"axis": 1}),
@@ -52,8 +54,12 @@ CASES: list[tuple[int, str, tuple[int, ...], tuple[Operand, ...], dict[str, Any]
     (9, "Upsample", IMAGE, (f32([1, 1, 2, 2]),), {"mode": "linear"}),
     (10, "Resize", IMAGE, (f32([1, 1, 0.5, 2]),), {"mode": "linear"}),
     (13, "Resize", IMAGE, ("", f32([1, 1, 2, 2])), {"mode": "cubic"}),
+    (13, "Resize", IMAGE, (f32([0, 0, 0, 0, 1, 1, 2, 2]), f32([1, 1, 2, 2])), OUTSIDE),
     (10, "Pad", FLAT, (), {"pads": [0, 1, 0, 1], "value": 0.3}),
     (10, "Clip", FLAT, (), {"min": -0.5}),
+    (10, "Clip", FLAT, (), {"max": 0.25}),
+    (17, "Div", FLAT, (f32(0.3),), {}),
+    (17, "Conv", IMAGE, (FILTER, W[0]), {}),
     (17, "Dropout", FLAT, (f32(0.5),), {}),
     (17, "Unique", FLAT, (), {}),
     (17, "Pow", FLAT, (f32(3.0),), {}),
@@ -64,14 +70,13 @@ CASES: list[tuple[int, str, tuple[int, ...], tuple[Operand, ...], dict[str, Any]
     (17, "Cast", FLAT, (), {"to": onnx.TensorProto.BOOL}),
     (17, "Cast", FLAT, (), {"to": onnx.TensorProto.DOUBLE}),
     (17, "Equal", FLAT, (f32(0.0),), {}),
+    (17, "Equal", FLAT, (f32(RNG.random(FLAT)),), {}),
+    (17, "LessOrEqual", FLAT, (f32(0.3),), {}),
     (17, "GreaterOrEqual", FLAT, (f32(0.4),), {}),
-    (
-        19,
-        "DeformConv",
-        IMAGE,
-        (f32(RNG.standard_normal((2, 2, 2, 2))), f32(np.ones((1, 8, 3, 3)))),
-        {},
-    ),
+    (19, "DeformConv", IMAGE, (FILTER, OFFSET, W[0], f32(RNG.random((1, 4, 3, 3)))), {}),
+    (17, "LayerNormalization", FLAT, (f32([1, 2, 3, 4]), f32([4, 3, 2, 1])), {"epsilon": 0.1}),
+    (21, "GroupNormalization", IMAGE, (W[0], W[1]), {"num_groups": 2, "epsilon": 0.1}),
+    (23, "Attention", IMAGE, (f32(RNG.random(IMAGE)), f32(RNG.random(IMAGE))), {}),
     (23, "RMSNormalization", FLAT, (f32([1, 2, 3, 4]),), {"epsilon": 0.1}),
     (17, "LpNormalization", FLAT, (), {"axis": 1}),
     (17, "MeanVarianceNormalization", IMAGE, (), {}),
