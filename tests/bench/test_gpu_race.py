@@ -28,7 +28,7 @@ def small() -> Made:
     """Two layers with what overflows between them, and a norm."""
     b = Blocks(0)
     y = b.layer_norm("norm", b.ffn("ffn", "x", 8, 8, act="relu", factor=FACTOR), 8)
-    x = np.random.default_rng(0).uniform(1, 2, (6, 2, 8)).astype(np.float32)
+    x = np.random.default_rng(0).uniform(1, 2, (10, 2, 8)).astype(np.float32)
     return b.made("small", {"x": x}, {"y": (y, (2, 8))}, 17)
 
 
