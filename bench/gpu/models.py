@@ -98,7 +98,7 @@ def _digit_images() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 def vit_b16() -> Made:
     """Return a model of ViT-B/16's size, LayerNorms written out: in FP16 all 25 overflow."""
-    return Made(_vit_b16(), *_photographs(0.5, 0.5))
+    return Made(vit_b16_scaled(), *_photographs(0.5, 0.5))
 
 
 def vit_b16_layernorm() -> Made:
@@ -106,7 +106,7 @@ def vit_b16_layernorm() -> Made:
 
     A LayerNormalization node takes its sums in FP32, so a scaled stream would do no harm.
     """
-    model = _vit_b16(1.0)
+    model = vit_b16_scaled(1.0)
     _fuse_layer_norms(model)
     weights = {t.name: t for t in model.graph.initializer}
     second = weights["blocks.6.mlp.fc2.weight"]
@@ -116,7 +116,8 @@ def vit_b16_layernorm() -> Made:
     return Made(model, *_photographs(0.5, 0.5))
 
 
-def _vit_b16(residual: float = VIT_B_RESIDUAL) -> onnx.ModelProto:
+def vit_b16_scaled(residual: float = VIT_B_RESIDUAL) -> onnx.ModelProto:
+    """Return the model of `vit_b16` with its residual stream × `residual`, as drawn with 1."""
     sizes = {"dim": vit_b.DIM, "depth": vit_b.DEPTH, "classes": vit_b.CLASSES}
     shape: dict[str, Any] = {"heads": vit_b.HEADS, "patch": vit_b.PATCH, "image": vit_b.IMAGE}
     weights = vit.random_weights(0, channels=vit_b.CHANNELS, **sizes, **shape)
@@ -160,13 +161,19 @@ def _photographs(
     mean: float | np.ndarray, deviation: float | np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return single images, normalised; those held out are other crops of the same photographs."""
-    rng = np.random.default_rng(0)
+    images = photographs(mean, deviation, CALIBRATION + HELDOUT)[:, None]
+    return {"images": images[:CALIBRATION]}, {"images": images[CALIBRATION:]}
+
+
+def photographs(
+    mean: float | np.ndarray, deviation: float | np.ndarray, count: int, seed: int = 0
+) -> np.ndarray:
+    """Return crops of photographs, normalised, float32 [count, 3, 224, 224]."""
+    rng = np.random.default_rng(seed)
     sources = vit_b.photographs(rng)
-    count = CALIBRATION + HELDOUT
     crops = np.stack([vit_b.crop(sources[i % len(sources)], rng) for i in range(count)])
     pixels = (crops + 1) / 2
-    images = ((pixels - mean) / deviation).astype(np.float32)[:, None]
-    return {"images": images[:CALIBRATION]}, {"images": images[CALIBRATION:]}
+    return np.asarray((pixels - mean) / deviation, np.float32)
 
 
 def small_conv() -> Made:

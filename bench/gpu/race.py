@@ -231,15 +231,21 @@ def race(run: Run, kept: Kept, host: Host, folder: Path, end: float) -> list[Rac
                 judge.judge(racer, pipe)
             except Refused as refused:
                 racer.failure = str(refused)[:300]
-        _take_turns([r for r in found if not r.failure], judge.case.heldout[0], pipe, end)
+        take_turns([r for r in found if not r.failure], judge.case.heldout[0], pipe, end)
     return found
 
 
-def _take_turns(racers: Sequence[Racer], sample: Mapping[str, Any], pipe: Pipe, end: float) -> None:
-    """Time all engines, round by round, every other round in reverse."""
+def take_turns(
+    racers: Sequence[Racer],
+    sample: Mapping[str, Any],
+    pipe: Pipe,
+    end: float,
+    rounds: int = ROUNDS,
+) -> None:
+    """Time all engines, round by round, every other round in reverse; none begins after `end`."""
     arrays = {str(n): np.asarray(a) for n, a in sample.items()}
     asked = {"seconds": SECONDS, "warmup": WARMUP, "iterations": ITERATIONS}
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         if monotonic() > end:
             return
         for racer in racers if turn % 2 == 0 else reversed(racers):

@@ -51,14 +51,15 @@ class _Writer(Writer):
             pads=[side // 2] * 4,
         )
 
-    def bottleneck(self, name: str, x: str, channels: tuple[int, int], stride: int) -> str:
-        """Append 1×1, 3×3 and 1×1 convolutions beside a shortcut.
+    def bottleneck(
+        self, name: str, x: str, channels: tuple[int, int], stride: int, factor: float
+    ) -> str:
+        """Append 1×1, 3×3 and 1×1 convolutions beside a shortcut; inside all is × `factor`.
 
         The branch has half the deviation of its input, so that 16 of them keep the stream sane.
         """
         fan_in, width = channels
         fan_out = EXPANSION * width
-        factor = FACTOR if name == PLANTED else 1.0
         y = self.conv(f"{name}.conv1", x, (fan_in, width), scale=(factor, factor))
         y = self.op("Relu", f"{name}.relu1", y)
         y = self.conv(
@@ -71,14 +72,15 @@ class _Writer(Writer):
         return self.op("Relu", f"{name}.relu3", self.op("Add", f"{name}.add", x, y))
 
 
-def resnet(seed: int = 0) -> onnx.ModelProto:
+def resnet(seed: int = 0, planted: float = FACTOR) -> onnx.ModelProto:
     """Return the model `images` float32 [batch, 3, 224, 224] → `logits` float32 [batch, 1000].
 
     25.6 M weights, opset 17. Inside the bottleneck `PLANTED`, activations are multiplied by
-    `FACTOR` and leave FP16's range; its last convolution divides by it.
+    `planted` and leave FP16's range; its last convolution divides by it.
 
     Args:
         seed: Of the weights.
+        planted: The factor; with 1 the model is as drawn.
     """
     w = _Writer(seed)
     x = w.op("Relu", "relu", w.conv("conv1", "images", (3, 64), side=7, stride=2))
@@ -87,7 +89,9 @@ def resnet(seed: int = 0) -> onnx.ModelProto:
     for stage, (width, blocks) in enumerate(STAGES, 1):
         for block in range(blocks):
             stride = 2 if stage > 1 and block == 0 else 1
-            x = w.bottleneck(f"layer{stage}.{block}", x, (channels, width), stride)
+            name = f"layer{stage}.{block}"
+            factor = planted if name == PLANTED else 1.0
+            x = w.bottleneck(name, x, (channels, width), stride, factor)
             channels = EXPANSION * width
     x = w.op("Flatten", "flatten", w.op("GlobalAveragePool", "pool", x))
     head = w.constant("fc.weight", w.rng.standard_normal((channels, CLASSES)) / math.sqrt(channels))

@@ -1,0 +1,144 @@
+"""Finds the repairs of the models of `bench.gpu.repairs`, without a GPU, and what is kept without.
+
+    python -m bench.gpu.repair_plans [NAME …]
+
+writes `bench/results/gpu_repair_plans.json`: names of nodes and records of repairs, from which a
+GPU host makes the models anew. Takes an hour on two cores: each model is fixed twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import halfwise
+from bench.gpu import models
+from bench.gpu.models import Made
+from bench.gpu.resnet import IMAGE_DEVIATION, IMAGE_MEAN, resnet
+from bench.gpu.rounds import ROUNDS
+from bench.runs import ROOT
+from halfwise.records import Repair
+
+FILE = ROOT / "bench" / "results" / "gpu_repair_plans.json"
+SCALE = "scaled"
+"""The plan in which nothing but the scale of tensors is changed."""
+OTHER_RULES = ("fold", "stable", "one-node", "mask", "phase")
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A model with a factor planted that changes no function, and the model without.
+
+    Attributes:
+        make: Makes it, with samples.
+        plain: Makes it as drawn: FP16 is enough for it.
+        images: Makes so many further samples [count, *shape of one], from a seed.
+        recorded: Its name in gpu_rounds.json, where engines with its kept nodes passed.
+    """
+
+    make: Callable[[], Made]
+    plain: Callable[[], onnx.ModelProto]
+    images: Callable[[int, int], np.ndarray]
+    recorded: str | None = None
+
+
+SCALED: Mapping[str, Scaled] = {
+    "resnet50": Scaled(
+        models.resnet50,
+        lambda: resnet(planted=1.0),
+        lambda count, seed: models.photographs(IMAGE_MEAN, IMAGE_DEVIATION, count, seed),
+        "resnet50",
+    ),
+    "vit_b": Scaled(
+        models.vit_b16,
+        lambda: models.vit_b16_scaled(1.0),
+        lambda count, seed: models.photographs(0.5, 0.5, count, seed),
+        "vit_b16",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run found: kept nodes, of the model with these repairs."""
+
+    keep: tuple[str, ...]
+    repairs: tuple[Repair, ...] = ()
+
+
+def planned(scaled: Scaled) -> dict[str, Planned]:
+    """Return the plan without repairs, with them, and with changes of scale alone.
+
+    Without repairs it is that of the recorded run, where there is one.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        scaled.make().save(folder)
+        found = {"repaired": _fixed(folder)}
+        if {repair.rule for repair in found["repaired"].repairs} != {"scale"}:
+            found[SCALE] = _fixed(folder, no_repair=OTHER_RULES)
+        kept = _recorded(scaled.recorded)
+        found["kept"] = Planned(kept) if kept else _fixed(folder, no_repair=True)
+    return found
+
+
+def _fixed(folder: Path, **options: Any) -> Planned:
+    inputs, heldout = folder / "inputs.npz", folder / "heldout.npz"
+    run = halfwise.fix(folder / "model.onnx", inputs, heldout=heldout, **options).run
+    assert run.plan is not None
+    assert run.verdict.passed
+    return Planned(tuple(kept.node for kept in run.plan.keep), run.plan.repairs)
+
+
+def _recorded(name: str | None) -> tuple[str, ...]:
+    for run in json.loads(ROUNDS.read_text(encoding="utf-8")):
+        if run["name"] == name:
+            return tuple(run["rounds"][0][0])
+    return ()
+
+
+def read(path: Path = FILE) -> dict[str, dict[str, Planned]]:
+    """Return the plans of all models that were planned for."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        name: {
+            kind: Planned(tuple(plan["keep"]), tuple(map(Repair.model_validate, plan["repairs"])))
+            for kind, plan in plans.items()
+        }
+        for name, plans in found.items()
+    }
+
+
+def write(name: str, found: Mapping[str, Planned], path: Path = FILE) -> None:
+    """Put the plans of a model beside those that are there."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known[name] = {
+        kind: {"keep": plan.keep, "repairs": [r.model_dump(mode="json") for r in plan.repairs]}
+        for kind, plan in found.items()
+    }
+    path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Plan for the models that the command line names, all without any."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[*SCALED, []], metavar="NAME")
+    given = parser.parse_args(arguments)
+    for name in given.names or SCALED:
+        found = planned(SCALED[name])
+        write(name, found)
+        for kind, plan in found.items():
+            rules = ", ".join(sorted({r.rule for r in plan.repairs})) or "none"
+            print(f"{name}, {kind}: {len(plan.keep)} kept, repairs: {rules}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
