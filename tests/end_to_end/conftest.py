@@ -18,6 +18,7 @@ import pytest
 from halfwise.cli import main
 from halfwise.fixing.best import Best
 from tests import models
+from tests.fake_tensorrt.start import once_only, worker_command
 from tests.models import Ill
 
 
@@ -144,6 +145,31 @@ def engines(call, saved, fake_worker):
         return call(*fixing(model, inputs, *where, *few, *options))
 
     return engines
+
+
+@pytest.fixture
+def named(cuda_library, interpreter, tmp_path, _quick_timing):
+    """Name stand-ins in halfwise.toml, each with a GPU; return the options that name them."""
+
+    def named(**workers):
+        lines = []
+        for number, (name, knobs) in enumerate(workers.items()):
+            gpu = {"NAME": knobs.pop("gpu", f"GPU of {name}"), "UUID": str(number)}
+            environment = {f"HALFWISE_FAKE_CUDA_{key}": value for key, value in gpu.items()}
+            once = knobs.pop("once", False)
+            folder, version = tmp_path / "workers" / name, knobs.pop("version", "8.6.1")
+            command = worker_command(
+                *(folder, cuda_library, version),
+                environment=environment,
+                interpreter=interpreter,
+                **knobs,
+            )
+            command = once_only(command, folder / "started") if once else command
+            lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
+        (tmp_path / "halfwise.toml").write_text("\n".join(lines))
+        return ["--trust-config", *(w for name in workers for w in ("--trt-worker", name))]
+
+    return named
 
 
 @pytest.fixture

@@ -7,37 +7,11 @@ import numpy as np
 import pytest
 
 from tests.fake_tensorrt.faults import Fault
-from tests.fake_tensorrt.start import once_only, worker_command
 from tests.models import Ill
 from tests.models.illness import signals
 from tests.unit.graph.sketch import Sketch
 
 QUICK = ("--builds", 1, "--max-builds", 9)
-
-
-@pytest.fixture
-def named(cuda_library, interpreter, tmp_path, _quick_timing):
-    """Name stand-ins in halfwise.toml, each with a GPU; return the options that name them."""
-
-    def named(**workers):
-        lines = []
-        for number, (name, knobs) in enumerate(workers.items()):
-            gpu = {"NAME": knobs.pop("gpu", f"GPU of {name}"), "UUID": str(number)}
-            environment = {f"HALFWISE_FAKE_CUDA_{key}": value for key, value in gpu.items()}
-            once = knobs.pop("once", False)
-            folder, version = tmp_path / "workers" / name, knobs.pop("version", "8.6.1")
-            command = worker_command(
-                *(folder, cuda_library, version),
-                environment=environment,
-                interpreter=interpreter,
-                **knobs,
-            )
-            command = once_only(command, folder / "started") if once else command
-            lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
-        (tmp_path / "halfwise.toml").write_text("\n".join(lines))
-        return ["--trust-config", *(w for name in workers for w in ("--trt-worker", name))]
-
-    return named
 
 
 def chain() -> Ill:

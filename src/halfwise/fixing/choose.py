@@ -26,7 +26,7 @@ from halfwise.options.loading import load_asked
 from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Curve, Note, Run, Verdict
+from halfwise.records import Curve, Note, Repair, Run, Verdict
 from halfwise.reporting.curve import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 
@@ -96,7 +96,7 @@ def choose(
 
     settings = replace(request.settings, chosen=Chosen(frozenset(), wish.told))
     with frozen_named(case, settings):
-        fixed = run_fix(case, settings, watcher, choosing=choosing)
+        fixed = run_fix(case, settings, watcher, choosing=choosing, repairs=_repairs(record))
     # Whoever chooses of what is chosen now has to know them too.
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
@@ -119,6 +119,10 @@ def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
     update = {"recognised": recognised, "drop_source": ""}
     criterion = case.criterion.model_copy(update=update)
     return replace(case, criterion=criterion, metric=named_metric(criterion))
+
+
+def _repairs(run: Run) -> tuple[Repair, ...]:
+    return run.plan.repairs if run.plan else ()
 
 
 def _joined(run: Run) -> tuple[str, ...]:

@@ -13,9 +13,11 @@ from halfwise.fixing.delivery import (
     delivered,
     folder_of,
     journal_of,
+    proving,
     refused,
     searching,
     store,
+    unrepaired,
 )
 from halfwise.fixing.devices.command import fix_on_devices
 from halfwise.fixing.engines import EngineRun
@@ -161,8 +163,8 @@ def fix_in_engines(
             engines.builds.forget(None)
             return refused(own, request, engines.refused(), out, started)
         engines.tf32()
-        fixed = searched()
-        proven = engines.prove(fixed)
+        without = lambda: unrepaired(case, request, start, watcher)  # noqa: E731
+        fixed, proven = proving(searched(), engines.prove, without)
         passed = proven.engines.delivered
         watcher.stage("store")
         with folder_of(out) as partial:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from shutil import move
+from typing import Protocol, TypeVar
 
 from halfwise.case import Case
 from halfwise.errors import UsageError
@@ -21,6 +22,7 @@ from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
+from halfwise.options.repairs import RULES
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, Engines, NodeName, Plan, Remark, Run, WorkerInfo
 from halfwise.store import (
@@ -31,8 +33,20 @@ from halfwise.store import (
     write_observations,
     write_run,
 )
-from halfwise.tensorrt.recipes.recipe import rewritten_nodes
+from halfwise.tensorrt.recipes.recipe import is_built_apart, rewritten_nodes
 from halfwise.tensorrt.worker.journal import Journal
+
+
+class _Provable(Protocol):
+    """What engines came to, on one device or on several."""
+
+    @property
+    def refuted(self) -> bool:
+        """Whether engines speak against every plan that was built."""
+        ...
+
+
+_Proven = TypeVar("_Proven", bound=_Provable)
 
 JOURNAL_FILE = "journal.jsonl"
 TIMING_CACHE_FILE = "timing.cache"
@@ -52,6 +66,38 @@ def searching(
     if request.settings.runtime.device == "cpu":
         return concurrently(search, watcher)
     return nullcontext(lambda: search(watcher))
+
+
+def proving(
+    found: Fixed, prove: Callable[[Fixed], _Proven], without: Callable[[], Fixed]
+) -> tuple[Fixed, _Proven]:
+    """Prove a plan in engines; where these refute every one of a repaired model, one without.
+
+    Args:
+        found: What was found.
+        prove: Returns what engines come to.
+        without: Searches without repairs.
+
+    Returns:
+        What was found that the engines are of, and what they came to.
+    """
+    proven, repairs = prove(found), len(found.plan.repairs)
+    if not (repairs and proven.refuted):
+        return found, proven
+    found = without()
+    note = Remark(kind="unrepaired", numbers={"repairs": repairs})
+    plan = found.plan.model_copy(update={"remarks": (note, *found.plan.remarks)})
+    found = replace(found, plan=plan)
+    return found, prove(found)
+
+
+def unrepaired(
+    case: Case, request: Request, start: Network | Run | None, watcher: Watcher
+) -> Fixed:
+    """Search for a plan in the emulation, without repairs."""
+    watcher.note("no engine of the repaired model passed, so the search begins again without")
+    settings = replace(request.settings, no_repair=RULES)
+    return run_fix(case, settings, watcher, start_from=start)
 
 
 def folder_of(out: Path | None) -> AbstractContextManager[Path | None]:
@@ -81,8 +127,9 @@ def store(
     save_checked(fixed.rewritten.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built of it, and those of other workers are judged against it.
     save(case.network.model, partial / FP32_FILE)
-    if rewritten := rewritten_nodes(run):
-        save(equivalent(case.network, rewritten).network.model, partial / BUILT_FILE)
+    if is_built_apart(run):
+        planned = fixed.planner.case.network
+        save(equivalent(planned, rewritten_nodes(run)).network.model, partial / BUILT_FILE)
     devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():

@@ -17,7 +17,7 @@ from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.recording import plan_of
 from halfwise.fixing.remarks import plan_remarks
-from halfwise.fixing.repair.choice import choose_repairs
+from halfwise.fixing.repair.choice import Choice, choose_repairs, with_repairs
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
@@ -35,6 +35,7 @@ from halfwise.records import (
     Observations,
     Plan,
     Remark,
+    Repair,
     Run,
     Search,
     Verdict,
@@ -100,6 +101,7 @@ def fix(
     *,
     start_from: Network | Run | None = None,
     choosing: Choosing | None = None,
+    repairs: Sequence[Repair] = (),
     quick: bool = False,
 ) -> Fixed:
     """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
@@ -110,12 +112,13 @@ def fix(
         watcher: Is told how far it is.
         start_from: A plan to start from: a mixed model in the types of its file, or a run.
         choosing: With it nothing is searched; `settings.chosen` is replaced by what it returns.
+        repairs: Are made without being asked for once more; then no others are looked for.
         quick: Whether suspicions are of use to nobody else. Then the elements of tensors are looked
             at on fewer samples where these show nothing, and everything low passes by a wide margin
             with nothing infinite inside; a remark tells.
     """
     quick = quick and settings.searches and choosing is None and case.metric is None
-    return _Fix(case, settings, watcher, start_from, choosing, quick=quick).run()
+    return _Fix(case, settings, watcher, start_from, choosing, repairs, quick=quick).run()
 
 
 @dataclass
@@ -125,6 +128,7 @@ class _Fix:
     watcher: Watcher
     start_from: Network | Run | None
     choosing: Choosing | None
+    repairs: Sequence[Repair]
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[Remark] = field(default_factory=list)
     late: int = 0
@@ -156,7 +160,7 @@ class _Fix:
             widely = self.judge.passes_widely(baseline)
         if not widely:
             self._look_closer()
-        if settings.searches and not self.judge.suffices(baseline):
+        if self.repairs or (settings.searches and not self.judge.suffices(baseline)):
             with self._stage("repair"):
                 self._repair()
         if self.start_from is not None:
@@ -200,7 +204,11 @@ class _Fix:
 
     def _repair(self) -> None:
         """Go on with the network as repairs make it, where some are worth making."""
-        chosen = choose_repairs(self.planner, self.heldout.samples, self.watcher)
+        if self.repairs:
+            made = with_repairs(self.planner, self.repairs, self.watcher)
+            chosen = Choice(made, ())
+        else:
+            chosen = choose_repairs(self.planner, self.heldout.samples, self.watcher)
         for undone in chosen.remarks:
             self.notes.append(undone)
         if chosen.planner is not self.planner:

@@ -74,16 +74,18 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
         return f"{older}, and layer constraints reach no layer in the bodies of kept nodes."
     path = case.network.path
-    if not names:
+    if not (names or plan.repairs):
         return f"{older}; nothing is kept: {_plain(plan, profiles, path, out)}"
+    parts = ["the repaired FP32 model"] if plan.repairs else []
+    what = " and ".join([*parts, *(["layer constraints for the kept nodes"] if names else [])])
     if out is None or path is None:
-        return f"{older}: halfwise export writes layer constraints for the kept nodes."
+        return f"{older}: halfwise export writes {what}."
     trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
     kind = "trtexec" if trtexec else "python"
     # A folder: where nodes have no names of their own, a model with names is written there.
     words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", text_of(WEAK_ONLY)]
     words += ["-o", str(out / f"tensorrt-{text_of(WEAK_ONLY)}")]
-    return f"{older}; layer constraints for the kept nodes: {shlex.join(words)}"
+    return f"{older}; {what}: {shlex.join(words)}"
 
 
 def _plain(plan: Plan, profiles: Sequence[Profile], path: Path | None, out: Path | None) -> str:

@@ -113,6 +113,7 @@ from halfwise.records.recognised import Boxes, Evidence, Kind, Recognised, TaskS
 from halfwise.records.record import (
     SCHEMA_VERSION,
     SEVERITIES,
+    UNDONE,
     Fact,
     Facts,
     Failure,
@@ -155,6 +156,7 @@ __all__ = [
     "OF_METRIC",
     "SCHEMA_VERSION",
     "SEVERITIES",
+    "UNDONE",
     "AdjustedConstant",
     "AttentionCore",
     "Band",

@@ -212,6 +212,7 @@ RemarkKind = Literal[
     "repair-dearer",
     "repair-unproven",
     "repair-spare",
+    "unrepaired",
     "start",
     "seen-only",
     "tolerance",
@@ -238,12 +239,16 @@ RemarkKind = Literal[
 """What a remark says; `reporting.plan` has the words.
 
 "opset-raised", "opset-stays": for the low format; "repair-…": why a repair that was tried is
-undone; "start": what the search started from; "seen-only": calibration samples alone need the plan;
-"tolerance": what would accept everything that
+undone; "unrepaired": engines refuted all that were made; "start": what the search started from;
+"seen-only": calibration samples alone need the plan; "tolerance": what would accept everything that
 no guard explains; "first-look": elements were looked at on few samples; "low-io", "constant",
 "input": ends of the model; "other-engine", "emulated", "spared", "added": how the delivered engine
 is beside the emulation; the others: steps of a search.
 """
+UNDONE: frozenset[RemarkKind] = frozenset(
+    ("repair-unmade", "repair-useless", "repair-dearer", "repair-unproven", "repair-spare")
+)
+"""What remarks tell of repairs that are not in the plan."""
 
 
 class Remark(Facts):

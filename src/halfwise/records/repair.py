@@ -49,6 +49,7 @@ class Repair(Record):
         nodes: The nodes that it changes or removes, as they are called before, in graph order.
         exponents: For "scale": tensor → e, where it is stored times 2^e; only those with e ≠ 0.
         numbers: Other parameters of the rule, by name.
+        identity: The formula that it rests on; "" before it was made.
         guards: Kinds of guard and nodes that it answers, such as "overflow at /Add_3".
         before: Error of the low model without it, over what the search allows; None where it was
             not measured.
@@ -61,6 +62,7 @@ class Repair(Record):
     nodes: tuple[NodeName, ...]
     exponents: Mapping[TensorName, int] = {}
     numbers: Mapping[str, float] = {}
+    identity: str = ""
     guards: tuple[str, ...] = ()
     before: float | None = None
     after: float | None = None

@@ -207,7 +207,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     )
     if not plan.candidates:
         kept = f"No compute node may be {low}"
-    yield f"{kept}; {count(plan.casts, 'Cast')}{carried}."
+    repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
+    yield f"{kept}{repaired}; {count(plan.casts, 'Cast')}{carried}."
     for constant in plan.constants[:4]:
         yield _constant_line(constant, low)
     if len(plan.constants) > 4:
@@ -280,6 +281,8 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "its largest value][; {elements:d} elements are finite without it alone].",
     "repair-spare": "A repair was undone, {rule} at {nodes}: the plan needs no more nodes without "
     "it.",
+    "unrepaired": "No engine of the model with {repairs:repair} passed, so this plan is one of the "
+    "model without.",
     "start": "[{found:d} of {size:d} compute nodes are found in {path}|warning: the plan comes "
     "from the run of {date}, made from another file; this one has {shared} too|the plan comes from "
     "the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"

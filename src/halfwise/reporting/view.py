@@ -28,6 +28,7 @@ from halfwise.reporting.plan import (
     plan_lines,
 )
 from halfwise.reporting.remade import remade_line
+from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
 from halfwise.reporting.tasks import part_lines, rests_on, wrong_parts
 from halfwise.reporting.verdict import (
@@ -64,6 +65,7 @@ def report(run: Run) -> Report:
         curve_table(run),
         part_table(run),
         kept_table(run),
+        repair_lines(run),
         _errors(run),
         scale_lines(run.verdict),
         _metric(run),
@@ -268,7 +270,7 @@ def _figures(run: Run) -> Lines:
 
 
 def _remarks(run: Run) -> Lines | None:
-    lines = [*followed_lines(run), *cut_lines(run), *(run.plan.notes if run.plan else ())]
+    lines = [*followed_lines(run), *cut_lines(run), *(notes_beside(run.plan) if run.plan else ())]
     if run.search is not None and run.search.joined:
         joined = count(len(run.search.joined), "held-out sample")
         lines.append(f"{joined} failed at first and joined the search; the rest judged.")

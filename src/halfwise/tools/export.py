@@ -13,6 +13,7 @@ import onnx
 from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import BUILT_FILE, FP32_FILE
+from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.model import Network, load_network
@@ -32,10 +33,11 @@ from halfwise.tensorrt.recipes.commands import KINDS
 from halfwise.tensorrt.recipes.recipe import (
     Source,
     choose,
+    is_built_apart,
     kept_nodes,
     make_recipe,
     nothing_low,
-    rewritten_nodes,
+    planned_repairs,
 )
 from halfwise.tensorrt.recipes.tuning import tuned_by, tuning
 from halfwise.tensorrt.worker.transfer import model_files
@@ -222,7 +224,7 @@ def _source(
     partial: Path,
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
-    built = BUILT_FILE if rewritten_nodes(run) else FP32_FILE
+    built = BUILT_FILE if is_built_apart(run) else FP32_FILE
     inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else built)
     if typing == "strong" and not inside.is_file():
         raise RecordMismatch(
@@ -232,7 +234,11 @@ def _source(
     if inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
     path, network, stored = _users_model(run, model)
-    if stored.formats:
+    repairs = planned_repairs(run)
+    network = repaired(network, repairs)
+    if repairs:
+        trouble = f"{path} lacks the repairs of the run, which its plan needs."
+    elif stored.formats:
         trouble = f"{path} stores {' and '.join(stored.formats)}; constraints need it in FP32."
     elif unnamed := _unnamed(path, kept := kept_nodes(run)):
         trouble = (
@@ -244,11 +250,11 @@ def _source(
     if place.folder is None:
         raise CaseError(
             trouble,
-            f"Name a folder with -o: {FP32_FILE} is written there, all nodes with names.",
+            f"Name a folder with -o: {built} is written there, all nodes with names.",
         )
-    named = partial / FP32_FILE
+    named = partial / built
     save_checked(network.model, named)
-    return Source(network, FP32_FILE, model_files(named).hashes)
+    return Source(network, built, model_files(named).hashes)
 
 
 def _users_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:

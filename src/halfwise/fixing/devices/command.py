@@ -9,7 +9,16 @@ from pathlib import Path
 from shutil import rmtree
 
 from halfwise.case import Case, EngineSettings
-from halfwise.fixing.delivery import delivered, folder_of, journal_of, refused, searching, store
+from halfwise.fixing.delivery import (
+    delivered,
+    folder_of,
+    journal_of,
+    proving,
+    refused,
+    searching,
+    store,
+    unrepaired,
+)
 from halfwise.fixing.devices.builds import Bay, KindBuilds
 from halfwise.fixing.devices.device import DeviceRun
 from halfwise.fixing.devices.run import DevicesRun
@@ -65,8 +74,8 @@ def fix_on_devices(
             one, name = replace(wrong.one, engines=first), next(iter(wrong.proven))
             return refused(own, request, one, out, started, tuple(others), name)
         together.tf32()
-        fixed = searched()
-        found = together.prove(fixed)
+        without = partial(unrepaired, case, request, start, shared)
+        fixed, found = proving(searched(), together.prove, without)
         passed = {name: each.engines.delivered for name, each in found.proven.items()}
         shared.stage("store")
         with folder_of(out) as made_folder:

@@ -270,7 +270,7 @@ class DevicesRun:
         self.watcher.stage(name)
         started = time.monotonic()
         yield
-        self.seconds[name] = time.monotonic() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _with_verdict(proven: Proven, known: bool = True) -> Engines:

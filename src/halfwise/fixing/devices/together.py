@@ -21,6 +21,11 @@ class Together:
     proven: Mapping[str, Proven]
 
     @property
+    def refuted(self) -> bool:
+        """Whether engines of each device speak against every plan that was built."""
+        return all(proven.refuted for proven in self.proven.values())
+
+    @property
     def one(self) -> Proven:
         """As if it was one device: its verdict is that of all, its plan that of each."""
         first = next(iter(self.proven.values()))

@@ -228,17 +228,17 @@ class Attempts:
             return found
         with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
             asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
-            found = replace(found, proof=self.bench.measure.proof(build, self.planner.roles, asked))
+            found = replace(found, proof=self.bench.proof(build, self.planner, asked))
         return found
 
     def model_of(self, plan: Plan) -> Path:
         """Return the ONNX file that a plan is built from; OSError where it cannot be written."""
-        files, rewritten = self.bench.files, plan[1].rewritten
+        files, case, rewritten = self.bench.files, self.planner.case, plan[1].rewritten
         if self.bench.builds.typing == "strong":
             return files.mixed(self.planner, plan[0])
-        if not rewritten:
+        if not (rewritten or case.repairs):
             return self.bench.fp32
-        return files.rewritten(self.planner.case.network, rewritten)[0]
+        return files.rewritten(case.network, rewritten)[0]
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""

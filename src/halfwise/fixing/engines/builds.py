@@ -54,6 +54,7 @@ class Builds:
             ended then, with its worker's process.
         numbers: Counts builds, where others of the command are numbered along; None for these.
         outcomes: Every build so far, in order.
+        hashes: SHA-256 of each file that was built, as `BuildConfig.model_sha256` has it.
     """
 
     worker: Worker
@@ -64,7 +65,7 @@ class Builds:
     over: Callable[[], bool] = lambda: False
     numbers: Iterator[int] | None = None
     outcomes: list[BuildOutcome] = field(default_factory=list)
-    _hashes: dict[Path, str] = field(default_factory=dict)
+    hashes: dict[Path, str] = field(default_factory=dict)
 
     def build(
         self,
@@ -231,9 +232,9 @@ class Builds:
         )
 
     def _sha256(self, model: Path) -> str:
-        if model not in self._hashes:
-            self._hashes[model] = model_files(model).sha256
-        return self._hashes[model]
+        if model not in self.hashes:
+            self.hashes[model] = model_files(model).sha256
+        return self.hashes[model]
 
 
 LowFormat = Literal["fp16", "bf16"]

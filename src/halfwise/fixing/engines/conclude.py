@@ -47,6 +47,11 @@ class Proven:
     joined: tuple[str, ...] = ()
     ended: "Ended | None" = None
 
+    @property
+    def refuted(self) -> bool:
+        """Whether engines speak against every plan of the low format that was built."""
+        return self.ended is not None and self.ended.refuted
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -89,6 +94,12 @@ class Ended:
         if delivered is None or delivered.rung in FULL_RUNGS:
             return None
         return delivered.candidate.keep
+
+    @property
+    def refuted(self) -> bool:
+        """Whether no plan of the low format passed of those that were built, with time left."""
+        known = any(not c.untold for group in self.search.groups for c in group)
+        return known and not any(o.passed for o in self._low) and not self.search.budget.over()
 
     def found(self, trials: Trials) -> dict[str, Any]:
         """Return what the record says of all this; `trials` are those without fusion."""

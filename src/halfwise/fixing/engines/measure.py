@@ -189,17 +189,17 @@ class Measure:
     def proof(
         self,
         build: BuildOutcome,
+        network: Network,
         roles: Roles,
         asked: Mapping[NodeName, Precision],
         *,
         as_fp32: bool = False,
     ) -> PrecisionProof:
-        """Return what an engine computes in; `as_fp32` where its outputs are the FP32 engine's."""
+        """Return what an engine computes in, by the nodes of `network`; see `prove`."""
         assert build.engine is not None
         text, milliseconds = self.worker.inspect(build.engine, *self._typical)
-        layers = engine_layers(text, self.network, tf32=build.config.tf32, built=build.layers)
-        config = build.config
-        return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
+        layers = engine_layers(text, network, tf32=build.config.tf32, built=build.layers)
+        return prove(layers, network, roles, asked, milliseconds, build.config, as_fp32=as_fp32)
 
     def _profile(self, sample: Sample) -> int:
         return profile_of(self.engine_settings.profiles, sample) or 0

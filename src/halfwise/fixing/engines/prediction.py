@@ -13,7 +13,7 @@ from halfwise.fixing.engines.band import Bands
 from halfwise.fixing.engines.terms import Terms
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role
 from halfwise.interruption import interruption, offered
 from halfwise.records import Band, BuildOutcome, PrecisionProof
 from halfwise.tensorrt.constrain import alike
@@ -44,7 +44,7 @@ class Prediction:
     """
 
     planner: Planner
-    inspect: Callable[[BuildOutcome, Roles], PrecisionProof | None]
+    inspect: Callable[[BuildOutcome, Planner], PrecisionProof | None]
     work: float = WORK
     seconds: float = SECONDS
     fp32: Assignment = frozenset()
@@ -59,8 +59,7 @@ class Prediction:
 
     def learn(self, plain: BuildOutcome) -> None:
         """Take from the engine with nothing kept what it computes in FP32 by itself."""
-        roles = self.planner.roles
-        proof = self.inspect(plain, roles)
+        proof, roles = self.inspect(plain, self.planner), self.planner.roles
         if proof is None:
             return
         found = fp32_nodes(self.planner.case.network, proof.layers)

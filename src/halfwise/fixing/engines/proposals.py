@@ -183,7 +183,7 @@ class Proposals:
         self.planner, self.bench = self.attempts.planner, self.attempts.bench
         self.measure = self.bench.measure
         network, roles = self.planner.case.network, self.planner.roles
-        shown = Shown(self.bench, roles)
+        shown = Shown(self.bench, self.planner)
         self.refusals = Refusals(network, roles, self.attempts.fp32, shown.blocks)
         for build in self.bench.builds.outcomes:  # of the FP32 model
             self.refusals.take_build(build, None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan
 from halfwise.fixing.engines.builds import how_refused
 from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.planner import Planner
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
 from halfwise.records import BuildOutcome, Refusal, RefusalKind
@@ -145,11 +146,11 @@ class Shown:
 
     Attributes:
         bench: Has the engines.
-        roles: Roles of the model's nodes.
+        planner: Has the model.
     """
 
     bench: Workbench
-    roles: Roles
+    planner: Planner
     _found: dict[int, dict[Ends, Assignment]] = field(default_factory=dict)
 
     def blocks(self) -> dict[Ends, Assignment]:
@@ -161,6 +162,6 @@ class Shown:
                 break
             self._found[build.number] = {}
             with suppress(*ENGINE_FAULTS):  # it shows none then
-                layers = self.bench.measure.proof(build, self.roles, {}).layers
+                layers = self.bench.proof(build, self.planner, {}).layers
                 self._found[build.number] = blocks(layers)
         return {ends: nodes for found in self._found.values() for ends, nodes in found.items()}

@@ -27,8 +27,8 @@ from halfwise.fixing.engines.units import Units, cores, units_of
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
+from halfwise.fixing.planner import Planner
 from halfwise.graph.model import node_name
-from halfwise.graph.roles import Roles
 from halfwise.records import (
     FULL_RUNGS,
     AttentionCore,
@@ -284,11 +284,11 @@ class EngineRun(Workbench):
         lowered = frozenset(planner.forced.lowered)
         return units_of(planner.case.network, planner.roles, fixed.found.kept, lowered)
 
-    def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
+    def _inspected(self, build: BuildOutcome, planner: Planner) -> PrecisionProof | None:
         if build.engine is None:
             return None
         try:
-            return self.measure.proof(build, roles, {})
+            return self.proof(build, planner, {})
         except ENGINE_FAULTS:
             return None
 
@@ -322,7 +322,7 @@ class EngineRun(Workbench):
         self.watcher.stage(name)
         started = time.monotonic()
         yield
-        self.seconds[name] = time.monotonic() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _ruled(fixed: Fixed) -> Assignment:

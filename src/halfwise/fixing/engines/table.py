@@ -303,9 +303,7 @@ class Table:
         as_fp32 = exact is not None and same_outputs(judged, exact)
         try:
             proof = again_if_lost(
-                lambda: self.bench.measure.proof(
-                    row.build, self.planner.roles, asked, as_fp32=as_fp32
-                )
+                lambda: self.bench.proof(row.build, self.planner, asked, as_fp32=as_fp32)
             )
         except ENGINE_FAULTS as failed:  # it runs all the same
             self.bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")

@@ -4,9 +4,10 @@ A container without a volume takes its files along when the connection ends. Wha
 to the next one, and is what the run folder gets in the end.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from shutil import disk_usage, rmtree
 
@@ -16,12 +17,15 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.fixing.engines.builds import Builds, regime
 from halfwise.fixing.engines.equivalent import BUILT_FILE, Equivalent, equivalent
 from halfwise.fixing.engines.measure import Measure
+from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles, roles_of
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
-from halfwise.records import BuildOutcome, EngineFile, NodeName
+from halfwise.records import BuildOutcome, EngineFile, NodeName, Precision, PrecisionProof
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.journal import Journal
@@ -31,34 +35,41 @@ FP32_FILE = "model.fp32.onnx"
 
 
 class ModelFiles:
-    """Writes the FP32 model, and mixed ones of any plan, into a folder of its own."""
+    """Writes the FP32 model, and mixed ones of any plan, into a folder of its own.
+
+    Attributes:
+        holds: The model in each file, before the Casts of a mixed one.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Take an existing folder."""
         self._folder = folder
-        self._mixed: dict[frozenset[NodeName], Path] = {}
-        self._rewritten: dict[frozenset[NodeName], tuple[Path, Equivalent]] = {}
+        self.holds: dict[Path, Network] = {}
+        self._mixed: dict[tuple[Network, frozenset[NodeName]], Path] = {}
+        self._rewritten: dict[tuple[Network, frozenset[NodeName]], tuple[Path, Equivalent]] = {}
 
     def fp32(self, network: Network) -> Path:
         """Return the file of the FP32 model."""
         path = self._folder / FP32_FILE
         if not path.exists():
             save(network.model, path)
+            self.holds[path] = network
         return path
 
     def rewritten(self, network: Network, nodes: frozenset[NodeName]) -> tuple[Path, Equivalent]:
-        """Return the file of the FP32 model with `nodes` written out, and what it holds.
+        """Return the file of `network` with `nodes` written out, and what it holds.
 
         Raises:
             OSError: it cannot be written.
         """
-        if nodes not in self._rewritten:
+        if (network, nodes) not in self._rewritten:
             made = equivalent(network, nodes)
             path = self._folder / f"built-{len(self._rewritten) + 1}" / BUILT_FILE
             path.parent.mkdir()
             save(made.network.model, path)
-            self._rewritten[nodes] = path, made
-        return self._rewritten[nodes]
+            self._rewritten[network, nodes] = path, made
+            self.holds[path] = made.network
+        return self._rewritten[network, nodes]
 
     def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
         """Return the file of the strongly typed model that keeps `kept`.
@@ -66,7 +77,8 @@ class ModelFiles:
         Raises:
             OSError: it cannot be written; nothing of it stays.
         """
-        if kept not in self._mixed:
+        plan = planner.case.network, kept
+        if plan not in self._mixed:
             path = self._folder / f"mixed-{len(self._mixed) + 1}" / "model.onnx"
             path.parent.mkdir()
             try:
@@ -74,8 +86,8 @@ class ModelFiles:
             except OSError:
                 rmtree(path.parent, ignore_errors=True)
                 raise
-            self._mixed[kept] = path
-        return self._mixed[kept]
+            self._mixed[plan], self.holds[path] = path, planner.case.network
+        return self._mixed[plan]
 
 
 def save(model: ir.Model, path: Path) -> None:
@@ -181,11 +193,34 @@ class Workbench:
         self.files, self.fetched = ModelFiles(self.folder), Fetched(self.worker, self.folder)
 
     def network_of(self, build: BuildOutcome) -> Network:
-        """Return the FP32 model with what is written out in the file of a build."""
-        rewritten = frozenset(build.config.rewritten)
-        if not rewritten:
-            return self.case.network
-        return self.files.rewritten(self.case.network, rewritten)[1].network
+        """Return the model in the file of a build, before the Casts of a mixed one."""
+        own, known = build.config.model_sha256, self.builds.hashes.items()
+        held = (self.files.holds.get(path) for path, sha256 in known if sha256 == own)
+        return next(held, None) or self.case.network
+
+    def proof(
+        self,
+        build: BuildOutcome,
+        planner: Planner,
+        asked: Mapping[NodeName, Precision],
+        *,
+        as_fp32: bool = False,
+    ) -> PrecisionProof:
+        """Return what an engine computes in, by the nodes of the model that it was built from.
+
+        That is the user's own in FP32, and the repaired one of `planner`. See `Measure.proof`.
+        """
+        network, roles = planner.case.network, planner.roles
+        if planner.case.repairs and self.network_of(build) is self.case.network:
+            network, roles = self.case.network, self._roles
+        return self.measure.proof(build, network, roles, asked, as_fp32=as_fp32)
+
+    @cached_property
+    def _roles(self) -> Roles:
+        network, fmt = self.case.network, self.settings.fmt
+        return roles_of(
+            network, low_type(fmt), custom=custom_roles(network, self.settings.rules, fmt)
+        )
 
     @property
     def fp32(self) -> Path:

@@ -300,11 +300,12 @@ def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Sta
     plan, note = run.plan, Remark(kind="start", names={"date": run.provenance.date})
     ops = {node_name(n): n.op_type for n in network.nodes()}
     for kept in plan.keep:
-        if ops.get(kept.node) != kept.op:
+        # What repairs put in is there once they are made, if they are.
+        if ops.get(kept.node) != kept.op and not plan.repairs:
             raise _of_another_model(run, f"has no {kept.op} called {kept.node}")
     if run.provenance.model_sha256 != network.sha256:
         # A plan that keeps nothing fits every model, so only the count can tell.
-        if not plan.keep and plan.candidates != len(computing):
+        if not (plan.keep or plan.repairs) and plan.candidates != len(computing):
             counts = f"{len(computing)} compute nodes where that has {plan.candidates}"
             raise _of_another_model(run, f"has {counts}")
         shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"

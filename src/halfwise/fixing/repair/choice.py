@@ -184,6 +184,7 @@ class _Choosing:
             told = {"value": proof.repaired, "original": proof.original, "elements": proof.broken}
             return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})
         found = {"before": effect.before, "after": effect.after, "proof": proof}
+        found |= {"identity": rule.identity.formula}
         added = tuple(repair.model_copy(update=found) for repair in some)
         tried.case = replace(tried.case, repairs=self._made_already(added))
         return None

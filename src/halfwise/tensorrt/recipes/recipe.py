@@ -14,6 +14,7 @@ from halfwise.records import (
     Plan,
     Profile,
     Recipe,
+    Repair,
     Run,
     Typing,
 )
@@ -106,7 +107,7 @@ def make_recipe(
 
     Args:
         run: A run of `fix`.
-        source: The FP32 model with weak typing, the mixed one with strong typing.
+        source: The FP32 model, repaired, with weak typing, the mixed one with strong typing.
         folder: The run folder, as the recipe tells it.
         engine: Path of the engine to write.
         version: Version of TensorRT, as `choose` gives it.
@@ -185,6 +186,16 @@ def rewritten_nodes(run: Run) -> frozenset[NodeName]:
     """Return the nodes that are written out in the file of the engine that the run delivers."""
     build = delivered(run)
     return frozenset() if build is None else frozenset(build.config.rewritten)
+
+
+def planned_repairs(run: Run) -> tuple[Repair, ...]:
+    """Return the repairs of the model that a run delivers; none where nothing in it is low."""
+    return () if run.plan is None or nothing_low(run) else run.plan.repairs
+
+
+def is_built_apart(run: Run) -> bool:
+    """Return whether weak typing builds the plan of a run from another file than the FP32 model."""
+    return bool(planned_repairs(run) or rewritten_nodes(run))
 
 
 def kept_nodes(run: Run) -> frozenset[NodeName]:

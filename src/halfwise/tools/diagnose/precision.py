@@ -11,6 +11,7 @@ from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
+from halfwise.options.repairs import RULES
 from halfwise.records import KeptNode, NodeName, Rung, Sign
 from halfwise.reporting.guards import explained, worded
 from halfwise.tools.compare.sides import all_low
@@ -52,7 +53,9 @@ def precision(subject: Subject) -> Rung:
     samples, heldout = split_heldout(case.calibration)
     case_of_search = replace(case, calibration=samples, heldout=heldout)
     with offered():  # nobody takes it: Ctrl-C ends a diagnosis
-        fixed = fix(case_of_search, subject.settings, subject.watcher)
+        # What is wrong is asked, not what would do without it.
+        settings = replace(subject.settings, no_repair=RULES)
+        fixed = fix(case_of_search, settings, subject.watcher)
     nodes = tuple(k.node for k in fixed.plan.keep)
     told = worded(fixed.guards)
     guards = [g for g in told if set(nodes).intersection(g.nodes)]

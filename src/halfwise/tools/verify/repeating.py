@@ -12,6 +12,7 @@ from halfwise.declarations.engines import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Builds
 from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
+from halfwise.fixing.repair.making import repaired
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.movement import carried
@@ -38,6 +39,7 @@ from halfwise.records import (
 from halfwise.reporting.notes import told
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.tensorrt.constrain import constraints
+from halfwise.tensorrt.recipes.recipe import is_built_apart, planned_repairs
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.transfer import file_sha256
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, resolve
@@ -195,7 +197,7 @@ class _Repeater:
         if typing == "strong":
             return builds.build(self.folder / MODEL_FILE, "the delivered plan", tf32=config.tf32)
         return builds.build(
-            self.folder / (BUILT_FILE if config.rewritten else FP32_FILE),
+            _built(self.run, self.folder),
             "the delivered plan",
             low=config.low or ("bf16" if self._plan.low == "bf16" else "fp16"),
             tf32=config.tf32,
@@ -204,7 +206,8 @@ class _Repeater:
         )
 
     def _constraints(self) -> tuple[NodeName, ...]:
-        network, kept = self.case.network, frozenset(self.engines.keep)
+        network = repaired(self.case.network, planned_repairs(self.run))
+        kept = frozenset(self.engines.keep)
         roles = roles_of(network, low_type(LOW_FORMATS[self._plan.low]))
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         return constraints(network, roles, kept | carried(network, roles, kept) | pinned)
@@ -274,6 +277,11 @@ def _as_on(run: Run, worker: WorkerInfo | None = None) -> Run:
     return run.on((same or found)[0].worker.name)
 
 
+def _built(run: Run, folder: Path) -> Path:
+    """Return the file that weak typing builds the plan of a run from."""
+    return folder / (BUILT_FILE if is_built_apart(run) else FP32_FILE)
+
+
 def _kind(worker: WorkerInfo) -> tuple[str | None, str | None]:
     return worker.tensorrt, worker.gpu
 
@@ -295,12 +303,11 @@ def _delivered(run: Run, folder: Path) -> BuildOutcome:
         for b in run.engines.builds
         if b.engine and b.engine.sha256 == run.engines.delivered.sha256
     ]
-    if not found or not (folder / FP32_FILE).is_file():
-        raise RecordMismatch(
-            f"The run {folder} lacks "
-            f"{'the build of its engine' if not found else f'the FP32 model, {FP32_FILE}'}.",
-            "Make the run again.",
-        )
+    needed = {_built(run, folder).name: "the repaired model", FP32_FILE: "the FP32 model"}
+    gone = [f"{what}, {name}" for name, what in needed.items() if not (folder / name).is_file()]
+    if not found or gone:
+        lacks = gone[0] if found else "the build of its engine"
+        raise RecordMismatch(f"The run {folder} lacks {lacks}.", "Make the run again.")
     return found[-1]
 
 

@@ -33,7 +33,7 @@ def test_what_an_engine_computes_in(stage):
     ready = stage(models.layer_norm())
     build = ready.attempts.attempt(KEPT, "mixed").build
     roles = ready.fixed.planner.roles
-    proof = ready.run.measure.proof(build, roles, dict.fromkeys(KEPT, "fp32"))
+    proof = ready.run.measure.proof(build, ready.case.network, roles, dict.fromkeys(KEPT, "fp32"))
     assert {n.node for n in proof.nodes if n.precision == "fp32"} == KEPT
     assert proof.findings == ()
 

@@ -1,0 +1,99 @@
+"""Words on repairs: what was changed, that the function is the same, what it brought."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+
+from halfwise.records import UNDONE, Plan, Proof, Repair, RepairRule, Run
+from halfwise.reporting.parts import MOST_ROWS, Lines
+from halfwise.reporting.plan import remark
+from halfwise.wording import count, listed, number, ratio, sentence, shorten
+
+_SHOWN = 3
+"""Guards, lines of advice of alike repairs, and repairs that were undone; run.json has all."""
+_DONE: Mapping[RepairRule, str] = {
+    "scale": "stored times powers of two",
+    "fold": "folded into one",
+    "stable": "written in a form that stays in range",
+    "one-node": "written as one node, whose inside is FP32",
+    "mask": "masks that stay in range",
+    "phase": "phases computed beforehand",
+    "epsilon": "a larger epsilon",
+    "saturate": "bounded by what the data showed",
+}
+
+
+def repair_lines(run: Run) -> Lines | None:
+    """Return the repairs of a run's plan with their numbers, and what was undone; None for none.
+
+    Repairs of one rule that were tried and proven together share a line.
+    """
+    plan = run.plan
+    if plan is None:
+        return None
+    groups: dict[object, list[Repair]] = {}
+    for repair in plan.repairs:
+        alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
+        groups.setdefault(alike, []).append(repair)
+    shown = list(groups.values())[:MOST_ROWS]
+    lines = [line for group in shown for line in _group_lines(group)]
+    if left_out := len(plan.repairs) - sum(map(len, shown)):
+        lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
+    undone = [remark(found) for found in plan.remarks if found.kind in UNDONE]
+    lines += undone[:_SHOWN]
+    title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
+    return Lines(title, tuple(map(sentence, lines))) if lines else None
+
+
+def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
+    first = group[0]
+    where = listed([node for repair in group for node in repair.nodes], most=2)
+    places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
+    formula = f", as {first.identity}" if first.identity else ""
+    done = f"{places} ({_DONE[first.rule]}{formula}) at {where}"
+    yield f"{done}{_effect(first)}{_proven(first.proof)}."
+    guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
+    if guards:
+        yield f"Mended: {_few([shorten(guard, 60) for guard in guards], ', ')}."
+    advice = list(dict.fromkeys(repair.advice for repair in group if repair.advice))
+    if advice:
+        yield f"In the training or export code: {_few(advice, ' ')}"
+
+
+def _few(texts: Sequence[str], between: str) -> str:
+    more = f" (and {len(texts) - _SHOWN} more alike)" if len(texts) > _SHOWN else ""
+    return between.join(texts[:_SHOWN]) + more
+
+
+def _effect(repair: Repair) -> str:
+    if repair.before is None or repair.after is None:
+        return ""
+    before, after = map(_times, (repair.before, repair.after))
+    return f"; error of everything low {before} the limit before, {after} after"
+
+
+def _times(excess: float) -> str:
+    return ratio(excess) if isfinite(excess) else "beyond"
+
+
+def _proven(proof: Proof | None) -> str:
+    if proof is None:
+        return ""
+    widened = proof.samples.get("widened", 0)
+    where = count(sum(proof.samples.values()), "sample")
+    where += f", {widened} of them widened" if widened else ""
+    if proof.equal:
+        return f"; in FP32 equal bit for bit on {where}"
+    if proof.original is None:
+        return f"; in FP32 {number(proof.repaired)} of an output's largest value off on {where}"
+    return (
+        f"; {number(proof.repaired)} of an output's largest value off FP64, the original "
+        f"{number(proof.original)}, on {where}"
+    )
+
+
+def notes_beside(plan: Plan) -> tuple[str, ...]:
+    """Return what to know of a plan but what was undone, which is told beside the repairs."""
+    if not plan.remarks:
+        return plan.notes
+    pairs = zip(plan.notes, plan.remarks, strict=True)
+    return tuple(note for note, found in pairs if found.kind not in UNDONE)

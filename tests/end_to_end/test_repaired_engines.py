@@ -1,0 +1,102 @@
+"""Repaired plans in engines, and in what reads a run, on the stand-in for TensorRT."""
+
+import hashlib
+from pathlib import Path
+
+import onnx
+import pytest
+
+from halfwise.fixing.repair import rules
+from tests.unit.fixing.repair.sluices import Sluice, sluiced
+
+
+@pytest.fixture(autouse=True)
+def one_rule(monkeypatch):
+    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def factor(path: Path) -> float:
+    """Return what the first node multiplies by: 6e4 in the user's model."""
+    model = onnx.load(path)
+    up = next(node for node in model.graph.node if node.name == "up_0")
+    weights = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    return float(next(weights[name] for name in up.input if name in weights))
+
+
+@pytest.fixture
+def fixed(call, saved, named):
+    """A run on a worker with weak typing and one with strong, and their options."""
+    model, inputs = saved(sluiced())
+    workers = named(weak={}, strong={"version": "10.16.1.11"})
+    line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt")
+    ended = call(*line, "--builds", 1, "--max-builds", 1, *workers)
+    assert ended.code == 0, ended.err
+    return ended, workers
+
+
+def test_both_typings_build_the_repaired_model_and_what_reads_the_run_knows_it(fixed, call):
+    ended, workers = fixed
+    folder, record = ended.folder, ended.record
+    files = {name: folder / f"model{name}.onnx" for name in ("", ".fp32", ".built")}
+    assert [factor(path) for path in files.values()] == [6e4 / 2**10, 6e4, 6e4 / 2**10]
+    (repair,) = record["plan"]["repairs"]
+    assert record["plan"]["keep"] == []
+    assert repair["identity"] == "(x·s)·W/s = x·W"
+    for engines, planned in zip(
+        (record["engines"], *record["further"]), (files[".built"], files[""]), strict=True
+    ):
+        assert engines["rung"] == "fp16"
+        built = [build["config"]["model_sha256"] for build in engines["builds"]]
+        assert built == [sha256(files[".fp32"])] * 2 + [sha256(planned)]
+        for row in engines["results"]:
+            assert row["verdict"]["passed"]
+            assert [n["node"] for n in row["proof"]["nodes"]] == ["up_0", "wide_0", "down_0"]
+    assert "0 of 3 compute nodes in FP32, the rest in FP16; 1 repair" in ended.out
+    assert call("report", "run").out == ended.out
+    again = call("verify", "run", "--target", "tensorrt", *workers, "--inputs", "model.npz")
+    assert again.code == 0, again.err
+    assert "4 of 4 engines passed" in again.out
+    for name, file in (("weak", "model.built.onnx"), ("strong", "model.onnx")):
+        exported = call("export", "run", "--as", "python", "--trt-worker", name)
+        assert file in exported.out, exported.err
+    files[".built"].unlink()
+    lacking = call("verify", "run", "--target", "tensorrt", *workers, "--inputs", "model.npz")
+    assert (lacking.code, "model.built.onnx" in lacking.err) == (7, True)
+
+
+def test_without_engines_what_reads_the_run_makes_its_repairs_again(call, saved, monkeypatch):
+    model, inputs = saved(sluiced())
+    ended = call("fix", model, "--inputs", inputs, "-o", "run")
+    assert (ended.code, ended.record["plan"]["keep"]) == (0, []), ended.err
+    eight = ("--as", "trtexec", "--trt-version", "8.6")
+    assert "the repaired FP32 model: halfwise export run --as trtexec" in ended.out
+    assert call("export", "run", *eight).code == 3
+    assert call("export", "run", *eight, "-o", "recipe").code == 0
+    assert factor(ended.folder.parent / "recipe" / "model.built.onnx") == 6e4 / 2**10
+    from_it = ("fix", model, "--inputs", inputs, "--start-from", "run")
+    repairs = ended.record["plan"]["repairs"]
+    assert call(*from_it, "-o", "same", folder="same").record["plan"]["repairs"] == repairs
+    without = call(*from_it, "-o", "other", "--no-repair", folder="other").record["plan"]
+    assert (without["repairs"], bool(without["keep"])) == ([], True)
+    # No rule is asked once more.
+    monkeypatch.setattr(Sluice, "propose", lambda *_: ())
+    chosen = call("choose", "run", "-o", "chosen", "--kept", 0, folder="chosen")
+    assert chosen.code == 0, chosen.err
+    assert chosen.record["plan"]["repairs"] == repairs
+    assert sha256(chosen.model) == sha256(ended.model)
+
+
+def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines):
+    ended = engines(sluiced(), lossy={"wide_0": 1.2})
+    assert ended.code == 0, ended.err
+    assert ended.record["plan"]["repairs"] == []
+    files = [build["config"]["model_sha256"] for build in ended.record["engines"]["builds"]]
+    assert len(set(files)) == 2
+    assert files[-1] == files[0] == sha256(ended.folder / "model.fp32.onnx")
+    assert "No engine of the model with 1 repair passed" in ended.out
