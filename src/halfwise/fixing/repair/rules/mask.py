@@ -67,6 +67,7 @@ class Mask:
     """Masks that leave the range of the low format together with a score."""
 
     name: RepairRule = "mask"
+    larger = _LARGER
     identity = Identity(
         formula="softmax(s + m) = softmax(s + max(m − max m, −15360))",
         holds="scores of a row less than 15256 apart; no values of the mask beyond 2¹⁷ but such "
@@ -82,7 +83,7 @@ class Mask:
             guards.setdefault(guard.node, []).append(f"{guard.kind} at {guard.node}")
         groups: dict[tuple[object, ...], list[_Masked]] = {}
         for name, node in evidence.nodes.items():
-            found = _masked(evidence, node) if name in guards else None
+            found = _masked(evidence, node, self.larger) if name in guards else None
             if found is not None:
                 mask = node.inputs[found.slot]
                 key = (mask, node.op_type, found.slot, found.axis, found.swallows)
@@ -148,7 +149,7 @@ def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
     return w.constant("lost", beyond) if beyond.any() else None
 
 
-def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
+def _masked(evidence: Evidence, node: ir.Node, larger: float) -> _Masked | None:
     if not is_standard(node, "Add", "Sub"):
         return None
     axis = _axis(node.outputs[0], evidence.network.opset)
@@ -161,21 +162,23 @@ def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
         most = evidence.absmax(scores)
         if evidence.absmax(mask) <= MASK_BOUND or most + MASK_BOUND >= evidence.fmt.max:
             continue
-        swallows = _swallows(evidence, mask, most)
+        swallows = _swallows(evidence, mask, larger * most)
         if swallows is not None:
             return _Masked(node, slot, axis, swallows)
     return None
 
 
 def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
-    """Return whether masked scores leave no trace in FP32; None where there are masks of each kind.
+    """Return whether scores up to `scores` leave no trace in FP32 where they are masked.
+
+    None where some do and others do not.
 
     A value of the binade k has FP32's spacing 2^(k−23); less than half of it leaves no trace.
     """
     large = [k for k in _binades(evidence, mask) if 2.0 ** (k + 1) > MASK_BOUND]
     if all(2.0 ** (k + 1) <= _QUANTISED for k in large):
         return False
-    return True if all(_LARGER * scores < 2.0 ** (k - 24) for k in large) else None
+    return True if all(scores < 2.0 ** (k - 24) for k in large) else None
 
 
 def _binades(evidence: Evidence, value: ir.Value) -> list[int]:

@@ -1,0 +1,72 @@
+"""Only approximate: an eps that the low format stores badly is raised to one that it has."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.small import small_guards
+from halfwise.fixing.repair.rule import Identity, misfit, named
+from halfwise.graph.model import constant_array, graphs_of, node_name
+from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.writing import Writer
+from halfwise.records import Repair, RepairRule
+
+_SLOTS = {"Add": (0, 1), "Sum": (0, 1), "Max": (0, 1), "Clip": (1,)}
+"""Where the operators read an eps that may be raised: one that is subtracted may change signs."""
+
+
+class Epsilon:
+    """Raise eps to the low format's smallest normal number, 2⁻¹⁴ in FP16.
+
+    It is no identity. What reads v + eps, a root, a denominator or a logarithm, reads
+    v + eps + d instead, d = eps' − eps: relative to what it read, up to d / (v + eps) more, and its
+    root half of that. `Repair.numbers` has it at the smallest sum that data showed ("change"); rows
+    that are zero but for the eps are the extreme case, and 0 / eps is 0 for every eps.
+
+    Each reader gets a constant of its own: others of the same eps keep theirs. With powers of two,
+    "scale" raises an eps without a change of the function; this is for where that is refused.
+    """
+
+    name: RepairRule = "epsilon"
+    identity = Identity(formula="f(v + eps) ≈ f(v + eps')", holds="v far above eps'", exact=False)
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield a repair for each eps guard."""
+        raised = evidence.fmt.smallest_normal
+        for guard in small_guards(evidence):
+            node = evidence.nodes.get(guard.node)
+            if guard.kind != "eps" or node is None:
+                continue
+            constants = [v for v in node.inputs if v is not None and v.is_initializer()]
+            slot = next((node.inputs.index(v) for v in constants if v.name == guard.tensor), -1)
+            if slot not in _SLOTS.get(node.op_type, ()):
+                continue
+            seen = evidence.observed(node.outputs[0])
+            smallest = seen.detail.smallest_nonzero if seen and seen.detail else np.inf
+            eps = guard.numbers["value"] or 0.0
+            yield Repair(
+                rule=self.name,
+                nodes=(node_name(node),),
+                numbers={
+                    "slot": slot,
+                    "eps": raised,
+                    "was": eps,
+                    "change": (raised - eps) / smallest,
+                },
+                guards=(f"eps at {guard.node}",),
+                advice=f"eps={raised:.3g}",
+            )
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Give the node a constant of its own, raised; see `Rule.apply`."""
+        (node,) = named(model, repair, *_SLOTS)
+        slot = int(repair.numbers["slot"])
+        value = node.inputs[slot] if slot < len(node.inputs) else None
+        if value is None or value.const_value is None:
+            raise misfit(repair)
+        array = np.maximum(constant_array(value), np.float32(repair.numbers["eps"]))
+        w = Writer(model, node_name(node), Names(graphs_of(model)))
+        node.replace_input_with(slot, w.constant("eps", array.astype(np.float32)))
+        drop_unused_constants((model.graph,))
