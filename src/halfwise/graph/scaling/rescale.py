@@ -38,7 +38,7 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
     places: dict[ir.Value, dict[Constant, int]] = {}
     for name, constant in found.constants.items():
         # Zeros and infinities are their own multiples.
-        exponent = full[name] if constant.magnitudes[1] else 0
+        exponent = full[name] if full[name] and constant.magnitudes[1] else 0
         if constant.value is not None:
             places.setdefault(constant.value, {})[constant] = exponent
         elif exponent:
