@@ -162,6 +162,11 @@ class SwitchedRunner:
             self._session = None  # Both together would be more than either.
             self._session, self.switches = _load(self._whole, self._runtime)
 
+    def release(self) -> None:
+        """Let go of the session, and its memory; another run loads it again."""
+        if self._whole is not None:
+            self._session = None
+
     def run(self, sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
         """Return the outputs with the nodes `fp32` in FP32, all others low.
 

@@ -61,6 +61,19 @@ class TradeOff:
 
         planner.budget.within("curve", look, None)
 
+    def sketched(self) -> Curve:
+        """Return what costs least until it passes: nothing kept, what is certain, all suspects."""
+
+        def look() -> None:
+            for kept in dict.fromkeys(self._guesses()):
+                if self._planner.trials.evaluate(kept, confirm=True).passed:
+                    self._measure(kept)
+                    return
+
+        self._budget.within("curve", look, None)
+        points = self._seen()[1]
+        return Curve(nodes=tuple(self._nodes), points=tuple(points), front=tuple(spread(points)))
+
     def curve(self, found: Found) -> Curve:
         """Return the curve of all that was tried, when the search is over.
 

@@ -17,7 +17,8 @@ from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.recording import plan_of
 from halfwise.fixing.remarks import plan_remarks
-from halfwise.fixing.repair.choice import Choice, choose_repairs, with_repairs
+from halfwise.fixing.repair.choice import choose_repairs, with_repairs
+from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
@@ -133,6 +134,7 @@ class _Fix:
     notes: list[Remark] = field(default_factory=list)
     late: int = 0
     quick: bool = False
+    unrepaired: Curve | None = None
 
     def run(self) -> Fixed:
         settings = self.settings
@@ -160,6 +162,7 @@ class _Fix:
             widely = self.judge.passes_widely(baseline)
         if not widely:
             self._look_closer()
+        self.original = self.planner
         if self.repairs or (settings.searches and not self.judge.suffices(baseline)):
             with self._stage("repair"):
                 self._repair()
@@ -205,20 +208,36 @@ class _Fix:
     def _repair(self) -> None:
         """Go on with the network as repairs make it, where some are worth making."""
         if self.repairs:
-            made = with_repairs(self.planner, self.repairs, self.watcher)
-            chosen = Choice(made, ())
-        else:
-            chosen = choose_repairs(self.planner, self.heldout.samples, self.watcher)
-        for undone in chosen.remarks:
-            self.notes.append(undone)
+            self._plan_with(with_repairs(self.planner, self.repairs, self.watcher))
+            self.judge.baseline(self.holding)
+            return
+        chosen = choose_repairs(self.planner, self.heldout.samples, self.watcher)
+        self.notes += chosen.remarks
         if chosen.planner is not self.planner:
+            self.unrepaired = TradeOff(self.planner, self.heldout).sketched()
+            self.planner.trials.runner.release()
             self._plan_with(chosen.planner)
             # Where everything low passes now, that is the plan, and this is its verdict.
             self.judge.baseline(self.holding)
 
+    def _without_spare(self, found: Found) -> Found:
+        """Undo repairs that the plan does not need, and go on with what it keeps."""
+        if not (self.unrepaired and found.passed):
+            return found
+        with self._stage("repair"):
+            needed = needed_repairs(self.original, self.planner, found.kept, self.watcher)
+        self.notes += needed.remarks
+        if needed.planner is self.planner:  # its records may have other numbers now
+            self.case = self.planner.case
+            return found
+        self._plan_with(needed.planner)
+        self.unrepaired = self.unrepaired if self.case.repairs else None
+        self.trade_off = TradeOff(self.planner, self.heldout)
+        return self._search(found.kept & self.planner.roles.computing, certify=False)
+
     def _rounds(self, baseline: Verdict) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
-        found, certify = self._search(frozenset(), certify=False), False
+        found, certify = self._without_spare(self._search(frozenset(), certify=False)), False
         while True:
             with self._stage("judge"), self.planner.budget.counted():
                 rewritten, placed = self.judge.write(found.kept)
@@ -268,6 +287,7 @@ class _Fix:
         path, followed = followed_of(self.planner, found, self.watcher, self._stage)
         with self._stage("curve"):
             curve = self.trade_off.curve(found)
+            curve = curve.model_copy(update={"unrepaired": self.unrepaired})
         trials = self.planner.trials
         remarks = [*self.notes, *plan_remarks(self.planner, found, followed, baseline)]
         return Fixed(

@@ -18,7 +18,7 @@ from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.options.repairs import left_out, refused_repairs
+from halfwise.options.repairs import ALL, left_out, refused_repairs
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion
 from halfwise.wording import typed
@@ -87,6 +87,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     for name, value in given.items():
         if isinstance(value, str | Path) and _is_list(name):
             given[name] = (value,)
+    if given.get("no_repair") is True:
+        given["no_repair"] = (ALL,)
     check(given)
     _check_means_something(given)
     _check_company(given)

@@ -106,6 +106,9 @@ class Curve(Record):
             nothing is known.
         reference: What FP32's own outputs score; none where no plan was scored.
         criterion: What errors are over; None for that of the run.
+        unrepaired: What plans come to without the repairs of the run, in the nodes of the model as
+            it is: those that cost least, until one passes. None where nothing was repaired, and in
+            records before this field.
         recommended: Place of the cheapest plan whose task metrics pass on held-out samples and on
             those of the search; None where none does, or none fits the outputs.
     """
@@ -119,6 +122,7 @@ class Curve(Record):
     reference: tuple[TaskScore, ...] = ()
     recommended: int | None = None
     criterion: Criterion | None = None
+    unrepaired: "Curve | None" = None
 
     def kept(self, point: Point) -> frozenset[NodeName]:
         """Return the compute nodes that a point keeps."""

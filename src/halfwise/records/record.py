@@ -213,6 +213,7 @@ RemarkKind = Literal[
     "repair-unproven",
     "repair-spare",
     "unrepaired",
+    "repair-untried",
     "start",
     "seen-only",
     "tolerance",

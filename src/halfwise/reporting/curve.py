@@ -32,6 +32,8 @@ def curve_table(run: Run) -> Table | None:
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
     rows = [_row(curve, place, names, run.devices) for place in curve.front]
+    if (bare := curve.unrepaired) is not None:
+        rows += [(*_row(bare, i, names, ())[:-1], "without repairs") for i in bare.front]
     figures = ("kept", "Casts", "cost", "error / allowed", *(_resting(curve, n) for n in names))
     columns = (*(Column(figure, "right") for figure in figures), Column(""))
     over = curve.criterion or run.criterion

@@ -283,6 +283,8 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "it.",
     "unrepaired": "No engine of the model with {repairs:repair} passed, so this plan is one of the "
     "model without.",
+    "repair-untried": "Of {size:d} repairs, {elements:d} were not tried without: the plan may "
+    "not need them.",
     "start": "[{found:d} of {size:d} compute nodes are found in {path}|warning: the plan comes "
     "from the run of {date}, made from another file; this one has {shared} too|the plan comes from "
     "the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"

@@ -15,6 +15,7 @@ from halfwise.fixing.repair.rule import Rule
 from halfwise.graph.model import Network, node_name
 from halfwise.progress import Watcher
 from halfwise.records import APPROXIMATE, Guard, GuardKind, NodeName, Remark, RemarkKind, Repair
+from halfwise.wording import listed
 
 ROUNDS = 3
 """Times that all rules are asked again of what the last repairs left: each mends what it sees, so
@@ -88,7 +89,7 @@ class _Choosing:
         self.remarks: list[Remark] = []
         self._original, self._heldout, self._watcher = planner, heldout, watcher
         self._provers: dict[Network, Prover] = {}
-        self._undone: set[tuple[str, Assignment]] = set()
+        self._tried: list[Repair] = []
         self._probes = 0
 
     @property
@@ -111,7 +112,7 @@ class _Choosing:
                 return
 
     def proposed(self, rule: Rule) -> list[Repair]:
-        """Return what a rule proposes for the network of now, without what was undone before."""
+        """Return what a rule proposes for the network of now, without what was tried before."""
         planner, settings = self.planner, self.planner.settings
         evidence = Evidence(
             planner.case.network,
@@ -121,7 +122,7 @@ class _Choosing:
             settings.headroom,
             settings.accumulate,
         )
-        proposed = [r for r in rule.propose(evidence) if _key(r) not in self._undone]
+        proposed = [r for r in rule.propose(evidence) if r not in self._tried]
         return [r for r in proposed if not self._removes_named(rule, r)]
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
@@ -132,19 +133,22 @@ class _Choosing:
         self.planner.budget.check()
         try:
             tried = with_repairs(self._original, self._made_already(some), self._watcher)
-            against = self._against(rule, tried, some)
         except (CaseError, RunFailed) as error:
-            against = Remark(kind="repair-unmade", names={"why": error.message})
+            against: Remark | None = Remark(kind="repair-unmade", names={"why": error.message})
+        else:
+            against = self._against(rule, tried, some)
+            (tried if against else self.planner).trials.runner.release()
         if against is None:
             self.planner = tried
+            self._tried += some
             return True
         if len(some) > 1:
             half = len(some) // 2
             first = self._taken(rule, some[:half])
             return self._taken(rule, some[half:]) or first
-        self._undone.add(_key(some[0]))
-        names = {"rule": some[0].rule, "nodes": ", ".join(some[0].nodes[:3])}
-        self.remarks.append(against.model_copy(update={"names": {**against.names, **names}}))
+        self._tried += some
+        names = {**against.names, **named(some[0])}
+        self.remarks.append(against.model_copy(update={"names": names}))
         return False
 
     def _made_already(self, some: Sequence[Repair]) -> tuple[Repair, ...]:
@@ -236,16 +240,17 @@ class _Effect:
         return gone and all(after <= max(1.0, before) for before, after in pairs)
 
 
+def named(repair: Repair) -> dict[str, str]:
+    """Return what a remark calls a repair."""
+    return {"rule": repair.rule, "nodes": listed(repair.nodes)}
+
+
 def _falls(before: float, after: float) -> bool:
     return after < before and after <= FALLS * before
 
 
 def _keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
     return {(guard.kind, guard.node) for guard in guards}
-
-
-def _key(repair: Repair) -> tuple[str, Assignment]:
-    return repair.rule, frozenset(repair.nodes)
 
 
 def _remark(kind: RemarkKind, **numbers: float) -> Remark:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.metadata import mark
-from halfwise.graph.model import Network, normalise
+from halfwise.graph.model import REFUSALS, Network, normalise
 from halfwise.records import Repair
+from halfwise.wording import listed
 
 
 def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
@@ -31,7 +32,13 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
                 f"This version of halfwise does not know the repair '{repair.rule}'.",
                 "Use the version that made the run, or fix the model again.",
             )
-        known[repair.rule].apply(model, repair)
+        try:
+            known[repair.rule].apply(model, repair)
+        except REFUSALS as error:
+            raise CaseError(
+                f"The repair '{repair.rule}' at {listed(repair.nodes)} cannot be made: {error}",
+                f"Leave it out: --no-repair {repair.rule}.",
+            ) from error
     mark(model, repairs)
     made = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=made.model)

@@ -15,18 +15,18 @@ from tests.models.illness import signals, weights
 from tests.unit.graph.sketch import Sketch, f32
 
 WIDE = 6e4
+"""What lies behind such a factor overflows FP16."""
 
 
-def sluiced(count: int = 1, name: str = "") -> models.Ill:
-    """Each sluice multiplies by 6e4 before a MatMul, and divides it out behind: 1.8e5 between."""
+def sluiced(*factors: float) -> models.Ill:
+    """Each sluice multiplies by its factor before a MatMul, and divides by it behind."""
     s = Sketch()
     value = s.input("x", [1, 4, 16])
-    for i in range(count):
-        up = s.op("Mul", value, WIDE, name=f"up_{i}")
+    for i, factor in enumerate(factors or (WIDE,)):
+        up = s.op("Mul", value, factor, name=f"up_{i}")
         wide = s.op("MatMul", up, weights(16, 16, seed=3 + i, scale=0.6), name=f"wide_{i}")
-        value = s.op("Mul", wide, 1 / WIDE, name=f"down_{i}")
-    data = {"x": signals(1, 4, 16, seed=5)}
-    return models.Ill(s.proto(value), data, name=name or "sluiced")
+        value = s.op("Mul", wide, 1 / factor, name=f"down_{i}")
+    return models.Ill(s.proto(value), {"x": signals(1, 4, 16, seed=5)}, name="sluiced")
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,17 @@ class Sluice:
     name: RepairRule = "scale"
     exponent: float = -10
     off: float = 1.0
+    above: float = WIDE
     spoil: Callable[[ir.Model, ir.Node], None] = lambda _model, _node: None
     identity: Identity = field(default=Identity("(x·s)·W/s = x·W", "all x", bitwise=True))
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        for guard in evidence.nodes:
+        for name in evidence.nodes:
             if (
-                guard.startswith("wide")
-                and evidence.absmax(evidence.nodes[guard].outputs[0]) > WIDE
+                name.startswith("wide")
+                and evidence.absmax(evidence.nodes[name].outputs[0]) > self.above
             ):
-                i = guard.removeprefix("wide_")
+                i = name.removeprefix("wide_")
                 nodes = tuple(NodeName(f"{part}_{i}") for part in ("up", "wide", "down"))
                 yield Repair(rule=self.name, nodes=nodes, numbers={"exponent": self.exponent})
 
@@ -69,14 +70,10 @@ def renamed(_model: ir.Model, down: ir.Node) -> None:
 
 
 def dear(model: ir.Model, down: ir.Node) -> None:
-    """Move what a node gives a hundred times through memory."""
-    value = down.outputs[0]
-    readers = [(use.node, use.idx) for use in value.uses()]
-    last: ir.Value = value
+    """Turn what a node reads a hundred times, which moves it through memory and changes nothing."""
     for i in range(100):
-        node = ir.node("Exp" if i % 2 == 0 else "Log", [last], name=f"{down.name}_{i}")
-        model.graph.append(node)
-        last = node.outputs[0]
-    for reader, place in readers:
-        reader.replace_input_with(place, last)
-    model.graph.outputs[:] = [last if v is value else v for v in model.graph.outputs]
+        source = down.inputs[0]
+        assert source is not None
+        node = ir.node("Transpose", [source], {"perm": (0, 2, 1)}, name=f"turn_{i}")
+        model.graph.insert_before(down, node)
+        down.replace_input_with(0, node.outputs[0])

@@ -9,7 +9,7 @@ from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.making import repaired
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.records import NodeName, Repair
-from tests.unit.fixing.repair.sluices import Sluice, sluiced
+from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
 
 def repair(i: int = 0) -> Repair:
@@ -19,7 +19,7 @@ def repair(i: int = 0) -> Repair:
 
 def test_a_recorded_repair_changes_a_copy_and_leaves_names_and_outputs(monkeypatch):
     monkeypatch.setattr(rules, "RULES", (Sluice(),))
-    ill = sluiced(2)
+    ill = sluiced(WIDE, WIDE)
     network = network_from_proto(ill.proto)
     read = Repair.model_validate_json(repair(1).model_dump_json())
     made = repaired(network, [repair(0), read])

@@ -1,0 +1,116 @@
+"""Which repairs a plan needs: one without which no more is kept, at no higher cost, is undone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.infinities import Infinities
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.repair.choice import Choice, named, with_repairs
+from halfwise.progress import Watcher
+from halfwise.records import NodeName, Remark, Repair
+
+PART = 0.1
+"""Of the budget that is left, which this may take: it makes a right plan plainer, not righter."""
+
+FEW = 4
+"""Repairs of one rule up to which each is tried alone: many are of layers that are alike."""
+
+Assignment = frozenset[NodeName]
+
+
+def needed_repairs(
+    original: Planner, planner: Planner, kept: Assignment, watcher: Watcher
+) -> Choice:
+    """Return a planner with those repairs of `planner` that its plan needs; the same for all.
+
+    All are undone together, then those of each rule, then each alone where a rule has few. What the
+    plan needs alone gets the error that everything low has without it. A remark tells of those that
+    were not tried alone.
+
+    Args:
+        original: Of the network without repairs.
+        planner: With repairs, after its search.
+        kept: The plan, which passes.
+        watcher: Is told how far it is.
+    """
+    undoing = _Undoing(original, planner, kept, watcher)
+    some = planner.case.repairs
+    planner.budget.within("repair", undoing.run, None, part=PART)
+    left = sum(repair not in undoing.tried for repair in some)
+    if left:
+        numbers = {"elements": left, "size": len(some)}
+        undoing.remarks.append(Remark(kind="repair-untried", numbers=numbers))
+    return Choice(undoing.planner, tuple(undoing.remarks))
+
+
+class _Undoing:
+    def __init__(
+        self, original: Planner, planner: Planner, kept: Assignment, watcher: Watcher
+    ) -> None:
+        self.planner = planner
+        self.tried: list[Repair] = []
+        self.remarks: list[Remark] = []
+        self._original, self._kept, self._watcher = original, kept, watcher
+
+    def run(self) -> None:
+        """Undo what is not needed."""
+        every = self.planner.case.repairs
+        groups = [
+            [r for r in every if r.rule == rule] for rule in dict.fromkeys(r.rule for r in every)
+        ]
+        if self._undone(every):
+            return
+        for group in groups if len(groups) > 1 else []:
+            self._undone(group)
+        for repair in (r for group in groups if len(group) <= FEW for r in group):
+            if repair not in self.tried:
+                self._undone([repair])
+
+    def _undone(self, some: Sequence[Repair]) -> bool:
+        """Undo some repairs together; return whether they are not needed."""
+        rest = [repair for repair in self.planner.case.repairs if repair not in some]
+        without = self._without(rest)
+        if without is not None and self._does(without):
+            self.planner.trials.runner.release()
+            self.planner = without
+            self.tried += some
+            self.remarks += [Remark(kind="repair-spare", names=named(r)) for r in some]
+            return True
+        if len(some) == 1:
+            self.tried += some
+            if without is not None:
+                self._weigh(some[0], without)
+        if without is not None:
+            without.trials.runner.release()
+        return False
+
+    def _without(self, rest: Sequence[Repair]) -> Planner | None:
+        """Return a planner with the rest alone; None where that cannot be made."""
+        self.planner.budget.check()
+        if not rest:
+            return self._original
+        try:
+            return with_repairs(self._original, rest, self._watcher)
+        except (CaseError, RunFailed):
+            return None  # one of them builds on what is undone
+
+    def _does(self, without: Planner) -> bool:
+        everything = self._kept >= self.planner.roles.computing
+        own = without.roles.computing
+        kept = own if everything else (self._kept & own) | without.ruled
+        price, now = without.price(kept), self.planner.price(self._kept)
+        if price is not None and now is not None and price > now and not everything:
+            return False
+        if not without.trials.evaluate(kept, confirm=True).passed:
+            return False
+        return not Infinities(without).guards(without.rewrite(kept)[0])
+
+    def _weigh(self, repair: Repair, without: Planner) -> None:
+        """Put on record what everything low is off by without a repair that is needed."""
+        error = without.trials.exact(without.islands)
+        case = self.planner.case
+        weighed = repair.model_copy(update={"before": error})
+        made = tuple(weighed if r == repair else r for r in case.repairs)
+        if error is not None:
+            self.planner.case = replace(case, repairs=made)
