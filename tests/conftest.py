@@ -12,6 +12,7 @@ import typer.main
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
+from halfwise.fixing.repair import rules
 from tests import leftovers
 from tests.fake_tensorrt.start import build_cuda_library, forked_interpreters, worker_command
 from tests.processes import adopt_orphans
@@ -52,6 +53,18 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
     left = leftovers.processes()
     assert not left, f"Tests have left processes: {left}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_repairs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave models as they are, but where tests are about repairs, as their module's path says.
+
+    Tiny ill models show what a search keeps, and why; most of them can be repaired.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "repair" not in request.node.nodeid:
+            patch.setattr(rules, "RULES", ())
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -237,6 +237,7 @@ _LEFT_OUT: dict[CutStage, str] = {
     "observe": "what is inside operators and tensors was not looked at on all samples, so guards "
     "may be missing",
     "emulate": "samples were not ordered by their errors",
+    "repair": "not all repairs were tried, or tried without",
     "growth": "where the error comes from that no guard explains was not followed",
     "notes": "what the margin or another tolerance would change was not measured",
     "worth": "not all cheaper plans were measured",
