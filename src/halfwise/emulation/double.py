@@ -14,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.defs import SchemaError, get_schema
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.ops import op_conv, op_conv_transpose
+from onnx.reference.ops import op_conv, op_conv_transpose, op_global_max_pool
 
 from halfwise.case import CPU, Sample
 from halfwise.emulation.ort import Session
@@ -88,7 +88,7 @@ def _runtime(model: ir.Model) -> _Run:
 def _reference(model: ir.Model) -> _Run:
     try:
         evaluator = ReferenceEvaluator(
-            ir.serde.serialize_model(model), new_ops=[Conv, ConvTranspose]
+            ir.serde.serialize_model(model), new_ops=[Conv, ConvTranspose, GlobalMaxPool]
         )
     except Exception as error:
         raise CaseError(f"ONNX's reference does not take the model: {error}", "") from error
@@ -122,7 +122,9 @@ class Conv(op_conv.Conv):
         total = np.zeros((len(x), window.groups, factors.shape[1], prod(sizes)))
         for place in np.ndindex(*window.kernel):
             seen = grouped[(..., *window.slices(place, sizes))]
-            total += factors[(..., *place)] @ seen.reshape(*seen.shape[:3], -1)
+            seen, factor = seen.reshape(*seen.shape[:3], -1), factors[(..., *place)]
+            # Of one channel each, products of matrices take long.
+            total += factor @ seen if factor.shape[-1] > 1 else factor * seen
         return (_with_bias(total.reshape(len(x), len(w), *sizes), b),)
 
 
@@ -154,6 +156,15 @@ class ConvTranspose(op_conv_transpose.ConvTranspose):
             slice(a, n - b) for n, (a, b) in zip(whole, window.pads, strict=True)
         )
         return (_with_bias(total.reshape(len(x), -1, *whole)[(..., *inner)], b),)
+
+
+class GlobalMaxPool(op_global_max_pool.GlobalMaxPool):
+    """The largest over all places; ONNX's own does that for two axes of these alone."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array, ...]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
 class _Window:

@@ -29,7 +29,8 @@ class Proof(Record):
         original: Largest error of an output of the original in FP32 against FP64, over the largest
             magnitude of that output; None where FP64 was not needed, since both differ by less than
             is accepted, or could not be computed.
-        repaired: That of the repaired model. Against the original in FP32 where `original` is None.
+        repaired: That of the repaired model; how far it is from the original in FP32 where FP64 was
+            not computed on that sample, or not at all.
         equal: Whether all outputs of both are equal bit for bit.
         broken: Elements of outputs that are NaN or infinite, and finite in the original.
     """

@@ -51,3 +51,14 @@ def test_what_says_fp32_says_fp64(way: str) -> None:
     (found,) = DoubleSession(network.model).run(sample).values()
     assert found.dtype == np.float64
     assert 0 < np.abs(found - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_largest_of_all_places_has_an_axis_for_each(rank: int) -> None:
+    shape = [2, 3, *[4] * rank]
+    x = (sketch := Sketch()).input("x", shape)
+    network = sketch.network(sketch.op("GlobalMaxPool", x, name="last"))
+    sample = {"x": f32(np.random.default_rng(0).normal(size=shape))}
+    (expected,) = Session(network.model).run(sample).values()
+    (found,) = DoubleSession(network.model).run(sample).values()
+    np.testing.assert_array_equal(found, f32(expected))

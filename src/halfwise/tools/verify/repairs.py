@@ -35,9 +35,11 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
         return None
     found = Remade(repairs=repairs, holds=False)
     try:
-        if candidate.opset > network.opset:
-            network = raise_opset(network, candidate.opset)
         made = repaired(network, repairs)
+        if candidate.opset > made.opset:
+            # For BF16 that comes first.
+            network = raise_opset(network, candidate.opset)
+            made = repaired(network, repairs)
         proof = _proof(network, repairs, made, case.calibration, runtime)
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
