@@ -105,7 +105,7 @@ def _recorded(name: str | None) -> tuple[str, ...]:
     return ()
 
 
-def read(path: Path = FILE) -> dict[str, dict[str, Planned]]:
+def read(path: Path) -> dict[str, dict[str, Planned]]:
     """Return the plans of all models that were planned for."""
     found = json.loads(path.read_text(encoding="utf-8"))
     return {
@@ -117,7 +117,7 @@ def read(path: Path = FILE) -> dict[str, dict[str, Planned]]:
     }
 
 
-def write(name: str, found: Mapping[str, Planned], path: Path = FILE) -> None:
+def write(name: str, found: Mapping[str, Planned], path: Path) -> None:
     """Put the plans of a model beside those that are there."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[name] = {
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     for name in given.names or SCALED:
         found = planned(SCALED[name])
-        write(name, found)
+        write(name, found, FILE)
         for kind, plan in found.items():
             rules = ", ".join(sorted({r.rule for r in plan.repairs})) or "none"
             print(f"{name}, {kind}: {len(plan.keep)} kept, repairs: {rules}", flush=True)

@@ -28,7 +28,7 @@ from bench.gpu.figures import RESULTS
 from bench.gpu.jobs import BATCH, Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
 from bench.gpu.race import Racer, take_turns
-from bench.gpu.repair_plans import SCALE, SCALED, Planned, Scaled, read
+from bench.gpu.repair_plans import FILE, SCALE, SCALED, Planned, Scaled, read
 from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.repair.making import repaired
@@ -87,10 +87,14 @@ class Field:
     reference: Arrays
     entrants: list[Entrant]
 
-    def build(self, entrant: Entrant, pipe: Pipe, profile: Mapping[str, Any]) -> None:
-        """Build an engine and judge it on all images; a failure is noted."""
+    def build(self, entrant: Entrant, pipe: Pipe, end: float) -> None:
+        """Build an engine and judge it on all images; a failure is noted, and that it is late."""
         racer = entrant.racer
-        config = {"low": racer.low, "tf32": racer.tf32, "keep": racer.asked}
+        if time.monotonic() > end - MAKING:
+            racer.failure = "no time left"
+            return
+        profile = shape_profile({name: (a.shape,) * 3 for name, a in self.sample.items()})
+        config: dict[str, Any] = {"low": racer.low, "tf32": racer.tf32, "keep": racer.asked}
         try:
             built = pipe.build(
                 entrant.make().SerializeToString(),
@@ -157,17 +161,14 @@ def run(field: Field, pipe: Pipe, end: float, step: Callable[[], None]) -> None:
         end: When to begin nothing more, by the monotonic clock.
         step: Is called after each build and after all rounds.
     """
-    shape = next(iter(field.sample.values())).shape
-    one = (1, *shape[1:])
-    profile = shape_profile(dict.fromkeys(field.sample, (one, shape, shape)))
     *timed, last = field.entrants
     for entrant in timed:
-        _unless_late(entrant, end, lambda e=entrant: field.build(e, pipe, profile))
+        field.build(entrant, pipe, end)
         step()
     racers = [e.racer for e in timed if e.racer.engine and not e.racer.failure]
     take_turns(racers, field.sample, pipe, end, ROUNDS)
     step()
-    _unless_late(last, end, lambda: field.build(last, pipe, profile))
+    field.build(last, pipe, end)
     step()
 
 
@@ -209,15 +210,19 @@ def ratio(model: str, one: Racer, other: Racer, limit: float) -> Figure:
     return Figure(what, reach, median(told), reached, f"{len(told)} rounds, {interval}")
 
 
-def measure(names: Sequence[str], host: Host, end: float, save: Callable[[Result], None]) -> Result:
+def measure(
+    plans: Mapping[str, Mapping[str, Planned]],
+    host: Host,
+    end: float,
+    save: Callable[[Result], None],
+) -> Result:
     """Return what the engines of all models show; `save` is called with what is known so far."""
-    plans = read()
     with Pipe([host.trt_python], host.sources()) as pipe:
-        command = "python -m bench.gpu.repairs --trt-python PYTHON " + " ".join(names)
+        command = "python -m bench.gpu.repairs --trt-python PYTHON " + " ".join(plans)
         result = Result(
             "gpu_repairs", command, [], None, machine={**machine(), **pipe.told()}, details={}
         )
-        for name in names:
+        for name in plans:
             before = list(result.figures)
             field = field_of(name, SCALED[name], plans[name])
 
@@ -228,13 +233,6 @@ def measure(names: Sequence[str], host: Host, end: float, save: Callable[[Result
 
             run(field, pipe, end, step)
     return result
-
-
-def _unless_late(entrant: Entrant, end: float, build: Callable[[], None]) -> None:
-    if time.monotonic() > end - MAKING:
-        entrant.racer.failure = "no time left"
-    else:
-        build()
 
 
 def _save(folder: Path, result: Result) -> None:
@@ -254,7 +252,9 @@ def main() -> int:
     names = given.names or list(SCALED)
     if unknown := [n for n in names if n not in SCALED]:
         parser.error(f"there is no {', '.join(unknown)}, but {', '.join(SCALED)}")
-    result = measure(names, host_of(given), end, partial(_save, given.results))
+    found = read(FILE)
+    plans = {name: found[name] for name in names}
+    result = measure(plans, host_of(given), end, partial(_save, given.results))
     print(table([result]), flush=True)
     return 0 if result.reached else 1
 
