@@ -13,9 +13,9 @@ from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.metadata import KEY, marked
 from halfwise.records import Run
 from halfwise.reporting.view import report
-from tests.unit.fixing.repair.sluices import Sluice, sluiced
+from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
-ILL = sluiced(2)
+ILL = sluiced(WIDE, WIDE)
 
 
 @pytest.fixture
