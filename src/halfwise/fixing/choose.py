@@ -33,7 +33,7 @@ from halfwise.store import free_folder, read_run, users_model
 _WISHES = tuple(Wish.__dataclass_fields__)
 _OF_THE_RUN = frozenset[str]().union(
     *(k.__annotations__ for k in (Heldout, Labels, Data, Accepted, Low, Plan, Arithmetic, Running))
-) - {"start_from", "keep_above"}
+) - {"start_from", "keep_above", "no_repair", "allow"}
 """Options of `fix` that mean the same here."""
 _CODE = ("preprocess", "ort_library")
 """Those of them that run code: what only a run folder names is not run."""
