@@ -122,8 +122,10 @@ class _Choosing:
             settings.headroom,
             settings.accumulate,
         )
-        proposed = [r for r in rule.propose(evidence) if r not in self._tried]
-        return [r for r in proposed if not self._removes_named(rule, r)]
+        formula = {"identity": rule.identity.formula}
+        proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
+        new = [r for r in proposed if r not in self._tried]
+        return [r for r in new if not self._removes_named(rule, r)]
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make those that are worth making; return whether there are any."""
@@ -188,7 +190,6 @@ class _Choosing:
             told = {"value": proof.repaired, "original": proof.original, "elements": proof.broken}
             return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})
         found = {"before": effect.before, "after": effect.after, "proof": proof}
-        found |= {"identity": rule.identity.formula}
         added = tuple(repair.model_copy(update=found) for repair in some)
         tried.case = replace(tried.case, repairs=self._made_already(added))
         return None
