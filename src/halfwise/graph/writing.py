@@ -55,3 +55,12 @@ class Writer:
         if self.opset < _REDUCED_AXES_ARE_READ:
             return self.op(op, value, axes=axes, keepdims=1)
         return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), keepdims=1)
+
+    def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """Return what `node` would give were `value` its first input."""
+        read = [v for v in node.inputs[1:] if v is not None]
+        name = self.names.take(f"{self.stem}/{node.op_type}")
+        new = ir.node(node.op_type, [value, *read], attributes=dict(node.attributes), name=name)
+        new.outputs[0].name = self.names.take(f"{name}_output")
+        self.made.append(new)
+        return new.outputs[0]

@@ -11,8 +11,8 @@ from halfwise.records import Guard
 def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ...]:
     """Return kind and node of the guards on what only `nodes` see.
 
-    That is what they hand each other, their constants, and what happens inside of them: not what
-    comes from outside, nor what others read.
+    That is what they hand each other, their constants, what happens inside of them, and where what
+    they hand each other cancels: not what comes from outside, nor what others read.
     """
     own = dict.fromkeys(nodes)
     made = {v for n in own for v in n.outputs}
@@ -21,5 +21,12 @@ def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ..
     outside = {v for v in made if v.is_graph_output() or any(u.node not in own for u in v.uses())}
     tensors = {v.name for v in (made - outside) | constants}
     names = {node_name(n) for n in own}
-    found = (g for g in guards if g.tensor in tensors or (g.tensor is None and g.node in names))
+    given = {node_name(n) for n in own if made.issuperset(v for v in n.inputs if v is not None)}
+    found = (
+        g
+        for g in guards
+        if g.tensor in tensors
+        or (g.tensor is None and g.node in names)
+        or (g.kind == "cancellation" and g.node in given)
+    )
     return tuple(f"{g.kind} at {g.node}" for g in found)

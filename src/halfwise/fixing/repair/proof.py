@@ -157,7 +157,7 @@ class Prover:
     ) -> Iterator[tuple[float | None, float]]:
         """Yield the error of the original, where FP64 is needed and known, and of the repaired."""
         largest = max((max(errors.values(), default=0.0) for *_, errors in off), default=0.0)
-        usual = self._usual if largest > LIMIT else None
+        usual = self._usual(off) if largest > LIMIT else None
         beyond: dict[str, tuple[float, _Case, Outputs]] = {}
         for case, found, differences in off:
             for name, difference in differences.items():
@@ -192,17 +192,22 @@ class Prover:
                 self._truths[place] = None
         return self._truths.get(place)
 
-    @cached_property
-    def _usual(self) -> _Errors | None:
-        """The original's errors on the first sample; None where FP64 computes another function.
+    def _usual(self, off: Sequence[tuple[_Case, Outputs, _Errors]]) -> _Errors | None:
+        """Return the original's errors on the first sample that the repaired model may have too.
 
-        It does where it has a fault, or where the function jumps: then FP32 is what is meant.
+        None where FP64 computes another function: where it has a fault, or where the function
+        jumps. Then FP32 is what is meant. But where the repaired model agrees with FP64, it is the
+        original that has no digits left, and excuses nothing.
         """
         first = self._cases[0]
         if (truth := self._truth(first)) is None:
             return None
         errors = self._differences(first, truth, first.outputs)
-        return errors if max(errors.values(), default=0.0) <= TRUSTED else None
+        if max(errors.values(), default=0.0) <= TRUSTED:
+            return errors
+        repaired = next((found for case, found, _ in off if case is first), first.outputs)
+        agrees = max(self._differences(first, truth, repaired).values()) <= LIMIT
+        return dict.fromkeys(errors, 0.0) if agrees else None
 
     @cached_property
     def _double(self) -> DoubleSession:

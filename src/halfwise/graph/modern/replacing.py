@@ -62,17 +62,28 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
     for replacement in replacements:
         output = values[replacement.output]
         new, result = _made(replacement, values[replacement.x], model.graph, names)
-        root = output.producer()
-        assert root is not None
-        model.graph.insert_before(root, new)
-        result.type, result.shape = output.type, output.shape
-        name = output.name
-        ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
-        output.name, result.name = names.take(f"{name}_before"), name
         values[replacement.output] = result
-        removed = [node_name(n) for n in _remove_unused(model.graph, root)]
-        done.append(Replaced(tuple(removed[::-1]), tuple(node_name(n) for n in new)))
+        removed = put_in_place(model.graph, output, new, result, names)
+        done.append(Replaced(removed, tuple(node_name(n) for n in new)))
     return done
+
+
+def put_in_place(
+    graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
+) -> tuple[NodeName, ...]:
+    """Put `new` nodes in the place of those that give `output`; `result` of them takes its name.
+
+    Returns:
+        The nodes that are gone, because nothing reads them any more, in graph order.
+    """
+    root = output.producer()
+    assert root is not None
+    graph.insert_before(root, new)
+    result.type, result.shape = output.type, output.shape
+    name = output.name
+    ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
+    output.name, result.name = names.take(f"{name}_before"), name
+    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
 
 
 def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:

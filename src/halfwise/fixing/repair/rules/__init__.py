@@ -8,7 +8,11 @@ from halfwise.fixing.repair.rules.one_node import OneNode
 from halfwise.fixing.repair.rules.phase import Phase
 from halfwise.fixing.repair.rules.saturate import Saturate
 from halfwise.fixing.repair.rules.scale import Scale
+from halfwise.fixing.repair.rules.stable import Stable
 
-RULES: tuple[Rule, ...] = (Fold(), Phase(), OneNode(), Mask(), Scale(), Epsilon(), Saturate())
+RULES: tuple[Rule, ...] = (
+    *(Fold(), Phase(), OneNode(), Stable(), Mask(), Scale()),
+    *(Epsilon(), Saturate()),
+)
 """What removes nodes comes first, what scales after: then it sees what is left. What is only
 approximate comes last."""

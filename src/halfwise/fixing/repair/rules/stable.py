@@ -1,0 +1,226 @@
+"""What leaves the range on its way gets a form that stays inside: exponentials, variances."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil, exp, log
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.errors import CaseError
+from halfwise.fixing.attribute import guards_of
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.repairs import subtracting
+from halfwise.fixing.repair.need import answered
+from halfwise.fixing.repair.rule import Identity
+from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, node_name
+from halfwise.graph.modern.functions import Function, read_functions
+from halfwise.graph.modern.replacing import put_in_place
+from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.patterns.reading import axes_of, scalar
+from halfwise.graph.writing import Writer
+from halfwise.records import Repair, RepairRule
+
+_LOWEST = -65504.0
+"""Subtracted where a row has no larger value, as all of it is masked; each format has it."""
+_AXES_ARE_READ = 13
+"""First operator set in which Squeeze reads its axes."""
+Write = Callable[[Writer], ir.Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A place where another form stays in range.
+
+    Attributes:
+        nodes: What it replaces, in graph order; the last gives the result.
+        write: Makes the nodes of the other form.
+        advice: What one would write instead.
+        exponential: Where it is c · exp(x): what exp gives, so that a shift can be told.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    write: Callable[[Writer, float], ir.Value]
+    advice: str
+    exponential: ir.Value | None = None
+
+
+class Stable:
+    """Write exponentials, logarithms of their sums, and variances so that they stay in range.
+
+    - log Σ exp(x) → m + log Σ exp(x - m), m the largest x of each sum, at least -65504.
+    - 1 / (1 + exp(-x)), exp(x) / (exp(x) + 1), log(1 + exp(x)), tanh and Mish as quotients, in any
+      spelling → Sigmoid, Softplus and Tanh, whose exponentials are inside.
+    - mean(x²) - mean(x)² → mean((x - mean(x))²).
+    - c · exp(x) → (c · eˢ) · exp(x - s), s a whole number, `shift` in `Repair.numbers`.
+
+    Limits: what all has to be written exactly so, without data movement in between. L2 norms and
+    squares under a root or logarithm are for "scale". x³ inside a GELU's tanh does no harm: it
+    grows beyond all limits only where tanh is ±1. ONNX says nothing on how a builder computes a
+    Softplus; as one node it is computed in FP32 inside, like any (docs/failure-classes.md).
+    """
+
+    name: RepairRule = "stable"
+    identity = Identity(
+        formula="log Σ exp(x) = m + log Σ exp(x - m); mean(x²) - mean(x)² = mean((x - mean(x))²); "
+        "c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh and Softplus of x",
+        holds="all finite x, and -inf in sums of exponentials. The new forms are finite in FP32 "
+        "for more x than those before",
+    )
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield a repair for each form inside which something gives rise to a guard."""
+        guards = guards_of(evidence)
+        taken: set[ir.Node] = set()
+        for form in _forms(evidence.network) if guards else ():
+            needs = answered(guards, form.nodes)
+            shift = _shift(form, evidence) if form.exponential is not None else None
+            if not needs or shift == 0 or not taken.isdisjoint(form.nodes):
+                continue
+            taken.update(form.nodes)
+            yield Repair(
+                rule=self.name,
+                nodes=tuple(map(node_name, form.nodes)),
+                numbers={} if shift is None else {"shift": shift},
+                guards=needs,
+                advice=form.advice,
+            )
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Write the form of `repair.nodes` anew, in place; its result keeps its name.
+
+        Raises:
+            CaseError: these nodes are no such form here.
+        """
+        for form in _forms(Network(model, None, "", {})):
+            if tuple(n.name for n in form.nodes) == repair.nodes:
+                break
+        else:
+            raise CaseError(
+                f"What {repair.nodes[-1]} ends is not known in another form: this is another "
+                "model.",
+                "Use the model that the repair was proposed for.",
+            )
+        last = form.nodes[-1]
+        writer = Writer(model, node_name(last), Names(graphs_of(model)))
+        result = form.write(writer, repair.numbers.get("shift", 0.0))
+        put_in_place(model.graph, last.outputs[0], writer.made, result, writer.names)
+        drop_unused_constants((model.graph,))
+
+
+def _forms(network: Network) -> Iterator[Form]:
+    for function in read_functions(network):
+        yield _function(function)
+    order = {node: place for place, node in enumerate(network.nodes())}
+    for node in order:
+        for read in (_log_sum, _variance, _exponential):
+            form = read(node)
+            if form is not None:
+                yield replace(form, nodes=tuple(sorted(form.nodes, key=order.__getitem__)))
+
+
+def _function(function: Function) -> Form:
+    return Form(
+        function.nodes,
+        lambda w, _: function.write(w, function.x),
+        "Use the activation itself, not its formula, so that no exponential leaves the range.",
+    )
+
+
+def _maker(value: ir.Value | None, *ops: str) -> ir.Node | None:
+    """Return what gives a value, if that is one of `ops` of the same graph."""
+    node = None if value is None else value.producer()
+    return node if node is not None and is_standard(node, *ops) else None
+
+
+def _log_sum(log_node: ir.Node) -> Form | None:
+    """Read log Σ exp(x)."""
+    total = _maker(log_node.inputs[0], "ReduceSum") if is_standard(log_node, "Log") else None
+    exponential = None if total is None else _maker(total.inputs[0], "Exp")
+    if total is None or exponential is None or exponential.inputs[0] is None:
+        return None
+    x, axes, summed = exponential.inputs[0], axes_of(total), total
+    if not axes:
+        return None
+
+    def write(w: Writer, _: float) -> ir.Value:
+        lowest = w.constant("lowest", np.array(_LOWEST, np.float32))
+        largest = w.op("Max", w.reduced("ReduceMax", x, *axes), lowest)
+        sums = w.like(summed, w.op("Exp", w.op("Sub", x, largest)))
+        if _keeps(summed):
+            return w.op("Add", w.op("Log", sums), largest)
+        if w.opset < _AXES_ARE_READ:
+            flat = w.op("Squeeze", largest, axes=axes)
+        else:
+            flat = w.op("Squeeze", largest, w.constant("axes", np.array(axes, np.int64)))
+        return w.op("Add", w.op("Log", sums), flat)
+
+    advice = "Subtract the largest value before the exponential, and add it to the logarithm."
+    return Form((exponential, total, log_node), write, advice)
+
+
+def _keeps(node: ir.Node) -> bool:
+    return "keepdims" not in node.attributes or bool(node.attributes["keepdims"].as_int())
+
+
+def _variance(difference: ir.Node) -> Form | None:
+    """Read mean(x²) - mean(x)²."""
+    if not is_standard(difference, "Sub"):
+        return None
+    of_squares, product = _maker(difference.inputs[0], "ReduceMean"), _squared(difference.inputs[1])
+    squares = None if of_squares is None else _squared(of_squares.inputs[0])
+    if of_squares is None or squares is None or product is None:
+        return None
+    mean, x = _maker(product.inputs[0], "ReduceMean"), squares.inputs[0]
+    if mean is None or x is None or mean.inputs[0] is not x:
+        return None
+    axes = axes_of(mean)
+    if not axes or axes != axes_of(of_squares) or _keeps(mean) != _keeps(of_squares):
+        return None
+    reduced, kept = of_squares, mean.outputs[0] if _keeps(mean) else None
+
+    def write(w: Writer, _: float) -> ir.Value:
+        centre = kept if kept is not None else w.reduced("ReduceMean", x, *axes)
+        centred = w.op("Sub", x, centre)
+        return w.like(reduced, w.op("Mul", centred, centred))
+
+    nodes = (squares, of_squares, mean, product, difference)
+    return Form(nodes, write, subtracting(difference))
+
+
+def _squared(value: ir.Value | None) -> ir.Node | None:
+    """Return the node that squares its first input to give `value`."""
+    node = _maker(value, "Mul", "Pow")
+    if node is None:
+        return None
+    power = node.op_type == "Pow" and scalar(node.inputs[1]) == 2.0
+    return node if power or node.inputs[0] is node.inputs[1] else None
+
+
+def _exponential(product: ir.Node) -> Form | None:
+    """Read c · exp(x) and exp(x) / c."""
+    if not is_standard(product, "Mul", "Div"):
+        return None
+    slot = next((i for i, v in enumerate(product.inputs) if _maker(v, "Exp")), None)
+    if slot is None or (product.op_type == "Div" and slot == 1):
+        return None
+    node, constant = _maker(product.inputs[slot], "Exp"), product.inputs[1 - slot]
+    if node is None or constant is None or constant.const_value is None or node.inputs[0] is None:
+        return None
+    x, number = node.inputs[0], np.asarray(constant_array(constant), np.float64)
+
+    def write(w: Writer, shift: float) -> ir.Value:
+        subtracted = w.op("Sub", x, w.constant("shift", np.array(shift, np.float32)))
+        factor = number * exp(shift) if product.op_type == "Mul" else exp(shift) / number
+        return w.op(
+            "Mul", w.op("Exp", subtracted), w.constant("factor", np.asarray(factor, np.float32))
+        )
+
+    advice = "Subtract a whole number s before the exponential, and multiply what scales it by eˢ."
+    return Form((node, product), write, advice, exponential=node.outputs[0])
+
+
+def _shift(form: Form, evidence: Evidence) -> int:
+    """Return by how much x of c · exp(x) is lowered so that exp(x) fits; 0 for not at all."""
+    largest = evidence.absmax(form.exponential) * evidence.headroom
+    return max(0, ceil(log(largest / evidence.fmt.max))) if largest else 0

@@ -1,0 +1,107 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError
+from halfwise.fixing.repair.proof import holds, prove
+from halfwise.fixing.repair.rules.stable import Stable
+from halfwise.graph.model import Network, network_from_proto
+from halfwise.records import InnerObservation, NodeName, Repair
+from tests.models import cancellation
+from tests.models.exponentials import exponential, mish_quotient, softplus
+from tests.models.illness import Ill
+from tests.unit.fixing.repair.rules.functions import errors, evidence, repaired
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def mended(ill: Ill) -> tuple[Network, Network, Repair]:
+    seen = evidence(ill)
+    (repair,) = Stable().propose(seen)
+    return seen.network, repaired(seen.network, Stable(), repair), repair
+
+
+def log_sum(axes: list[int], *, keep: bool, opset: int = 17) -> Ill:
+    s = Sketch(opset)
+    exp = s.op("Exp", s.input("x", [2, 3, 5]))
+    y = s.op("Log", s.op("ReduceSum", exp, axes, keepdims=int(keep)))
+    return Ill(s.proto(y), {"x": f32(np.full((1, 2, 3, 5), 12))})
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from([[-1], [0], [1, 2]]),
+    st.booleans(),
+    st.sampled_from([13, 18]),
+    st.integers(0, 2**20),
+    st.sampled_from([0.0, 80, -80]),
+    st.sampled_from([0.1, 3.0]),
+)
+def test_a_log_sum_is_the_same_function(
+    axes: list[int], keep: bool, opset: int, seed: int, shift: float, scale: float
+) -> None:
+    before, after, _ = mended(log_sum(axes, keep=keep, opset=opset))
+    x = np.random.default_rng(seed).normal(size=(2, 3, 5)) * scale + shift
+    x[0, 0, 0], x[1, 1] = -np.inf, shift
+    error, now = errors(before, after, {"x": f32(x)})
+    assert now <= max(error, 1e-5)
+
+
+def test_a_log_sum_stays_finite_and_of_nothing_it_is_minus_infinity() -> None:
+    _, after, _ = mended(log_sum([-1], keep=True))
+    x = f32(np.full((2, 3, 5), 500))
+    x[0] = -np.inf
+    (y,) = Session(after.model).run({"x": x}).values()
+    assert np.all(y[0] == -np.inf)
+    np.testing.assert_allclose(y[1], 500 + np.log(5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [exponential, mish_quotient, softplus])
+def test_exponentials_stay_in_range(make: Callable[[], Ill]) -> None:
+    ill = make()
+    # The first sample may be large below zero alone.
+    ill = Ill(ill.proto, {"x": np.abs(ill.inputs["x"])})
+    before, after, repair = mended(ill)
+    for scale in (1e-3, 1.0, 1.5, -3.0):
+        error, now = errors(before, after, {"x": scale * ill.sample(0)["x"]})
+        assert now <= max(error, 1e-5)
+    # e⁵ · 65504 / 2 is above e¹⁵.
+    assert repair.numbers == ({"shift": 5} if make is exponential else {})
+    still = evidence(Ill(ill.proto, {"x": ill.inputs["x"] / 10}))
+    assert not list(Stable().propose(still))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_variance_is_proven_where_fp32_has_no_digits(keep: bool) -> None:
+    s = Sketch()
+    x = s.input("x", [4, 256])
+    squares = s.op("ReduceMean", s.op("Mul", x, x), axes=[-1], keepdims=int(keep))
+    mean = s.op("ReduceMean", x, axes=[-1], keepdims=int(keep))
+    y = s.op("Sub", squares, s.op("Pow", mean, f32(2.0)), name="variance")
+    rows = 10 + 0.01 * np.random.default_rng(0).normal(size=(8, 4, 256))
+    seen = evidence(Ill(s.proto(y), {"x": f32(rows)}))
+    cancels = InnerObservation(
+        node=NodeName("variance"), op="Sub", kind="cancellation", value=1e6, worst_sample=0
+    )
+    (repair,) = Stable().propose(_with(seen, cancels))
+    after = repaired(seen.network, Stable(), repair)
+    samples = Samples(tuple("abcdefgh"), lambda i: {"x": f32(rows[i])})
+    proof = prove(seen.network, after, samples, samples)
+    assert errors(seen.network, after, {"x": f32(rows[0])})[0] > 1e-2
+    assert proof.repaired < 1e-5
+    assert holds(proof, Stable().identity)
+
+
+def _with(seen, inner):
+    observations = seen.observations.model_copy(update={"inner": (inner,)})
+    return type(seen)(seen.network, seen.roles, observations, seen.fmt, 2.0, "fp32")
+
+
+def test_another_model_is_refused() -> None:
+    repair = Repair(rule="stable", nodes=(NodeName("a"),))
+    with pytest.raises(CaseError, match="another model"):
+        repaired(network_from_proto(cancellation().proto), Stable(), repair)
