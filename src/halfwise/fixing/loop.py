@@ -225,7 +225,8 @@ class _Fix:
         if not (self.unrepaired and found.passed):
             return found
         with self._stage("repair"):
-            needed = needed_repairs(self.original, self.planner, found.kept, self.watcher)
+            given = self.original, self.planner, found.kept
+            needed, kept = needed_repairs(*given, self.watcher)
         self.notes += needed.remarks
         if needed.planner is self.planner:  # its records may have other numbers now
             self.case = self.planner.case
@@ -233,7 +234,7 @@ class _Fix:
         self._plan_with(needed.planner)
         self.unrepaired = self.unrepaired if self.case.repairs else None
         self.trade_off = TradeOff(self.planner, self.heldout)
-        return self._search(found.kept & self.planner.roles.computing, certify=False)
+        return self._search(kept, certify=False)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.

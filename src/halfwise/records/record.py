@@ -214,6 +214,7 @@ RemarkKind = Literal[
     "repair-spare",
     "unrepaired",
     "repair-untried",
+    "repair-outdone",
     "start",
     "seen-only",
     "tolerance",
@@ -247,7 +248,10 @@ no guard explains; "first-look": elements were looked at on few samples; "low-io
 is beside the emulation; the others: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
-    ("repair-unmade", "repair-useless", "repair-dearer", "repair-unproven", "repair-spare")
+    (
+        *("repair-unmade", "repair-useless", "repair-dearer", "repair-unproven"),
+        *("repair-spare", "repair-outdone"),
+    )
 )
 """What remarks tell of repairs that are not in the plan."""
 

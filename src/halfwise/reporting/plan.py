@@ -19,6 +19,7 @@ from halfwise.records import (
 from halfwise.reporting.ending import spent
 from halfwise.reporting.guards import explained, told_of, worded
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
+from halfwise.reporting.undone import UNDONE_REMARKS
 from halfwise.wording import (
     capital,
     count,
@@ -271,20 +272,7 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "opset-raised": "The opset was raised from {opset:d} to {raised:d}, because only there these "
     "take {low}: {operators}; outputs were the same on {samples:d} samples.",
     "opset-stays": "The opset stays at {opset:d}, where these take no {low}: {operators}. {why}",
-    "repair-unmade": "A repair was left out, {rule} at {nodes}: {why}",
-    "repair-useless": "A repair was undone, {rule} at {nodes}: everything low is off by {before} "
-    "times what the search allows without it, and by {after} times with it.",
-    "repair-dearer": "A repair was undone, {rule} at {nodes}: it is predicted to cost {after} "
-    "times what everything low does, and keeping what it mends {before} times.",
-    "repair-unproven": "A repair was undone, {rule} at {nodes}: [FP32 is off by {value} of an "
-    "output's largest value with it, and by {original} without|it changes an output by {value} of "
-    "its largest value][; {elements:d} elements are finite without it alone].",
-    "repair-spare": "A repair was undone, {rule} at {nodes}: the plan needs no more nodes without "
-    "it.",
-    "unrepaired": "No engine of the model with {repairs:repair} passed, so this plan is one of the "
-    "model without.",
-    "repair-untried": "Of {size:d} repairs, {elements:d} were not tried without: the plan may "
-    "not need them.",
+    **UNDONE_REMARKS,
     "start": "[{found:d} of {size:d} compute nodes are found in {path}|warning: the plan comes "
     "from the run of {date}, made from another file; this one has {shared} too|the plan comes from "
     "the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"

@@ -187,7 +187,8 @@ class _Choosing:
             return _remark("repair-dearer", before=keeping, after=cost)
         proof = self._prover.prove(tried.case.network)
         if not holds(proof, rule.identity):
-            told = {"value": proof.repaired, "original": proof.original, "elements": proof.broken}
+            told = {"value": proof.repaired, "original": proof.original}
+            told["elements"] = proof.broken or None
             return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})
         found = {"before": effect.before, "after": effect.after, "proof": proof}
         added = tuple(repair.model_copy(update=found) for repair in some)
@@ -197,7 +198,7 @@ class _Choosing:
     def _effect(self, tried: Planner) -> "_Effect":
         now, names = self.planner, self.planner.roles.computing
         others = tried.evidence.suspected - frozenset(tried.forced.lowered)
-        errors = [p.trials.excess(p.islands) for p in (now, tried)]
+        errors = [p.trials.excess(p.ruled) for p in (now, tried)]
         beside = errors
         if not _falls(*errors) and others:
             kept = ((now, now.ruled | others & names), (tried, tried.ruled | others))
@@ -247,7 +248,8 @@ def named(repair: Repair) -> dict[str, str]:
 
 
 def _falls(before: float, after: float) -> bool:
-    return after < before and after <= FALLS * before
+    passes_now = after <= 1 < before
+    return passes_now or (after < before and after <= FALLS * before)
 
 
 def _keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:

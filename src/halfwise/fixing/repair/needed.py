@@ -1,4 +1,4 @@
-"""Which repairs a plan needs: one without which no more is kept, at no higher cost, is undone."""
+"""Which repairs a plan needs: what leaves no more to keep, or costs no more, without is undone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,12 +21,13 @@ Assignment = frozenset[NodeName]
 
 def needed_repairs(
     original: Planner, planner: Planner, kept: Assignment, watcher: Watcher
-) -> Choice:
-    """Return a planner with those repairs of `planner` that its plan needs; the same for all.
+) -> tuple[Choice, Assignment]:
+    """Return a planner with those repairs of `planner` that its plan needs, and what that keeps.
 
-    All are undone together, then those of each rule, then each alone where a rule has few. What the
-    plan needs alone gets the error that everything low has without it. A remark tells of those that
-    were not tried alone.
+    Where something is kept in spite of repairs, and a plan without any passed and costs no more,
+    that is taken. Else all are undone together, then those of each rule, then each alone where a
+    rule has few. What the plan needs alone gets the error that everything low has without it. A
+    remark tells of those that were not tried alone.
 
     Args:
         original: Of the network without repairs.
@@ -35,13 +36,15 @@ def needed_repairs(
         watcher: Is told how far it is.
     """
     undoing = _Undoing(original, planner, kept, watcher)
+    if undoing.is_outdone():
+        return Choice(undoing.planner, tuple(undoing.remarks)), undoing.kept
     some = planner.case.repairs
     planner.budget.within("repair", undoing.run, None, part=PART)
     left = sum(repair not in undoing.tried for repair in some)
     if left:
         numbers = {"elements": left, "size": len(some)}
         undoing.remarks.append(Remark(kind="repair-untried", numbers=numbers))
-    return Choice(undoing.planner, tuple(undoing.remarks))
+    return Choice(undoing.planner, tuple(undoing.remarks)), undoing.kept
 
 
 class _Undoing:
@@ -51,7 +54,28 @@ class _Undoing:
         self.planner = planner
         self.tried: list[Repair] = []
         self.remarks: list[Remark] = []
-        self._original, self._kept, self._watcher = original, kept, watcher
+        self.kept = kept
+        self._original, self._watcher = original, watcher
+
+    def is_outdone(self) -> bool:
+        """Take the cheapest plan without repairs that passed, if it costs no more; say whether."""
+        original, now = self._original, self.planner
+        passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
+        if not (self.kept and passed):
+            return False
+        best = min(passed, key=lambda kept: (original.price(kept) or 0.0, len(kept)))
+        prices = original.price(best), now.price(self.kept)
+        if None in prices:
+            prices = float(len(best)), float(len(self.kept))
+        before, after = (price or 0.0 for price in prices)
+        if before > after:
+            return False
+        numbers = {"before": before, "after": after}
+        self.remarks += [
+            Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in now.case.repairs
+        ]
+        self.planner, self.kept = original, best
+        return True
 
     def run(self) -> None:
         """Undo what is not needed."""
@@ -96,19 +120,22 @@ class _Undoing:
             return None  # one of them builds on what is undone
 
     def _does(self, without: Planner) -> bool:
-        everything = self._kept >= self.planner.roles.computing
+        everything = self.kept >= self.planner.roles.computing
         own = without.roles.computing
-        kept = own if everything else (self._kept & own) | without.ruled
-        price, now = without.price(kept), self.planner.price(self._kept)
+        kept = own if everything else (self.kept & own) | without.ruled
+        price, now = without.price(kept), self.planner.price(self.kept)
         if price is not None and now is not None and price > now and not everything:
             return False
         if not without.trials.evaluate(kept, confirm=True).passed:
             return False
-        return not Infinities(without).guards(without.rewrite(kept)[0])
+        if Infinities(without).guards(without.rewrite(kept)[0]):
+            return False
+        self.kept = kept
+        return True
 
     def _weigh(self, repair: Repair, without: Planner) -> None:
         """Put on record what everything low is off by without a repair that is needed."""
-        error = without.trials.exact(without.islands)
+        error = without.trials.exact(without.ruled)
         case = self.planner.case
         weighed = repair.model_copy(update={"before": error})
         made = tuple(weighed if r == repair else r for r in case.repairs)

@@ -2,9 +2,14 @@
 
 import pytest
 
-from halfwise.fixing.repair import needed
+from halfwise.fixing.repair import needed, rules
+from halfwise.fixing.repair.choice import with_repairs
+from halfwise.fixing.repair.needed import needed_repairs
+from halfwise.progress import Silent
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 from tests.unit.fixing.repair.test_choice import found, told
+from tests.unit.fixing.repair.test_making import repair
+from tests.unit.fixing.test_planner import planner
 
 __all__ = ["found"]
 
@@ -19,3 +24,17 @@ def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few,
     assert len(fixed.plan.repairs) == 1 + (undone == ["repair-untried"])
     assert fixed.plan.repairs[0].nodes == ("up_0", "wide_0", "down_0")
     assert fixed.planner.case.repairs == fixed.plan.repairs
+
+
+def test_a_plan_without_repairs_that_costs_no_more_is_taken(monkeypatch):
+    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    original = planner(sluiced())
+    everything = original.roles.computing
+    original.trials.evaluate(everything, confirm=True)
+    made = with_repairs(original, [repair()], Silent())
+    chosen, kept = needed_repairs(original, made, everything, Silent())
+    assert (chosen.planner, kept) == (original, everything)
+    assert [r.kind for r in chosen.remarks] == ["repair-outdone"]
+    chosen, kept = needed_repairs(original, made, frozenset(), Silent())
+    assert (chosen.planner, kept) == (made, frozenset())
+    assert made.case.repairs[0].before == original.trials.exact(frozenset())

@@ -1,0 +1,25 @@
+"""Words on repairs that were undone."""
+
+from collections.abc import Mapping
+
+from halfwise.records import RemarkKind
+
+UNDONE_REMARKS: Mapping[RemarkKind, str] = {
+    "repair-unmade": "A repair was left out, {rule} at {nodes}: {why}",
+    "repair-useless": "A repair was undone, {rule} at {nodes}: everything low is off by {before} "
+    "times what the search allows without it, and by {after} times with it.",
+    "repair-dearer": "A repair was undone, {rule} at {nodes}: it is predicted to cost {after} "
+    "times what everything low does, and keeping what it mends {before} times.",
+    "repair-unproven": "A repair was undone, {rule} at {nodes}: [FP32 is off by {value} of an "
+    "output's largest value with it, and by {original} without|it changes an output by {value} of "
+    "its largest value][; {elements:d} elements are finite without it alone].",
+    "repair-spare": "A repair was undone, {rule} at {nodes}: the plan needs no more nodes without "
+    "it.",
+    "unrepaired": "No engine of the model with {repairs:repair} passed, so this plan is one of the "
+    "model without.",
+    "repair-outdone": "A repair was undone, {rule} at {nodes}: the plan with it costs {after} "
+    "times what everything low does, and one without {before} times.",
+    "repair-untried": "Of {size:d} repairs, {elements:d} were not tried without: the plan may "
+    "not need them.",
+}
+"""Templates, see `wording.filled`."""

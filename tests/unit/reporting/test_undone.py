@@ -1,0 +1,20 @@
+"""What is told of repairs that are not in the plan."""
+
+from halfwise.records import UNDONE, Remark
+from halfwise.reporting.plan import remark
+from halfwise.reporting.undone import UNDONE_REMARKS
+
+
+def test_what_is_undone_is_told_with_its_numbers():
+    assert UNDONE_REMARKS.keys() > UNDONE
+    names = {"rule": "fold", "nodes": "a, b", "why": "No."}
+    numbers = {"before": 2.0, "after": 3.0, "value": 1e-3}
+    told = {kind: remark(Remark(kind=kind, names=names, numbers=numbers)) for kind in UNDONE}
+    assert all("fold at a, b" in line for line in told.values())
+    assert told["repair-unproven"].endswith("it changes an output by 0.001 of its largest value.")
+    more = Remark(kind="repair-unproven", names=names, numbers={"original": 1e-6, "elements": 2})
+    more = more.model_copy(update={"numbers": {**more.numbers, "value": 1e-3}})
+    assert remark(more).endswith(
+        "FP32 is off by 0.001 of an output's largest value with it, and by 1e−6 without; 2 "
+        "elements are finite without it alone."
+    )
