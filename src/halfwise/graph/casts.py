@@ -1,10 +1,10 @@
 """Rewrite a network into a strongly typed mixed-precision model. The only rewriter of precision.
 
-A low node's float slots get the low type, every other node stays FP32, and a Cast stands on each
-value whose consumers want another type than its producer gives: one per value and direction. In the
-bodies of a low If, Loop or Scan the same holds, and a value read from outside is cast outside.
-Mathematics, names and order of the nodes stay as they are; with every node in FP32 the result is
-the original.
+A low node's float slots get the low type, every other node stays FP32 or gets BF16, and a Cast
+stands on each value whose consumers want another type than its producer gives: one per value and
+type. In the bodies of a low If, Loop or Scan the same holds, and a value read from outside is cast
+outside. Mathematics, names and order of the nodes stay as they are; with every node in FP32 the
+result is the original.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,10 +15,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.formats import Format
+from halfwise.formats import BF16, Format
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
 from halfwise.graph.normal_form import Names
-from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName
 
@@ -49,6 +49,7 @@ def rewrite(
     *,
     low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
+    bf16: frozenset[NodeName] = frozenset(),
 ) -> Rewritten:
     """Return `network` with every free node outside `fp32` in the low format.
 
@@ -59,10 +60,15 @@ def rewrite(
         fmt: The low format.
         low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
         weights: The network's weights in the low format, where they are made already.
+        bf16: Those outside `fp32` that get BF16 instead of the low format: nodes without bodies
+            that may have it in the same slots.
     """
     model = network.copy()
     weights = weights or LowWeights(network.model, fmt)
-    casts = _Rewriter(graphs_of(model), roles, fp32, weights, low_io).run()
+    made = {low_type(fmt): weights}
+    if bf16:
+        made |= {ir.DataType.BFLOAT16: LowWeights(network.model, BF16)}
+    casts = _Rewriter(graphs_of(model), roles, fp32, made, low_type(fmt), low_io, bf16).run()
     return Rewritten(model, casts)
 
 
@@ -114,7 +120,8 @@ def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights
 
     What they read from outside stays as it is.
     """
-    _Rewriter(graphs, roles, frozenset(), weights, frozenset()).run()
+    low = low_type(weights.fmt)
+    _Rewriter(graphs, roles, frozenset(), {low: weights}, low, frozenset()).run()
 
 
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
@@ -209,17 +216,16 @@ class _Rewriter:
         graphs: Collection[ir.Graph],
         roles: Roles,
         fp32: frozenset[NodeName],
-        weights: LowWeights,
+        weights: Mapping[ir.DataType, LowWeights],
+        low: ir.DataType,
         low_io: frozenset[TensorName],
+        bf16: frozenset[NodeName] = frozenset(),
     ) -> None:
-        self.graphs = graphs
-        self.roles = roles
-        self.fp32 = fp32
-        self.fmt = weights.fmt
-        self.low = low_type(weights.fmt)
+        self.graphs, self.roles = graphs, roles
+        self.fp32, self.bf16 = fp32, bf16
+        self.weights, self.low = weights, low
         self.formals = roles.low_formals(fp32)
         self.low_ends = low_io.union(self.formals)
-        self.weights = weights
         self.casts = 0
         self.names = Names(graphs)
 
@@ -235,87 +241,97 @@ class _Rewriter:
             for node in graph:
                 part = self.roles.part(node)
                 if part.is_low(self.fp32):
-                    self._lower(node, part.role)
+                    self._lower(node, part)
         for value in float_values:
             self._cast_where_needed(value)
         return self.casts
 
-    def _lower(self, node: ir.Node, role: NodeRole) -> None:
-        for value, is_low in zip(node.outputs, role.outputs, strict=True):
+    def _type_of(self, part: Part) -> ir.DataType:
+        return ir.DataType.BFLOAT16 if part.decider in self.bf16 else self.low
+
+    def _lower(self, node: ir.Node, part: Part) -> None:
+        low = self._type_of(part)
+        for value, is_low in zip(node.outputs, part.role.outputs, strict=True):
             if is_low:
-                value.type = ir.TensorType(self.low)
-        if not any(role.outputs):
+                value.type = ir.TensorType(low)
+        if not any(part.role.outputs):
             return
         if is_standard(node, "Cast"):
-            node.attributes["to"] = ir.AttrInt64("to", int(self.low))
+            node.attributes["to"] = ir.AttrInt64("to", int(low))
         elif is_standard(node, "ConstantOfShape"):
             fill = fill_of(node)
-            node.attributes["value"] = ir.AttrTensor("value", self.weights.low(fill, None))
+            node.attributes["value"] = ir.AttrTensor("value", self.weights[low].low(fill, None))
 
     def _retype_constant(self, value: ir.Value, graph: ir.Graph) -> None:
         if not is_float(value):
             return
         assert value.const_value is not None
-        uses = [u for u in value.uses() if self._wants(u.node, u.idx) == self.low]
-        given_low = value.is_graph_output() and value.name in self.low_ends
-        if not uses and not given_low:
+        given_out = value.is_graph_output()
+        wanted = self._wanted(value)
+        if given_out:
+            wanted.setdefault(self.low if value.name in self.low_ends else ir.DataType.FLOAT, [])
+        lows = {low: uses for low, uses in wanted.items() if low in self.weights}
+        if len(wanted) == 1 and lows:
+            (low,) = lows
+            value.const_value = self.weights[low].low(value.const_value, value.name)
+            value.type = ir.TensorType(low)
             return
-        if len(uses) == len(value.uses()) and given_low == value.is_graph_output():
-            value.const_value = self.weights.low(value.const_value, value.name)
-            value.type = ir.TensorType(self.low)
-            return
-        name = value.name
-        if given_low:
-            value.name = self.names.take(f"{name}_fp32")
-        else:
-            name = self.names.take(f"{name}_{self.fmt.name}")
-        copy = ir.val(name, self.low, value.shape)
-        copy.const_value = self.weights.low(value.const_value, copy.name)
-        graph.register_initializer(copy)
-        for node, index in uses:
-            node.replace_input_with(index, copy)
-        if given_low:
-            replace_output(graph, value, copy)
+        for low, uses in lows.items():
+            name = value.name
+            if given_low := given_out and low == self.low and name in self.low_ends:
+                value.name = self.names.take(f"{name}_fp32")
+            else:
+                name = self.names.take(f"{name}_{_suffix(low)}")
+            copy = ir.val(name, low, value.shape)
+            copy.const_value = self.weights[low].low(value.const_value, copy.name)
+            graph.register_initializer(copy)
+            for node, index in uses:
+                node.replace_input_with(index, copy)
+            if given_low:
+                replace_output(graph, value, copy)
 
     def _cast_where_needed(self, value: ir.Value) -> None:
-        is_low = value.dtype == self.low
-        other = ir.DataType.FLOAT if is_low else self.low
-        uses = [u for u in value.uses() if self._wants(u.node, u.idx) not in (None, value.dtype)]
-        output_type = self.low if value.name in self.low_ends else ir.DataType.FLOAT
-        output_differs = value.is_graph_output() and value.dtype != output_type
-        if not uses and not output_differs:
-            return
         name, graph = value.name, value.graph
         assert name is not None
         assert graph is not None
-        if output_differs:
-            value.name = self.names.take(f"{name}_{self.fmt.name if is_low else 'fp32'}")
-            cast = ir.node(
-                "Cast", [value], {"to": int(other)}, name=self.names.take(f"{name}_cast")
-            )
-            cast.outputs[0].name = name
-            replace_output(graph, value, cast.outputs[0])
-        else:
-            suffix = "fp32" if is_low else self.fmt.name
-            cast = ir.node(
-                "Cast", [value], {"to": int(other)}, name=self.names.take(f"{name}_to_{suffix}")
-            )
-            cast.outputs[0].name = self.names.take(f"{name}_{suffix}")
-        cast.outputs[0].shape = value.shape
-        cast.outputs[0].type = ir.TensorType(other)
-        producer = value.producer()
-        if producer is None and len(graph):
-            graph.insert_before(graph[0], cast)
-        elif producer is None:
-            graph.append(cast)
-        else:
-            graph.insert_after(producer, cast)
-        self.casts += 1
-        for node, index in uses:
-            node.replace_input_with(index, cast.outputs[0])
+        wanted = self._wanted(value)
+        end = None
+        if value.is_graph_output():
+            end = self.low if name in self.low_ends else ir.DataType.FLOAT
+            wanted.setdefault(end, [])
+        for other in [t for t in wanted if t != value.dtype]:
+            suffix = _suffix(other)
+            if other == end:
+                value.name = self.names.take(f"{name}_{_suffix(value.dtype)}")
+            node_called = f"{name}_cast" if other == end else f"{name}_to_{suffix}"
+            cast = ir.node("Cast", [value], {"to": int(other)}, name=self.names.take(node_called))
+            made = cast.outputs[0]
+            made.name = name if other == end else self.names.take(f"{name}_{suffix}")
+            made.shape, made.type = value.shape, ir.TensorType(other)
+            if other == end:
+                replace_output(graph, value, made)
+            producer = value.producer()
+            if producer is not None:
+                graph.insert_after(producer, cast)
+            elif len(graph):
+                graph.insert_before(graph[0], cast)
+            else:
+                graph.append(cast)
+            self.casts += 1
+            for node, index in wanted[other]:
+                node.replace_input_with(index, made)
 
-    def _wants(self, node: ir.Node, slot: int) -> ir.DataType | None:
-        part = self.roles.part(node)
-        if part.role.role is Role.BLIND:
-            return None
-        return self.low if part.reads_low(slot, self.fp32) else ir.DataType.FLOAT
+    def _wanted(self, value: ir.Value) -> dict[ir.DataType, list[tuple[ir.Node, int]]]:
+        """Return which uses want `value` in which type; those that take any are left out."""
+        wanted: dict[ir.DataType, list[tuple[ir.Node, int]]] = {}
+        for use in value.uses():
+            part = self.roles.part(use.node)
+            if part.role.role is not Role.BLIND:
+                reads_low = part.reads_low(use.idx, self.fp32)
+                kind = self._type_of(part) if reads_low else ir.DataType.FLOAT
+                wanted.setdefault(kind, []).append((use.node, use.idx))
+        return wanted
+
+
+def _suffix(kind: ir.DataType | None) -> str:
+    return LOW_TYPES.get(kind or ir.DataType.FLOAT, "FP32").lower()
