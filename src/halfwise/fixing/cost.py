@@ -11,6 +11,7 @@ Nothing is fitted. `bench/worth.py` compares with times of real engines.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
 
 import onnx_ir as ir
@@ -110,32 +111,45 @@ class CostModel:
         values = dict.fromkeys(v for v in graph.outputs if v.name and is_float(v))
         self._outputs += [(tensor_name(v), _elements(v, shapes)) for v in values]
 
-    def cost(self, fp32: frozenset[NodeName]) -> float:
-        """Return the cost where the nodes `fp32` are FP32, moved data included, in bytes."""
-        low_ends = self._low_io.union(self._roles.low_formals(fp32))
-        low: dict[TensorName, bool] = dict.fromkeys(low_ends, True)
-        computed: dict[TensorName, bool] = {}
+    def cost(self, fp32: frozenset[NodeName], bf16: frozenset[NodeName] = frozenset()) -> float:
+        """Return the cost in bytes.
+
+        Args:
+            fp32: The nodes that are not low, moved data included.
+            bf16: Those of them that have BF16.
+        """
+        low_ends = dict.fromkeys(self._low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
+        types: dict[TensorName, _Type] = dict(low_ends)
+        computed: dict[TensorName, _Type] = {}
         casts = _Casts(self._times)
         total = 0.0
         for node in self._nodes:
-            is_low = self._parts[node.name].is_low(fp32)
-            moved = node.stored * _size(is_low)
+            own = self._type_of(node.name, fp32, bf16)
+            moved = node.stored * own.size
             for name, elements, takes_low in node.inputs:
-                wanted = is_low and takes_low
-                casts.add(name, elements, low.get(name, False), wanted)
-                if name not in computed or not self._stays_inside(name, fp32):
-                    moved += elements * _size(wanted)
+                wanted = own if takes_low else _Type.FP32
+                casts.add(name, elements, types.get(name, _Type.FP32), wanted)
+                if name not in computed or not self._stays_inside(name, fp32, bf16):
+                    moved += elements * wanted.size
             for name, elements, gives_low in node.outputs:
-                low[name] = computed[name] = is_low and gives_low
-                if not self._stays_inside(name, fp32):
-                    moved += elements * _size(low[name])
+                types[name] = computed[name] = own if gives_low else _Type.FP32
+                if not self._stays_inside(name, fp32, bf16):
+                    moved += elements * types[name].size
             if not node.is_free:
-                per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
+                per_byte = FLOPS_PER_BYTE_FP32 if own is _Type.FP32 else FLOPS_PER_BYTE_LOW
                 total += node.times * max(node.flops / per_byte, moved)
         for name, elements in self._outputs:
-            wanted = name in low_ends
+            wanted = low_ends.get(name, _Type.FP32)
             casts.add(name, elements, computed.get(name, wanted), wanted)
         return total + casts.cost
+
+    def _type_of(
+        self, name: NodeName, fp32: frozenset[NodeName], bf16: frozenset[NodeName]
+    ) -> "_Type":
+        part = self._parts[name]
+        if part.is_low(fp32):
+            return _Type.LOW
+        return _Type.BF16 if part.decider in bf16 else _Type.FP32
 
     def terms(self) -> Terms:
         """Return the cost as a sum over nodes and over pairs, up to a constant.
@@ -177,10 +191,25 @@ class CostModel:
         per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
         return node.times * max(node.flops / per_byte, moved)
 
-    def _stays_inside(self, value: TensorName, fp32: frozenset[NodeName]) -> bool:
+    def _stays_inside(
+        self, value: TensorName, fp32: frozenset[NodeName], bf16: frozenset[NodeName]
+    ) -> bool:
         """Return whether one kernel makes and reads a value: one precision, and fused."""
         pair = self._inner.get(value)
-        return pair is not None and len({self._parts[name].is_low(fp32) for name in pair}) == 1
+        return pair is not None and len({self._type_of(n, fp32, bf16) for n in pair}) == 1
+
+
+class _Type(Enum):
+    """The type that a node computes in, as the options call it."""
+
+    LOW = "low"
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return FP32_BYTES if self is _Type.FP32 else LOW_BYTES
 
 
 class _Casts:
@@ -192,13 +221,13 @@ class _Casts:
 
     def __init__(self, times: Mapping[TensorName, float]) -> None:
         self.cost, self._times = 0.0, times
-        self._done: set[tuple[TensorName, bool]] = set()
+        self._done: set[tuple[TensorName, _Type]] = set()
 
-    def add(self, name: TensorName, elements: int, is_low: bool, wanted: bool) -> None:
+    def add(self, name: TensorName, elements: int, given: _Type, wanted: _Type) -> None:
         """Convert a tensor that has another precision than is wanted."""
-        if is_low != wanted and (name, wanted) not in self._done:
+        if given is not wanted and (name, wanted) not in self._done:
             self._done.add((name, wanted))
-            self.cost += self._times.get(name, 1.0) * elements * (LOW_BYTES + FP32_BYTES)
+            self.cost += self._times.get(name, 1.0) * elements * (given.size + wanted.size)
 
 
 def _elements(value: ir.Value, shapes: Shapes) -> int:

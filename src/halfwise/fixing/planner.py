@@ -12,7 +12,7 @@ from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
-from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.found import Found, Narrowed
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
@@ -72,6 +72,7 @@ class Planner:
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
         self.held: list[Guard] = []
+        self.narrowed: Narrowed | None = None
         self.best = Best(watcher, roles.computing, self.price)
         self.unit = len(case.calibration)
         self._original = original
@@ -131,7 +132,7 @@ class Planner:
 
     def price(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment over that of everything low, else None."""
-        return None if self.prices is None else self.prices.of(kept)
+        return None if self.prices is None else self.prices.of(kept, self.bf16_of(kept))
 
     def hold(self, guards: Sequence[Guard]) -> None:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
@@ -303,7 +304,13 @@ class Planner:
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
             low_io=self.low_io,
             weights=self.weights,
+            bf16=self.bf16_of(kept),
         )
+
+    def bf16_of(self, kept: Assignment) -> Assignment:
+        """Return those of the kept nodes that have BF16 in the plan that keeps them."""
+        found = self.narrowed
+        return found.bf16 if found is not None and found.kept == kept else frozenset()
 
     def above(self) -> tuple[Assignment, Assignment]:
         """Return the nodes that `--keep-above` keeps, and those kept because they read them."""

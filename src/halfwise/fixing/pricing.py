@@ -46,7 +46,8 @@ class Prices:
     Attributes:
         least: What they are over, in bytes.
         fp32: That of everything in FP32.
-        of: Returns that of an assignment, given by its kept compute nodes; remembered.
+        of: Returns that of an assignment, given by its kept compute nodes, and those of them that
+            have BF16; remembered.
         guide: Proposes plans that cost little.
     """
 
@@ -66,4 +67,4 @@ class Prices:
         self.least: float = original.least if original else least
         self.fp32: float = original.fp32 if original else model.cost(frozenset(roles)) / least
         self.guide = Guide(sites_of(network, roles), model.terms)
-        self.of = cache(lambda kept: model.cost(resolve(kept)) / self.least)
+        self.of = cache(lambda kept, bf16=frozenset(): model.cost(resolve(kept), bf16) / self.least)

@@ -16,7 +16,7 @@ from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
-from halfwise.graph.movement import fewest_casts
+from halfwise.graph.movement import fewest_casts, with_moves
 from halfwise.graph.roles import Roles
 from halfwise.graph.serialisation import skeleton
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
@@ -39,20 +39,24 @@ def rewrite(
     fixed: frozenset[NodeName],
     low_io: frozenset[TensorName],
     weights: LowWeights | None = None,
+    bf16: frozenset[NodeName] = frozenset(),
 ) -> tuple[Rewritten, frozenset[NodeName]]:
     """Return the mixed model with the fewest Casts, and the assignment that it implements.
 
     Args:
         network: FP32 model.
         roles: Roles of its nodes.
-        assignment: All free nodes that are FP32.
+        assignment: All free nodes that are FP32, or have BF16.
         fmt: The low format.
         fixed: Moving nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs that get the low type.
         weights: The network's weights in the low format, where they are made already.
+        bf16: The compute nodes among them that have BF16.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
-    return cast(network, roles, placed, fmt, low_io=low_io, weights=weights), placed
+    bf16 = with_moves(network, placed - fixed, roles, bf16)
+    fp32 = placed - bf16
+    return cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16), fp32
 
 
 def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None:

@@ -43,7 +43,9 @@ def worth_of(
     if prices is None:
         return None
     full = engines is not None and engines.full
-    predicted = Worth(cost=prices.fp32 if full else prices.of(kept), fp32=prices.fp32)
+    predicted = Worth(
+        cost=prices.fp32 if full else prices.of(kept, planner.bf16_of(kept)), fp32=prices.fp32
+    )
     found = _compared(_timed(predicted, engines, planner.settings.fmt.name.upper()))
     fits: Callable[[float], bool]
     if required is not None and found.ratio > required:

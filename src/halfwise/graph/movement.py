@@ -16,7 +16,7 @@ from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_elements, fill_of
 from halfwise.graph.cut import smallest_source_side
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.roles import FIRST_BF16_OPSET, Role, Roles, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 
 
@@ -220,3 +220,36 @@ class _Casts:
     def fewest(self) -> frozenset[NodeName]:
         """Return the free nodes that are FP32 where there are fewest Casts; no other are as few."""
         return self.free & smallest_source_side(self.costs, True, False)
+
+
+def with_moves(
+    network: Network, fp32: frozenset[NodeName], roles: Roles, bf16: frozenset[NodeName]
+) -> frozenset[NodeName]:
+    """Return `bf16`, and what moves data in FP32 between its nodes alone.
+
+    Args:
+        network: The model.
+        fp32: All nodes outside of the low format.
+        roles: Roles of the nodes.
+        bf16: Compute nodes among them.
+    """
+    may, found = may_have_bf16(network, roles), set(bf16)
+    for node in network.nodes() if bf16 else ():
+        name = node_name(node)
+        moved = roles[name].role is Role.MOVEMENT and name in fp32 & may
+        if moved and _makers(node) <= found:
+            found.add(name)
+    return frozenset(found)
+
+
+def _makers(node: ir.Node) -> set[NodeName | None]:
+    made_by = [v.producer() for v in node.inputs if v is not None and is_float(v)]
+    return {None if maker is None else node_name(maker) for maker in made_by} or {None}
+
+
+def may_have_bf16(network: Network, roles: Roles) -> frozenset[NodeName]:
+    """Return the nodes without bodies that take BF16 in the slots in which they take FP16."""
+    if network.opset < FIRST_BF16_OPSET:
+        return frozenset()
+    other = roles_of(network, ir.DataType.BFLOAT16)
+    return frozenset(n for n, r in roles.items() if r.free and not r.inside and r == other[n])

@@ -57,3 +57,18 @@ class Found:
     exhausted: bool
     steps: tuple[Remark, ...]
     r2: float | None = None
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """A plan, some of whose kept nodes have BF16.
+
+    Attributes:
+        kept: All its kept nodes.
+        bf16: Those that have BF16.
+        excess: Its error over what a trial may use, on the calibration.
+    """
+
+    kept: Nodes
+    bf16: Nodes
+    excess: float
