@@ -15,6 +15,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.metrics import Metric
 from halfwise.records import (
+    Allowed,
     Criterion,
     MadeUp,
     NodeName,
@@ -210,7 +211,7 @@ class Settings:
             the user's file stores in the low format stay so.
         accumulate: Format of running sums inside FP16 ops.
         no_repair: Rules by which nothing is repaired.
-        allow: Whether repairs count that rest on no identity.
+        allow: What is done only where it is asked for: see `Allowed`.
         headroom: Overflow at this many times the observed range counts as overflow.
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
@@ -227,7 +228,7 @@ class Settings:
     io: Literal["fp32", "fp16", "bf16"] = default("io")
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
     no_repair: tuple[RepairRule, ...] = ()
-    allow: Literal["approximate"] | None = None
+    allow: frozenset[Allowed] = frozenset()
     headroom: float = default("headroom")
     margin: float = default("margin")
     budget: float = default("budget")

@@ -213,8 +213,12 @@ class Plan(TypedDict, total=False):
         ),
     ]
     allow: Annotated[
-        Literal["approximate"] | None,
-        _plan("Make repairs too that rest on no identity, only on the ranges that data showed."),
+        Sequence[str],
+        _plan(
+            "approximate: make repairs too that rest on no identity, only on the ranges that data "
+            "showed; bf16: give kept nodes BF16 where it is enough. Repeatable.",
+            "WHAT",
+        ),
     ]
     io: Annotated[
         Literal["fp32", "fp16", "bf16"],

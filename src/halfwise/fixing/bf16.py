@@ -18,10 +18,11 @@ Assignment = frozenset[NodeName]
 
 
 def narrow(planner: Planner, kept: Assignment) -> None:
-    """Give BF16 to those kept nodes of a passing plan with which it still passes.
+    """Give BF16 to those kept nodes of a passing plan with which it still passes and costs less.
 
     All of them are tried, then halves, in graph order: `MOST` trials at most, and what the budget
-    leaves. `planner.narrowed` tells of it; None where no node has BF16.
+    leaves. Casts count as cost, so BF16 for one node alone is seldom worth it.
+    `planner.narrowed` tells of it; None where no node has BF16.
 
     Args:
         planner: The planner, after a search; from then on it writes this plan so.
@@ -30,28 +31,33 @@ def narrow(planner: Planner, kept: Assignment) -> None:
     planner.narrowed = None
     may = may_have_bf16(planner.case.network, planner.roles)
     free = kept & may - frozenset(planner.forced.kept) - planner.islands
-    tried: dict[Assignment, float] = {}
+    tried = set[Assignment]()
+    prices = planner.prices
+    costs = [inf if prices is None else prices.of(kept)]
 
     def passes(fp32: Assignment) -> bool:
-        if len(tried) == MOST:
+        cost = 0.0 if prices is None else prices.of(kept, kept - fp32)
+        if len(tried) == MOST or cost >= costs[-1]:
             return False
         planner.budget.check()
-        tried[fp32] = _excess(planner, kept, kept - fp32)
-        return tried[fp32] <= 1
+        tried.add(fp32)
+        if _excess(planner, kept, kept - fp32) > 1:
+            return False
+        costs.append(cost)
+        return True
 
     order = [name for name in map(node_name, planner.case.network.nodes()) if name in free]
     groups = [frozenset(order)] if order else []
     whole = lambda: lowered(kept, groups, passes, split=order)  # noqa: E731
     fp32 = planner.budget.within("search", whole, kept)
-    if fp32 in tried:
-        planner.narrowed = Narrowed(kept, kept - fp32, tried[fp32])
+    planner.narrowed = Narrowed(kept, kept - fp32) if fp32 < kept else None
 
 
 def _excess(planner: Planner, kept: Assignment, bf16: Assignment) -> float:
     """Return the error of the written plan over what a trial may use, inf where it cannot run."""
     settings, trials = planner.settings, planner.trials
     planner.budget.spend("trial", len(trials.samples))
-    planner.narrowed = Narrowed(kept, bf16, 0.0)
+    planner.narrowed = Narrowed(kept, bf16)
     model = planner.rewrite(kept)[0].model
     try:
         ran = emulate(

@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import onnx_ir as ir
+
 from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.arena import give_back
+from halfwise.fixing.bf16 import narrow
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -145,6 +148,8 @@ class _Fix:
             custom = custom_roles(network, settings.rules, settings.fmt)
             roles = roles_of(network, low_type(settings.fmt), custom=custom)
             planner = Planner(self.case, settings, roles, self.watcher)
+            if "bf16" in settings.allow:
+                roles_of(network, ir.DataType.BFLOAT16)  # or its opset has none
             if self.start_from is not None:
                 starting_plan(network, roles, self.start_from)  # or what it names is of no use
             unseen = self.case.heldout
@@ -240,6 +245,9 @@ class _Fix:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._without_spare(self._search(frozenset(), certify=False)), False
         while True:
+            if "bf16" in self.settings.allow and found.passed:
+                with self._stage("bf16"):
+                    narrow(self.planner, found.kept)
             with self._stage("judge"), self.planner.budget.counted():
                 rewritten, placed = self.judge.write(found.kept)
                 if held := self.late >= LATE or self.holding.holds(found, rewritten):

@@ -132,7 +132,7 @@ class Planner:
 
     def price(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment over that of everything low, else None."""
-        return None if self.prices is None else self.prices.of(kept, self.bf16_of(kept))
+        return None if self.prices is None else self.prices.of(kept)
 
     def hold(self, guards: Sequence[Guard]) -> None:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""

@@ -45,6 +45,8 @@ def plan_of(
         hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
         reading=readers - frozenset(forced.kept),
     )
+    bf16 = planner.bf16_of(found.kept)
+    keep = tuple(k.model_copy(update={"precision": "bf16"}) if k.node in bf16 else k for k in keep)
     plan = plan_record(
         network,
         planner.roles,

@@ -289,6 +289,8 @@ class _Rewriter:
                 node.replace_input_with(index, copy)
             if given_low:
                 replace_output(graph, value, copy)
+        if lows and not value.uses() and not value.is_graph_output():
+            del graph.initializers[tensor_name(value)]
 
     def _cast_where_needed(self, value: ir.Value) -> None:
         name, graph = value.name, value.graph

@@ -16,7 +16,7 @@ from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_elements, fill_of
 from halfwise.graph.cut import smallest_source_side
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
-from halfwise.graph.roles import FIRST_BF16_OPSET, Role, Roles, is_float, roles_of
+from halfwise.graph.roles import Role, Roles, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 
 
@@ -248,8 +248,10 @@ def _makers(node: ir.Node) -> set[NodeName | None]:
 
 
 def may_have_bf16(network: Network, roles: Roles) -> frozenset[NodeName]:
-    """Return the nodes without bodies that take BF16 in the slots in which they take FP16."""
-    if network.opset < FIRST_BF16_OPSET:
-        return frozenset()
+    """Return the nodes without bodies that take BF16 in the slots in which they take FP16.
+
+    Raises:
+        CaseError: the opset has no BF16.
+    """
     other = roles_of(network, ir.DataType.BFLOAT16)
     return frozenset(n for n, r in roles.items() if r.free and not r.inside and r == other[n])

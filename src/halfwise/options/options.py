@@ -18,7 +18,7 @@ from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.options.repairs import ALL, left_out, refused_repairs
+from halfwise.options.repairs import ALL, allowed, left_out, refused_repairs
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion
 from halfwise.wording import typed
@@ -102,7 +102,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             rules=Rules(**rules),
             fmt=LOW_FORMATS[given.get("to", default("to"))],
             runtime=Runtime(given.get("device", default("device")), libraries),
-            **_fields(Settings, given) | {"no_repair": left_out(given)},
+            **_fields(Settings, given) | {"no_repair": left_out(given), "allow": allowed(given)},
         ),
         given={name: _text(value) for name, value in given.items()},
         require_worth=given.get("require_worth"),

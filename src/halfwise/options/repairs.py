@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from halfwise.errors import UsageError
-from halfwise.records import APPROXIMATE, RepairRule
+from halfwise.records import APPROXIMATE, Allowed, RepairRule
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
 ALL = "all"
 """Stands for every rule."""
 
-_APPROXIMATE = "approximate"
+_ALLOWED: tuple[Allowed, ...] = get_args(Allowed)
+_APPROXIMATE: Allowed = "approximate"
+_BF16: Allowed = "bf16"
 
 
 def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
@@ -29,19 +31,36 @@ def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
     return RULES if ALL in asked else tuple(rule for rule in RULES if rule in asked)
 
 
+def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
+    """Return what `allow` allows: names, each alone or several with commas between.
+
+    Raises:
+        UsageError: there is nothing of that name.
+    """
+    names = [name.strip() for one in given.get("allow", ()) for name in one.split(",")]
+    found = frozenset(each for each in _ALLOWED if each in names)
+    for name in names:
+        if name not in found:
+            raise UsageError(
+                f"--allow is {name!r}; expected {' or '.join(_ALLOWED)}.",
+                "Several stand with a comma between them: --allow bf16,approximate.",
+            )
+    return found
+
+
 def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     """Yield what contradicts itself: whether it does, the message, the hint."""
     without = frozenset(left_out(given))
-    allowed = given.get("allow") == _APPROXIMATE
+    allow = allowed(given)
     yield (
-        allowed and without >= APPROXIMATE,
+        _APPROXIMATE in allow and without >= APPROXIMATE,
         f"--allow {_APPROXIMATE} allows the repairs {', '.join(sorted(APPROXIMATE))}, and "
         "--no-repair leaves them out.",
         "Give one of the two.",
     )
     unasked = sorted(without & APPROXIMATE) if without < frozenset(RULES) else []
     yield (
-        bool(unasked) and not allowed,
+        bool(unasked) and _APPROXIMATE not in allow,
         f"--no-repair {', '.join(unasked)} has no meaning without --allow {_APPROXIMATE}: such a "
         "repair is not made by itself.",
         "Leave it out.",
@@ -51,5 +70,10 @@ def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]
         "keep_above" in given and bool(named),
         "--keep-above searches nothing and repairs nothing, so --no-repair and --allow have no "
         "meaning beside it.",
+        "Give one of the two.",
+    )
+    yield (
+        _BF16 in allow and given.get("to") == _BF16,
+        "--allow bf16 gives BF16 to nodes beside FP16, and with --to bf16 all have it.",
         "Give one of the two.",
     )

@@ -131,7 +131,7 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
-from halfwise.records.repair import APPROXIMATE, Proof, Remade, Repair, RepairRule
+from halfwise.records.repair import APPROXIMATE, Allowed, Proof, Remade, Repair, RepairRule
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
     Comparison,
@@ -158,6 +158,7 @@ __all__ = [
     "SEVERITIES",
     "UNDONE",
     "AdjustedConstant",
+    "Allowed",
     "AttentionCore",
     "Band",
     "Because",

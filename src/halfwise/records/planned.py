@@ -76,7 +76,7 @@ class KeptNode(Record):
     Attributes:
         node: Name of the node.
         op: Operator type.
-        precision: Always "fp32".
+        precision: What it has instead of the low format.
         reason: One sentence with numbers, and the usual repair, for readers of the record: the
             report makes both of `because`. "" before a run is put on record.
         why: The sentence alone; empty in records before this field.
@@ -93,7 +93,7 @@ class KeptNode(Record):
 
     node: NodeName
     op: str
-    precision: Literal["fp32"] = "fp32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     reason: str = ""
     why: str = ""
     kept_by: KeptBy = "search"

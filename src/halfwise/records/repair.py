@@ -16,6 +16,11 @@ Only approximate, so only where allowed: "epsilon" is raised, "saturate" bounds 
 """
 
 
+Allowed = Literal["approximate", "bf16"]
+"""What is done only where it is asked for.
+
+"approximate": repairs that rest on no identity; "bf16": BF16 for kept nodes that need no more.
+"""
 APPROXIMATE: frozenset[RepairRule] = frozenset(("epsilon", "saturate"))
 """Rules that rest on no identity."""
 

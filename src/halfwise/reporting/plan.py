@@ -59,14 +59,15 @@ def kept_table(run: Run) -> Table | None:
         groups.setdefault(key, []).append(kept)
     shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
     rows = [_kept_row(group, run) for group in shown[:MOST_ROWS]]
-    left_out = sum(len(group) for group in shown[MOST_ROWS:])
-    if left_out:
+    if left_out := sum(len(group) for group in shown[MOST_ROWS:]):
         rows.append((f"and {left_out} more", "see run.json", ""))
     if unknown:
         which = f"{unknown} {'more ' if known else ''}nodes"
         why = "Not lowered before the search ended: nothing is known of them."
         rows.append((which, why, "–"))
     title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
+    narrow = sum(kept.precision == "bf16" for kept in keep)
+    title += f", {narrow} of them in BF16" if narrow else ""
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the limit is {number(run.search.tolerance_factor)} of what is allowed"
     if any(guard.kind == "headroom" for guard in run.guards):
@@ -79,15 +80,15 @@ def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
     """Return what nodes have in common that can share a row."""
     # A reason without a number of this node, such as a user's rule, is worth its own row.
     general = kept.guard is None and kept.error_without is None
-    return kept.op, kept.guard, kept.reason if general else None
+    return kept.precision, kept.op, kept.guard, kept.reason if general else None
 
 
 def _same(kept: KeptNode, guards: Sequence[Guard]) -> tuple[object, ...]:
     """Return what nodes have in common that share a sentence."""
     measured = kept.error_without is not None
     if kept.guard is None and kept.kept_by == "search" and measured:
-        return kept.op, measured
-    return _message(kept, guards), measured
+        return kept.precision, kept.op, measured
+    return kept.precision, _message(kept, guards), measured
 
 
 def _message(kept: KeptNode, guards: Sequence[Guard]) -> str:
@@ -103,7 +104,8 @@ def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
     why = _why(group, run.guards)
     same = len({_message(kept, run.guards) for kept in group}) == 1
     why = why if same else f"For example: {why}"
-    nodes = "; ".join(_of_op(op, names) for op, names in ops.items())
+    kind = ", in BF16" if group[0].precision == "bf16" else ""
+    nodes = "; ".join(_of_op(op, names) for op, names in ops.items()) + kind
     without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
     return nodes, why, without
 
@@ -149,8 +151,7 @@ def followed_lines(run: Run) -> Iterator[str]:
     """Yield where the error comes from that no guard or rule explains, as far as trials show it."""
     if run.followed is None or run.plan is None:
         return
-    found, keep = run.followed, run.plan.keep
-    own = len(run.plan.own)
+    found, keep, own = run.followed, run.plan.keep, len(run.plan.own)
     start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
     lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
     allowed = "the default tolerance" if run.criterion.metric else "what the search allows"

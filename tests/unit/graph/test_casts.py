@@ -149,6 +149,27 @@ def test_consumers_of_the_same_type_share_a_cast():
     assert find(result, "low1").inputs[0] is find(result, "low2").inputs[0]
 
 
+def test_nodes_may_have_bf16_beside_the_low_format():
+    nodes = [
+        node("MatMul", "x w", "h", "low1"),
+        node("MatMul", "h w", "a", "narrow"),
+        node("Add", "h a", "b", "low2"),
+        node("Mul", "a a", "c", "kept"),
+        node("Add", "b c", "y", "low3"),
+    ]
+    net = network(nodes, constants={"w": np.full((4, 4), 1e5, np.float32)})
+    roles, kept = roles_of(net), frozenset((NodeName("kept"),))
+    result = rewrite(net, roles, kept, FP16, bf16=frozenset((NodeName("narrow"),)))
+    found = {n.name: {v.dtype for v in (*n.inputs, *n.outputs) if v} for n in result.model.graph}
+    assert (found["narrow"], found["kept"]) == ({ir.DataType.BFLOAT16}, {FULL})
+    assert found["low1"] == found["low2"] == found["low3"] == {HALF}
+    # Each type of a value is made once: x, h and c in one other, a in two, y at the end.
+    assert result.casts == 6
+    weights = {v.dtype for v in result.model.graph.initializers.values()}
+    assert weights == {HALF, ir.DataType.BFLOAT16}
+    onnx.checker.check_model(ir.to_proto(result.model), full_check=True)
+
+
 def test_an_output_that_is_also_used_inside_keeps_its_name_and_type():
     nodes = [node("Relu", "x", "h", "one"), node("Neg", "h", "y", "two")]
     result = lower(network(nodes, "h y"))

@@ -17,7 +17,9 @@ def test_rules_are_left_out_by_name_or_all():
     assert asked(no_repair=["fold", "scale"]).no_repair == ("scale", "fold")
     assert asked(no_repair="fold").no_repair == ("fold",)
     some = asked(allow="approximate", no_repair=["epsilon"])
-    assert (some.allow, some.no_repair) == ("approximate", ("epsilon",))
+    assert (some.allow, some.no_repair) == ({"approximate"}, ("epsilon",))
+    assert asked(allow="bf16, approximate").allow == {"bf16", "approximate"}
+    assert asked(allow=["bf16"]).allow == {"bf16"}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,8 @@ def test_rules_are_left_out_by_name_or_all():
         ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, and"),
         ({"no_repair": ["epsilon"]}, "--no-repair epsilon has no meaning without --allow approx"),
         ({"no_repair": True, "keep_above": 1e3}, "--keep-above searches nothing and repairs"),
-        ({"allow": "bf16"}, "--allow is 'bf16'; expected approximate"),
+        ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate or bf16"),
+        ({"allow": "bf16", "to": "bf16"}, "with --to bf16 all have it"),
     ],
 )
 def test_contradictions_are_told(options, told):

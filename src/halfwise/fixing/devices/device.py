@@ -7,11 +7,11 @@ from dataclasses import replace
 from halfwise.fixing.devices.builds import KindBuilds
 from halfwise.fixing.devices.joint import DeviceAttempts
 from halfwise.fixing.engines.attempts import Attempts, Candidate, Chosen
-from halfwise.fixing.engines.builds import has_tf32
 from halfwise.fixing.engines.conclude import Ended, Proven, rounds
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
+from halfwise.fixing.engines.regime import has_tf32
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table

@@ -10,10 +10,11 @@ its rows, which `race` lets take turns; `speed` tells what is slow; `conclude` s
 tell why nothing lower passed, by the `band` of errors that low precision explains.
 """
 
-from halfwise.fixing.engines.builds import Builds, build_failed, regime
+from halfwise.fixing.engines.builds import Builds, build_failed
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
 from halfwise.fixing.engines.measure import Measure, with_shapes
+from halfwise.fixing.engines.regime import regime
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.workbench import FP32_FILE, Workbench
 

@@ -10,8 +10,8 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
+from halfwise.fixing.engines.regime import low_format
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from halfwise.case import EngineSettings
-from halfwise.errors import BuildFailed, HalfwiseError, UsageError
+from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.fixing.engines.measure import is_lost
-from halfwise.formats import BF16, Format
 from halfwise.interruption import interruption
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -28,11 +27,9 @@ from halfwise.records import (
     NodeName,
     TensorName,
     Typing,
-    WorkerInfo,
 )
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.log.refused import Blamed, blamed
-from halfwise.tensorrt.versions import has, since
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed
 from halfwise.tensorrt.worker.journal import Journal
@@ -235,47 +232,6 @@ class Builds:
         if model not in self.hashes:
             self.hashes[model] = model_files(model).sha256
         return self.hashes[model]
-
-
-LowFormat = Literal["fp16", "bf16"]
-
-AMPERE = 8.0
-"""Compute capability from which on a GPU has BF16 and TF32."""
-
-
-def has_tf32(worker: WorkerInfo) -> bool:
-    """Return whether a GPU has TF32; one that tells nothing is taken to."""
-    return float(worker.compute_capability or AMPERE) >= AMPERE
-
-
-def low_format(fmt: Format) -> LowFormat:
-    """Return the builder's name of a low format."""
-    return "bf16" if fmt == BF16 else "fp16"
-
-
-def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
-    """Return the typing regime to build in: `wanted`, or what the version prefers.
-
-    Raises:
-        UsageError: the worker's TensorRT or GPU lacks the regime or the low format.
-    """
-    version = f"TensorRT {worker.tensorrt}"
-    if wanted is not None and wanted not in worker.typing:
-        raise UsageError(
-            f"{version} has no {wanted} typing.",
-            f"Use --typing {worker.typing[0]}, or another worker.",
-        )
-    if fmt == BF16:
-        if not has("bf16", worker.tensorrt):
-            raise UsageError(
-                f"{version} has no BF16.", f"Use --to fp16, or TensorRT {since('bf16')} or later."
-            )
-        if float(worker.compute_capability or AMPERE) < AMPERE:
-            raise UsageError(
-                f"{worker.gpu} (compute capability {worker.compute_capability}) has no BF16.",
-                "Use --to fp16, or a GPU of compute capability 8.0 or more.",
-            )
-    return wanted or worker.typing[0]
 
 
 _MOST = 12

@@ -17,8 +17,8 @@ from pathlib import Path
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError, UsageError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Step
-from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import with_shapes
+from halfwise.fixing.engines.regime import low_format
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut

@@ -10,7 +10,7 @@ from pathlib import Path
 from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
-from halfwise.fixing.engines.builds import build_failed, has_tf32, judging, nothing_judged
+from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.early import Early, Judging
@@ -19,6 +19,7 @@ from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.race import RACE_SHARE
+from halfwise.fixing.engines.regime import has_tf32
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import near
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, rows_of
@@ -92,9 +93,8 @@ class EngineRun(Workbench):
             with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
                 self.fetched.keep(FP32, engine)
             samples = self.case.heldout or self.case.calibration
-            criterion = None
-            if self.case.metric is None:
-                criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+            own = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+            criterion = own if self.case.metric is None else None
             references = self.measure.references(samples)
             outputs = again_if_lost(lambda: self.measure.outputs(engine, samples))
             verdict = self.measure.judged(outputs, samples, references, criterion).verdict

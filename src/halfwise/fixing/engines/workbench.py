@@ -14,9 +14,10 @@ from shutil import disk_usage, rmtree
 import onnx_ir as ir
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.fixing.engines.builds import Builds, regime
+from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.equivalent import BUILT_FILE, Equivalent, equivalent
 from halfwise.fixing.engines.measure import Measure
+from halfwise.fixing.engines.regime import regime
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
@@ -183,7 +184,12 @@ class Workbench:
             CaseError: samples are outside every profile.
         """
         self.worker.demand_usable()
-        typing = regime(self.worker.info, self.engine_settings.typing, self.settings.fmt)
+        typing = regime(
+            self.worker.info,
+            self.engine_settings.typing,
+            self.settings.fmt,
+            beside="bf16" in self.settings.allow,
+        )
         samples = self.case.calibration + self.case.heldout
         profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
         check_covered(profiles, samples)

@@ -66,9 +66,7 @@ class Narrowed:
     Attributes:
         kept: All its kept nodes.
         bf16: Those that have BF16.
-        excess: Its error over what a trial may use, on the calibration.
     """
 
     kept: Nodes
     bf16: Nodes
-    excess: float

@@ -55,7 +55,7 @@ def choose_repairs(planner: Planner, heldout: Samples, watcher: Watcher) -> Choi
         watcher: Is told how far it is.
     """
     settings = planner.settings
-    left_out = {*settings.no_repair, *(() if settings.allow else APPROXIMATE)}
+    left_out = {*settings.no_repair, *(() if "approximate" in settings.allow else APPROXIMATE)}
     asked = [rule for rule in rules.RULES if rule.name not in left_out]
     choosing = _Choosing(planner, heldout, watcher)
     if any(map(choosing.proposed, asked)):
