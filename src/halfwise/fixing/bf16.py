@@ -3,7 +3,7 @@
 from math import inf
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.plan.found import Narrowed
+from halfwise.fixing.plan.found import Found, Narrowed
 from halfwise.fixing.plan.halving import lowered
 from halfwise.fixing.planner import Planner
 from halfwise.graph.model import node_name
@@ -17,8 +17,10 @@ MOST = 24
 Assignment = frozenset[NodeName]
 
 
-def narrow(planner: Planner, kept: Assignment) -> None:
+def narrow(planner: Planner, found: Found) -> None:
     """Give BF16 to those kept nodes of a passing plan with which it still passes and costs less.
+
+    Only where that is allowed, and the plan passes the search.
 
     All of them are tried, then halves, in graph order: `MOST` trials at most, and what the budget
     leaves. Casts count as cost, so BF16 for one node alone is seldom worth it.
@@ -26,9 +28,11 @@ def narrow(planner: Planner, kept: Assignment) -> None:
 
     Args:
         planner: The planner, after a search; from then on it writes this plan so.
-        kept: Compute nodes outside of the low format.
+        found: What the search found.
     """
-    planner.narrowed = None
+    planner.narrowed, kept = None, found.kept
+    if "bf16" not in planner.settings.allow or not found.passed:
+        return
     may = may_have_bf16(planner.case.network, planner.roles)
     free = kept & may - frozenset(planner.forced.kept) - planner.islands
     tried = set[Assignment]()

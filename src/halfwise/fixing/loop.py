@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import onnx_ir as ir
-
 from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.arena import give_back
 from halfwise.fixing.bf16 import narrow
@@ -148,8 +146,6 @@ class _Fix:
             custom = custom_roles(network, settings.rules, settings.fmt)
             roles = roles_of(network, low_type(settings.fmt), custom=custom)
             planner = Planner(self.case, settings, roles, self.watcher)
-            if "bf16" in settings.allow:
-                roles_of(network, ir.DataType.BFLOAT16)  # or its opset has none
             if self.start_from is not None:
                 starting_plan(network, roles, self.start_from)  # or what it names is of no use
             unseen = self.case.heldout
@@ -245,10 +241,8 @@ class _Fix:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._without_spare(self._search(frozenset(), certify=False)), False
         while True:
-            if "bf16" in self.settings.allow and found.passed:
-                with self._stage("bf16"):
-                    narrow(self.planner, found.kept)
             with self._stage("judge"), self.planner.budget.counted():
+                narrow(self.planner, found)
                 rewritten, placed = self.judge.write(found.kept)
                 if held := self.late >= LATE or self.holding.holds(found, rewritten):
                     judged = self.judge.judge(rewritten)
@@ -295,8 +289,8 @@ class _Fix:
     ) -> Fixed:
         path, followed = followed_of(self.planner, found, self.watcher, self._stage)
         with self._stage("curve"):
-            curve = self.trade_off.curve(found)
-            curve = curve.model_copy(update={"unrepaired": self.unrepaired})
+            more = {"unrepaired": self.unrepaired}
+            curve = self.trade_off.curve(found).model_copy(update=more)
         trials = self.planner.trials
         remarks = [*self.notes, *plan_remarks(self.planner, found, followed, baseline)]
         return Fixed(
@@ -342,8 +336,8 @@ class _Fix:
 
         Without budget there are still the larger plans that the search passed on its way.
         """
-        searched = found.passed and self.settings.searches and self.late < LATE
-        return searched and self.heldout.may_join(judged)
+        goes_on = found.passed and self.settings.searches and self.late < LATE
+        return goes_on and self.heldout.may_join(judged)
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
@@ -352,7 +346,6 @@ class _Fix:
         try:
             yield
         finally:
-            # Or what comes between takes its memory beside that of the last run.
-            give_back()
-            spent = time.monotonic() - started
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            give_back()  # or what comes between takes its memory beside that of the last run
+            before = self.seconds.get(name, 0.0)
+            self.seconds[name] = before + time.monotonic() - started

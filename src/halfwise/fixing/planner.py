@@ -20,7 +20,7 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name
-from halfwise.graph.movement import Carrying
+from halfwise.graph.movement import Carrying, may_have_bf16
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, float_io, roles_of
 from halfwise.graph.weights import LowWeights
@@ -73,6 +73,8 @@ class Planner:
         self.start = Start(frozenset())
         self.held: list[Guard] = []
         self.narrowed: Narrowed | None = None
+        if "bf16" in settings.allow:
+            may_have_bf16(case.network, roles)  # or its opset has none, which is told at once
         self.best = Best(watcher, roles.computing, self.price)
         self.unit = len(case.calibration)
         self._original = original

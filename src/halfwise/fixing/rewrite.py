@@ -56,7 +56,7 @@ def rewrite(
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
     bf16 = with_moves(network, placed - fixed, roles, bf16)
     fp32 = placed - bf16
-    return cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16), fp32
+    return cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16), placed
 
 
 def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None:

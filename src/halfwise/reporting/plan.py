@@ -137,8 +137,7 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
 
     A trial stops at the first failing sample; where a metric decides, it sees all of them.
     """
-    least = min(excesses)
-    if not isfinite(least):
+    if not isfinite(least := min(excesses)):
         return "unbounded"
     if criterion.metric is None:
         return f"≥ {ratio(least)} limit"

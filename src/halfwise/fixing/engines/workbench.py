@@ -217,6 +217,8 @@ class Workbench:
         That is the user's own in FP32, and the repaired one of `planner`. See `Measure.proof`.
         """
         network, roles = planner.case.network, planner.roles
+        narrow = planner.bf16_of(frozenset(asked))
+        asked = {**asked, **dict.fromkeys(narrow, "bf16")}
         if planner.case.repairs and self.network_of(build) is self.case.network:
             network, roles = self.case.network, self._roles
         return self.measure.proof(build, network, roles, asked, as_fp32=as_fp32)
