@@ -11,8 +11,8 @@ programs in which the weight of each difference is the inverse of what it was in
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -32,7 +32,8 @@ _LARGEST_FACTOR = 14
 """Of a Mul: 2^±14 and all between are normal in FP16."""
 _OVERFLOW = 1000.0
 """What one octave beyond the range costs: more than all else."""
-_MUL = 1.0
+MUL = 1.0
+"""What a Mul costs: the unit."""
 _OCTAVE = 1e-3
 """What one octave of a tensor costs: of equals, the smallest and fewest are chosen."""
 _ROUNDS = 3
@@ -71,33 +72,13 @@ class Solution:
 
     Attributes:
         exponents: By name, edges and constants included.
+        worth: What they cost, Muls and all that is lost, but not their own size.
         in_time: Whether no time limit ended the search for them.
     """
 
     exponents: Mapping[TensorName, int]
+    worth: float
     in_time: bool
-
-
-def around(found: Relations, start: Iterable[TensorName], most: int) -> frozenset[TensorName]:
-    """Return the names that relations tie to `start`, the nearest `most` of them."""
-    near: dict[TensorName, list[Iterable[TensorName]]] = {}
-    for relation in found.equations:
-        for name in relation.terms:
-            near.setdefault(name, []).append(relation.terms)
-    for name, edge in found.edges.items():
-        near.setdefault(name, []).append((edge.tensor,))
-        near.setdefault(edge.tensor, []).append((name,))
-    reached = dict.fromkeys(name for name in start)
-    waiting = deque(reached)
-    while waiting and len(reached) < most:
-        name = waiting.popleft()
-        if name in found.fixed:
-            continue
-        for other in (n for names in near.get(name, ()) for n in names):
-            if other not in reached:
-                reached[other] = None
-                waiting.append(other)
-    return frozenset(reached) - found.fixed
 
 
 def solve(
@@ -105,6 +86,8 @@ def solve(
     free: frozenset[TensorName],
     losses: Mapping[TensorName, Loss],
     seconds: float,
+    *,
+    multiplying: bool = True,
 ) -> Solution:
     """Return the exponents that cost least.
 
@@ -113,12 +96,16 @@ def solve(
         free: The names that may have one; all others have 0.
         losses: What exponents cost, by name; nothing for others.
         seconds: Time after which the best known are taken; 0 everywhere is always known.
+        multiplying: Whether Muls may be inserted.
     """
     if not free:
-        return Solution({}, in_time=True)
+        return Solution({}, 0.0, in_time=True)
     search = _Search(_Program(found, free, losses), time.monotonic() + seconds)
-    search.run()
-    return Solution(search.best, search.in_time)
+    search.take({})
+    # Whatever Muls are worth, one costs as much.
+    if multiplying and search.worth >= MUL:
+        search.run()
+    return Solution(search.best, search.worth, search.in_time)
 
 
 @dataclass
@@ -129,30 +116,31 @@ class _Search:
     end: float
     best: dict[TensorName, int] = field(default_factory=dict)
     lowest: float = math.inf
+    worth: float = math.inf
     in_time: bool = True
 
     def run(self) -> None:
         """Find places for Muls, then leave out those that are worth less than they cost."""
-        self._take({})
-        weights = np.full(len(self.program.sizes), _MUL)
+        weights = np.full(len(self.program.sizes), MUL)
         for _ in range(_ROUNDS):
             values = self._solved(self.program.weighed(weights))
             if values is None:
                 return
             places = self.program.multiplied(values)
-            self._take(places)
+            self.take(places)
             weights = 1 / (self.program.factors(values) + _SMALL)
         kept = self.program.multiplied_by(self.best)
         for tensor in list(kept):
-            if self._take({t: edges for t, edges in kept.items() if t != tensor}):
+            if self.take({t: edges for t, edges in kept.items() if t != tensor}):
                 kept = self.program.multiplied_by(self.best)
 
-    def _take(self, places: Mapping[TensorName, frozenset[TensorName]]) -> bool:
+    def take(self, places: Mapping[TensorName, frozenset[TensorName]]) -> bool:
+        """Take the solution with Muls at `places` if it is the best; return whether it is."""
         values = self._solved(self.program.placed(places))
-        worth = math.inf if values is None else self.program.worth(values)
-        if values is None or worth >= self.lowest - _LEAST:
+        if values is None or self.program.cost(values) >= self.lowest - _LEAST:
             return False
-        self.lowest, self.best = worth, self.program.exponents(values)
+        self.lowest, self.worth = self.program.cost(values), self.program.worth(values)
+        self.best = self.program.exponents(values)
         return True
 
     def _solved(self, problem: "_Problem") -> Vector | None:
@@ -160,6 +148,26 @@ class _Search:
         values = problem(left) if left > 0 else None
         self.in_time &= time.monotonic() < self.end
         return values
+
+
+def _carried(found: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
+    """Return the names that are given the exponent of another one, by which.
+
+    What an operator hands on as it is has one exponent before and behind: a Mul before it may as
+    well stand behind it.
+    """
+    first: dict[TensorName, TensorName] = {}
+    read = Counter(edge.node for edge in found.edges.values())
+    for relation in found.equations:
+        edges = [n for n in relation.terms if n in found.edges]
+        others = [n for n in relation.terms if n not in found.edges]
+        if len(edges) == len(others) == 1 and sum(relation.terms.values()) == 0:
+            (edge,), (given,) = edges, others
+            stored = found.edges[edge].tensor
+            alone = given not in found.constants and read[found.edges[edge].node] == 1
+            if alone and {edge, given, stored} <= free:
+                first[edge] = first[given] = first.get(stored, stored)
+    return first
 
 
 @dataclass
@@ -196,19 +204,24 @@ class _Program:
         self.whole: list[int] = []
         self.rows = _Rows()
         self.of: dict[TensorName, int] = {}
+        self.same = _carried(found, free)
         for name in sorted(free):
             low, high = -FARTHEST, FARTHEST
+            if name in self.same:
+                continue
             if constant := found.constants.get(name):
                 least, most = constant.exponents()
                 low, high = max(2 * low, least), min(2 * high, most)
             self.of[name] = self._variable(0.0, low, high, whole=True)
+        self.of |= {name: self.of[first] for name, first in self.same.items()}
         self._relate()
         self.sizes = self._multiply()
         follow = {r.absorber for r in found.equations}
         for name, column in self.of.items():
             if name not in follow and name not in found.edges:
                 self._bound({column: 1.0}, self._variable(_OCTAVE, 0, 2 * FARTHEST))
-            self._lose(column, losses.get(name, NOTHING))
+            if name not in found.edges or name not in self.same:
+                self._lose(column, losses.get(name, NOTHING))
 
     def weighed(self, weights: Vector) -> "_Problem":
         """Return the program in which an octave of a Mul costs `weights`."""
@@ -250,9 +263,15 @@ class _Program:
         """Return the largest factor behind each tensor, in octaves."""
         return values[list(self.sizes.values())]
 
-    def worth(self, values: Vector) -> float:
+    def cost(self, values: Vector) -> float:
         """Return what a solution costs, every Mul counted as one."""
-        return float(np.array(self.costs) @ values) + _MUL * len(self.multiplied(values))
+        return float(np.array(self.costs) @ values) + MUL * len(self.multiplied(values))
+
+    def worth(self, values: Vector) -> float:
+        """Return the same without the size of exponents."""
+        costs = np.array(self.costs)
+        costs[costs == _OCTAVE] = 0
+        return float(costs @ values) + MUL * len(self.multiplied(values))
 
     def multiplied(self, values: Vector) -> dict[TensorName, frozenset[TensorName]]:
         """Return the edges with a Mul, by tensor."""
@@ -287,8 +306,11 @@ class _Program:
 
     def _relate(self) -> None:
         for relation in self.found.equations:
-            terms = {self.of[n]: float(c) for n, c in relation.terms.items() if n in self.of}
-            if terms:
+            terms: dict[int, float] = {}
+            for name, c in relation.terms.items():
+                if name in self.of:
+                    terms[self.of[name]] = terms.get(self.of[name], 0.0) + c
+            if any(terms.values()):
                 self.rows.add(terms, 0, 0)
 
     def _multiply(self) -> dict[TensorName, int]:
@@ -296,6 +318,8 @@ class _Program:
         sizes: dict[TensorName, int] = {}
         self.edges: dict[TensorName, list[TensorName]] = {}
         for name, edge in self.found.edges.items():
+            if name in self.same:
+                continue
             terms = {self.of[n]: c for n, c in ((name, 1.0), (edge.tensor, -1.0)) if n in self.of}
             if terms:
                 if edge.tensor not in sizes:

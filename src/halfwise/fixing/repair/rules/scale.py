@@ -8,7 +8,8 @@ import onnx_ir as ir
 from halfwise.fixing.attribute import attribute
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
-from halfwise.fixing.repair.exponent_program import Loss, around, solve
+from halfwise.fixing.repair.exponent_program import Loss
+from halfwise.fixing.repair.exponent_regions import assigned, pieces
 from halfwise.fixing.repair.rule import Identity
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
@@ -22,8 +23,6 @@ _KINDS: frozenset[GuardKind] = frozenset(
     )
 )
 """Suspicions about a range, which factors may take away."""
-_NAMES = 6000
-"""Names of one program: those nearest to what guards name."""
 SECONDS = 8.0
 """Time for the program of one model."""
 
@@ -51,8 +50,8 @@ class Scale:
         found = relations(evidence.network.model)
         problems = _problems(evidence, guards)
         own = dict(losses(evidence, found, problems))
-        near = around(found, _named(found, problems), _NAMES)
-        for part in _parts(found, solve(found, near, own, SECONDS).exponents):
+        exponents = assigned(found, _named(found, problems), own, SECONDS)
+        for part in _parts(found, exponents):
             answered = [g for g in guards if _answers(evidence, found, own, part, g)]
             if answered:
                 yield _repair(evidence, found, part, answered)
@@ -112,20 +111,6 @@ class _Part:
 
 
 def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_Part]:
-    groups: dict[TensorName, set[TensorName]] = {name: {name} for name in exponents}
-
-    def join(names: Iterable[TensorName]) -> None:
-        tied = [n for n in names if n in groups]
-        for name in tied[1:]:
-            small, large = sorted((groups[name], groups[tied[0]]), key=len)
-            if small is not large:
-                large |= small
-                groups.update(dict.fromkeys(small, large))
-
-    for relation in found.equations:
-        join(relation.terms)
-    for name, edge in found.edges.items():
-        join((name, edge.tensor))
     follow = {relation.absorber for relation in found.equations}
     own = {n: n for n in (*found.tensors, *found.constants) if n in exponents and n not in follow}
     own |= {
@@ -133,9 +118,9 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
         for name, edge in found.edges.items()
         if exponents.get(name, 0) != exponents.get(edge.tensor, 0)
     }
-    for group in {id(g): g for g in groups.values()}.values():
+    for group in pieces(found, exponents.keys()):
         told = {n: exponents.get(n, 0) for n, where in own.items() if where in group}
-        yield _Part({n: exponents[n] for n in group}, told)
+        yield _Part({n: exponents[n] for n in exponents if n in group}, told)
 
 
 def _answers(

@@ -1,0 +1,51 @@
+import numpy as np
+
+from halfwise.fixing.repair.exponent_program import Loss
+from halfwise.fixing.repair.exponent_regions import SIZES, assigned, pieces
+from halfwise.graph.scaling import completed, relations
+from halfwise.records import TensorName
+from tests.unit.fixing.repair.test_exponent_program import SECONDS, chain
+from tests.unit.graph.sketch import Sketch, f32
+
+LIMITS = {TensorName(f"mm{i}_out"): Loss(-3) for i in (0, 30)}
+
+
+def test_problems_far_from_each_other_are_solved_apart_and_add_up():
+    found = chain(*[1.0] * 60)
+    exponents = assigned(found, LIMITS, LIMITS, SECONDS)
+    tensors = {str(n): e for n, e in exponents.items() if n in found.tensors}
+    assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3)
+    one, other = pieces(found, exponents.keys())
+    assert one | other == exponents.keys()
+    absorbed = {relation.absorber for relation in found.equations}
+    told = {n: e for n, e in exponents.items() if n not in absorbed}
+    full = completed(found, told | {n: exponents.get(n, 0) for n in found.edges})
+    assert {n: e for n, e in full.items() if e} == exponents
+
+
+def test_a_larger_part_is_taken_where_a_small_one_needs_a_mul():
+    s = Sketch()
+    start = s.op("MatMul", s.input("x", [1, 2]), f32(np.eye(2)), name="first")
+    value = start
+    for i in range(SIZES[0][0] // 4):
+        value = s.op("Max", value, start, name=f"max{i}")
+    found = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
+    middle = TensorName("max9_out")
+    exponents = assigned(found, [middle], {middle: Loss(-2)}, SECONDS)
+    assert exponents["first_out"] == exponents["max24_out"] == -2  # type: ignore[index]
+    assert all(
+        exponents[n] == exponents[e.tensor] for n, e in found.edges.items() if n in exponents
+    )
+
+
+def test_muls_stand_where_no_weights_are():
+    s = Sketch()
+    x = s.input("x", [1, 2])
+    found = relations(s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model)
+    total = TensorName("sum_out")
+    exponents = assigned(found, [total], {total: Loss(-1)}, SECONDS)
+    assert exponents["sum_out"] == exponents["x@sum:1"] == -1  # type: ignore[index]
+
+
+def test_without_time_nothing_is_assigned():
+    assert assigned(chain(1.0, 1.0), LIMITS, LIMITS, 0.0) == {}
