@@ -17,12 +17,19 @@ from halfwise.emulation.bounded import OutOfTime, ending
 from halfwise.interruption import interruption
 from halfwise.records import BudgetEnd, CutStage
 
-Work = Literal["trial", "pass", "judge", "growth"]
+Work = Literal["trial", "pass", "judge", "growth", "proof", "double"]
 """Kinds of work on one sample: a run of the switched emulation; one that looks at what is inside;
 all that a verdict takes, as emulated and as ONNX Runtime runs the file; one part of the graph
-followed in two models."""
+followed in two models; a plain run in FP32, and one in FP64."""
 
-WEIGHTS: Mapping[Work, float] = {"trial": 3.0, "pass": 3.0, "judge": 8.0, "growth": 4.0}
+WEIGHTS: Mapping[Work, float] = {
+    "trial": 3.0,
+    "pass": 3.0,
+    "judge": 8.0,
+    "growth": 4.0,
+    "proof": 1.0,
+    "double": 20.0,
+}
 """Of each, in inferences of one sample: what they take on the models of bench/overhead.py, rounded.
 They need not be right, only fixed: they set how much is done, and no time is computed of them."""
 

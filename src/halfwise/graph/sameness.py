@@ -7,7 +7,9 @@ import onnx_ir as ir
 
 from halfwise.formats import BF16, FP16
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
-from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.roles import bodies, is_float
+from halfwise.records import NodeName, TensorName
 
 _FORMATS = {ir.DataType.FLOAT16: FP16, ir.DataType.BFLOAT16: BF16}
 
@@ -32,6 +34,25 @@ def first_difference(network: Network, lowered: Network) -> str | None:
         if not _same_value(value, given.get(value.name), own):
             return value.name
     return None
+
+
+def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
+    """Return the float tensors that are computed alike in both, and read otherwise somewhere.
+
+    Alike are nodes of the main graph that are the same with all before them, without bodies.
+    """
+    own = {node_name(node) for node in network.nodes()}
+    theirs = {node_name(node): node for node in other.nodes()}
+    same: set[NodeName | None] = {None}
+    found: list[ir.Value] = []
+    for node in network.nodes():
+        name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
+        before = all(made is None or made.name in same for made in read)
+        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], own):
+            same.add(name)
+            found += [v for v in node.outputs if v.name and is_float(v)]
+    away = (v for v in found if any(use.node.name not in same for use in v.uses()))
+    return frozenset(map(tensor_name, away))
 
 
 def _alike(node: ir.Node, other: ir.Node, own: Container[str]) -> bool:

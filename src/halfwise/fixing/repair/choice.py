@@ -100,9 +100,15 @@ class _Choosing:
         if any(repair.rule in APPROXIMATE for repair in made):
             network = self.planner.case.network
         if self._provers.get(network) is None:
-            case, runtime = self._original.case, self.planner.settings.runtime
-            prover = Prover(network, case.calibration, self._heldout, runtime=runtime)
-            self._provers = {network: prover}
+            self._provers = {
+                network: Prover(
+                    network,
+                    self._original.case.calibration,
+                    self._heldout,
+                    runtime=self.planner.settings.runtime,
+                    budget=self.planner.budget,
+                )
+            }
         return self._provers[network]
 
     def run(self, asked: Sequence[Rule]) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, prod
 
-import numpy as np
-from numpy.typing import NDArray
-
 from halfwise.case import CPU, Runtime, Sample, Samples
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import RunFailed
+from halfwise.fixing.repair.difference import error_of, is_finite, lost, same, size_of
+from halfwise.fixing.repair.inside import changed_part
 from halfwise.fixing.repair.rule import Identity
 from halfwise.fixing.repair.widening import MOST, TIES, widen
 from halfwise.graph.model import Network
@@ -95,7 +95,7 @@ class _Case:
     @property
     def is_silent(self) -> bool:
         """Whether it tells only that there is no more that is not finite."""
-        return self.group == "widened" and not all(map(_is_finite, self.outputs.values()))
+        return self.group == "widened" and not all(map(is_finite, self.outputs.values()))
 
 
 _Errors = dict[str, float]
@@ -113,12 +113,14 @@ class Prover:
         calibration: At least one.
         heldout: Others, perhaps none.
         runtime: Where both run in FP32.
+        budget: What runs are counted in; within a block of it, OutOfTime ends them.
     """
 
     original: Network
     calibration: Samples
     heldout: Samples
     runtime: Runtime = field(default=CPU, kw_only=True)
+    budget: Budget = field(default_factory=Budget, kw_only=True)
     _truths: dict[int, Outputs | None] = field(default_factory=dict, init=False)
 
     def prove(self, repaired: Network) -> Proof:
@@ -128,21 +130,40 @@ class Prover:
         Outputs that are no floats count by the share of elements that differ. Where the original
         has NaN or infinities on a widened sample, it shows only whether there are more.
 
+        Where no input may be widened, the part that is changed is proven by itself too, and what it
+        reads is widened.
+
         Raises:
             CaseError: ONNX Runtime cannot run the repaired network.
         """
+        whole = self._proof(repaired)
+        part = self._changed_part(repaired) if is_same(whole) else None
+        return whole if part is None else _both(whole, part)
+
+    def _changed_part(self, repaired: Network) -> Proof | None:
+        few = _spread(self.calibration, FEWEST)
+        found = changed_part(self.original, repaired, few, runtime=self.runtime)
+        if found is None:
+            return None
+        before, after, samples = found
+        none, budget = samples.select(()), self.budget
+        prover = Prover(before, samples, none, runtime=self.runtime, budget=budget)
+        return prover._proof(after)
+
+    def _proof(self, repaired: Network) -> Proof:
         session = Session(repaired.model, runtime=self.runtime)
         equal, broken = True, 0
         off: list[tuple[_Case, Outputs, _Errors]] = []
         counts: dict[str, int] = {}
         for case in self._cases:
             counts[case.group] = counts.get(case.group, 0) + 1
+            self.budget.spend("proof")
             try:
                 found: Outputs = session.run(case.sample)
             except RunFailed:
                 return Proof(samples=counts, original=None, repaired=inf, equal=False)
-            equal = equal and _same(case.outputs, found)
-            broken += sum(_broken(a, found[n]) for n, a in case.outputs.items())
+            equal = equal and same(case.outputs, found)
+            broken += sum(lost(a, found[n]) for n, a in case.outputs.items())
             differences = self._differences(case, case.outputs, found)
             if any(differences.values()):
                 off.append((case, found, differences))
@@ -186,6 +207,7 @@ class Prover:
         """Return what the function is on a sample, computed once; None where that is not known."""
         place = self._cases.index(case)
         if place not in self._truths and len(self._truths) * self._elements < DOUBLE_ELEMENTS:
+            self.budget.spend("double")
             try:
                 self._truths[place] = self._double.run(case.sample)
             except RunFailed:
@@ -217,7 +239,7 @@ class Prover:
         if case.is_silent:
             return {}
         return {
-            name: _difference(array, found[name], self._scale.get(name, 0.0) * _FLOOR)
+            name: error_of(array, found[name], self._scale.get(name, 0.0) * _FLOOR)
             for name, array in truth.items()
             if array.dtype.kind == "f" or case.kind not in TIES
         }
@@ -229,12 +251,12 @@ class Prover:
 
     @cached_property
     def _cases(self) -> list[_Case]:
-        session = Session(self.original.model, runtime=self.runtime)
-        return [
-            _Case(group, kind, sample, outputs)
-            for group, kind, sample in self._samples()
-            if (outputs := _outputs(session, sample, group)) is not None
-        ]
+        session, cases = Session(self.original.model, runtime=self.runtime), list[_Case]()
+        for group, kind, sample in self._samples():
+            self.budget.spend("proof")
+            if (outputs := _outputs(session, sample, group)) is not None:
+                cases.append(_Case(group, kind, sample, outputs))
+        return cases
 
     def _samples(self) -> Iterator[tuple[str, str, Sample]]:
         count = min(MOST, max(FEWEST, MOST_ELEMENTS // max(1, self._elements)))
@@ -250,12 +272,24 @@ class Prover:
     @cached_property
     def _scale(self) -> dict[str, float]:
         """The largest finite value of each output on the given samples."""
-        largest: dict[str, float] = {}
+        sizes: dict[str, float] = {}
         for case in self._cases:
             if case.group != "widened":
                 for name, array in case.outputs.items():
-                    largest[name] = max(largest.get(name, 0.0), _largest(array))
-        return largest
+                    sizes[name] = max(sizes.get(name, 0.0), size_of(array))
+        return sizes
+
+
+def _both(whole: Proof, part: Proof) -> Proof:
+    """Return the worse of two proofs, with what both show; the samples are those of the first."""
+    worse = max((whole, part), key=lambda proof: proof.repaired / allowed(proof))
+    widened = whole.samples.get("widened", 0) + part.samples.get("widened", 0)
+    update = {
+        "samples": {**whole.samples, "widened": widened},
+        "equal": whole.equal and part.equal,
+        "broken": whole.broken + part.broken,
+    }
+    return worse.model_copy(update=update)
 
 
 def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:
@@ -272,51 +306,3 @@ def _spread(samples: Samples, count: int) -> Samples:
     """Return at most `count` samples from all over."""
     number = min(count, len(samples))
     return samples.select([i * len(samples) // number for i in range(number)])
-
-
-def _is_finite(array: NDArray[np.generic]) -> bool:
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
-
-
-def _largest(array: NDArray[np.generic]) -> float:
-    if array.dtype.kind != "f":
-        return 0.0
-    magnitudes = np.abs(array.astype(np.float64))
-    return float(magnitudes[np.isfinite(magnitudes)].max(initial=0.0))
-
-
-def _same(one: Outputs, other: Outputs) -> bool:
-    """Return whether outputs are equal, bit for bit but for NaN."""
-    return all(
-        a.shape == other[n].shape and np.array_equal(a, other[n], equal_nan=a.dtype.kind == "f")
-        for n, a in one.items()
-    )
-
-
-def _broken(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
-    """Return how many elements are finite before, and not after."""
-    if before.dtype.kind != "f" or before.shape != after.shape:
-        return 0
-    return int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
-
-
-def _difference(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
-    """Return the largest difference over the largest value of `truth`, at least `floor`.
-
-    Elements that are NaN in one count nothing, nor does what is finite in `truth` alone, which is
-    told apart; another infinity than in `truth` counts as inf. Of what is no float, the share of
-    elements that differ.
-    """
-    if truth.shape != found.shape:
-        return inf
-    if truth.dtype.kind != "f":
-        return float(np.mean(truth != found)) if truth.size else 0.0
-    a, b = truth.astype(np.float64), found.astype(np.float64)
-    if np.any(np.isinf(a) & ~np.isnan(b) & (a != b)):
-        return inf
-    both = np.isfinite(a) & np.isfinite(b)
-    largest = float(np.abs(a[both] - b[both]).max(initial=0.0))
-    if not largest:
-        return 0.0
-    scale = max(_largest(a), floor)
-    return largest / scale if scale else inf

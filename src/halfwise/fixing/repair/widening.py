@@ -75,7 +75,7 @@ def widen(samples: Samples, count: int) -> Iterator[Widened]:
     """
     given = [dict(sample) for sample in samples]
     kinds = list(_CHANGES)
-    fixed = {name for name in given[0] if not _varies([s[name] for s in given])}
+    fixed = given[0].keys() - varying(given)
     for index in range(count):
         # Each kind of another sample when its turn comes again.
         base = (index + index // len(kinds)) % len(given)
@@ -90,8 +90,12 @@ def widen(samples: Samples, count: int) -> Iterator[Widened]:
         yield Widened(kind, sample)
 
 
+def varying(samples: Sequence[Sample]) -> frozenset[str]:
+    """Return the inputs of which other values than those given may be legal."""
+    return frozenset(name for name in samples[0] if _varies([s[name] for s in samples]))
+
+
 def _varies(arrays: Sequence[Array]) -> bool:
-    """Return whether other values than those that an input has may be legal."""
     if arrays[0].dtype.kind != "f":
         return False
     values: set[float] = set()

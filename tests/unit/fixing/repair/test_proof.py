@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto
 
 from halfwise.case import Samples
 from halfwise.fixing.repair.proof import LIMIT, Prover, holds, prove
@@ -23,14 +24,29 @@ def samples(count: int = 6, seed: int = 0) -> Samples:
     return Samples(tuple(map(str, range(count))), lambda i: {"x": drawn[i]})
 
 
-def stream(seed: int, exponent: int = 0, fault: Fault | None = None) -> Network:
-    """A stream of 2^exponent times its size that a norm reads, with a bound or not."""
+def ids(count: int = 6, seed: int = 0) -> Samples:
+    drawn = np.random.default_rng(seed).integers(0, 3, (count, 1))
+    return Samples(tuple(map(str, range(count))), lambda i: {"ids": drawn[i]})
+
+
+def stream(
+    seed: int, exponent: int = 0, fault: Fault | None = None, *, table: bool = False
+) -> Network:
+    """A stream of 2^exponent times its size that a norm reads, with a bound or not.
+
+    With `table` its inputs are rows of one.
+    """
     generator = np.random.default_rng(seed)
     weights, bias = f32(generator.normal(size=(SIZE, SIZE))), f32(generator.normal(size=SIZE))
     outer = f32(generator.normal(size=(SIZE, SIZE)))
     scale = np.float32(2.0**exponent)
     sketch = Sketch()
-    h = sketch.op("MatMul", sketch.input("x", [1, SIZE]), weights * scale)
+    if table:
+        rows = sketch.constant(np.concatenate([s["x"] for s in samples(3)]))
+        x = sketch.op("Gather", rows, sketch.input("ids", [1], TensorProto.INT64))
+    else:
+        x = sketch.input("x", [1, SIZE])
+    h = sketch.op("MatMul", x, weights * scale)
     h = sketch.op("Add", h, bias if fault == "bias" else bias * scale)
     if fault == "range":
         reached = max(np.abs(s["x"] @ weights + bias).max() for s in (*samples(), *samples(3, 1)))
@@ -54,6 +70,14 @@ def test_only_the_same_function_holds(seed: int, exponent: int, fault: Fault | N
     assert proof.equal == (fault is None)
     if fault is not None:
         assert proof.repaired > LIMIT
+
+
+@pytest.mark.parametrize("fault", [None, "range"])
+def test_where_inputs_are_integers_what_is_changed_is_widened_itself(fault: Fault | None) -> None:
+    before, after = (stream(1, *given, table=True) for given in ((), (3, fault)))
+    proof = prove(before, after, ids(), ids(3, 1))
+    assert proof.samples == {"calibration": 6, "heldout": 3, "widened": 32}
+    assert holds(proof, EXACT) == (fault is None)
 
 
 def folded(seed: int, *, fold: bool, shift: float = 1.0) -> Network:

@@ -1,0 +1,74 @@
+"""How far outputs are from each other, over what is largest in them."""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics import Outputs
+
+_MASK, _FAR = 1e4, 1e3
+"""Elements of an output that are masks: from 1e4 on, and a thousand times larger than what is not
+half as large; all others have their own largest value."""
+
+
+def is_finite(array: NDArray[np.generic]) -> bool:
+    """Return whether an array holds neither NaN nor infinities; what is no float holds none."""
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def size_of(array: NDArray[np.generic]) -> float:
+    """Return the largest finite magnitude of what is no mask; 0 where nothing is, or no float."""
+    if array.dtype.kind != "f":
+        return 0.0
+    sizes = np.abs(array[np.isfinite(array)].astype(np.float64))
+    return float(sizes[sizes < _masks_from(sizes)].max(initial=0.0))
+
+
+def same(one: Outputs, other: Outputs) -> bool:
+    """Return whether outputs are equal, bit for bit but for NaN."""
+    return all(
+        a.shape == other[n].shape and np.array_equal(a, other[n], equal_nan=a.dtype.kind == "f")
+        for n, a in one.items()
+    )
+
+
+def lost(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
+    """Return how many elements are finite before, and not after."""
+    if before.dtype.kind != "f" or before.shape != after.shape:
+        return 0
+    return int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
+
+
+def error_of(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
+    """Return the largest difference over the largest value of `truth`, at least `floor`.
+
+    Elements that are NaN in one count nothing, nor does what is finite in `truth` alone, which is
+    told apart; another infinity than in `truth` counts as inf. Of what is no float, the share of
+    elements that differ.
+    """
+    if truth.shape != found.shape:
+        return inf
+    if truth.dtype.kind != "f":
+        return float(np.mean(truth != found)) if truth.size else 0.0
+    a, b = truth.astype(np.float64), found.astype(np.float64)
+    if np.any(np.isinf(a) & ~np.isnan(b) & (a != b)):
+        return inf
+    both = np.isfinite(a) & np.isfinite(b)
+    sizes, error = np.abs(a[both]), np.abs(a[both] - b[both])
+    masked = sizes >= _masks_from(sizes)
+    return max(_relative(error[part], sizes[part], floor) for part in (masked, ~masked))
+
+
+def _relative(error: NDArray[np.float64], sizes: NDArray[np.float64], floor: float) -> float:
+    largest = float(error.max(initial=0.0))
+    scale = max(float(sizes.max(initial=0.0)), floor)
+    return largest / scale if largest and scale else inf if largest else 0.0
+
+
+def _masks_from(sizes: NDArray[np.float64]) -> float:
+    """Return the size from which elements are masks, far beyond all others; inf where none are."""
+    largest = float(sizes.max(initial=0.0))
+    others = sizes[sizes < largest / _FAR]
+    gap = not np.any((sizes >= largest / _FAR) & (sizes < largest / 2))
+    return largest / _FAR if largest >= _MASK and gap and others.any() else inf
