@@ -62,6 +62,12 @@ def run(network: Network, sample: Arrays) -> Arrays:
     return dict(Session(network.copy()).run(sample))
 
 
+def run_all(network: Network, samples: Sequence[Arrays]) -> list[Arrays]:
+    """Return the outputs in FP32 of each sample."""
+    session = Session(network.copy())
+    return [dict(session.run(sample)) for sample in samples]
+
+
 def run_low(network: Network, sample: Arrays) -> Arrays:
     """Return the outputs with everything in FP16."""
     low = rewrite(network, roles_of(network), frozenset(), FP16).model
@@ -79,3 +85,18 @@ def error(expected: Arrays, actual: Arrays) -> float:
         largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
         worst = max(worst, np.inf if unlike.any() else apart.max(initial=0.0) / (largest or 1.0))
     return float(worst)
+
+
+def mended(
+    network: Network, samples: Sequence[Arrays], rules: Sequence[Rule]
+) -> tuple[Network, list[Repair]]:
+    """Return a network with all that rules propose, each asked of what the others left."""
+    made: list[Repair] = []
+    seen = evidence(network, samples)
+    for rule in rules:
+        repairs = list(rule.propose(seen))
+        if repairs:
+            made += repairs
+            network = repaired(network, repairs, rule)
+            seen = evidence(network, samples)
+    return network, made

@@ -3,7 +3,7 @@
 Structure alone. That the reference is at saturation at the very elements is for data to show.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -98,7 +98,7 @@ def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
 
 
 def masked_by_constants(
-    value: ir.Value, roles: Roles, seen: dict[TensorName, Observation], limit: float
+    value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
 ) -> bool:
     """Return whether what is large in `value` are selected constants, alone or added to scores.
 

@@ -183,12 +183,12 @@ def residual_guards(evidence: Evidence) -> Iterator[Guard]:
         if node.op_type != "Add" or node.inputs[0] is node.inputs[1]:
             continue
         sizes = {v: _typical(evidence, v) for v in node.inputs if v is not None}
-        if len(sizes) < 2 or not all(sizes.values()):
+        total = _typical(evidence, node.outputs[0])
+        if len(sizes) < 2 or not all(sizes.values()) or not total:
             continue
         branch, stream = sorted(sizes, key=sizes.__getitem__)
         earlier = [streams.get(node_name(n)) for n in producers(stream, evidence.roles)]
         on = next((s for s in earlier if s is not None), None)
-        total = _typical(evidence, node.outputs[0])
         lost = sizes[branch] < evidence.fmt.ulp(total) and _made_from(evidence, branch, stream)
         if not lost and on is None:
             continue

@@ -31,6 +31,7 @@ from halfwise.graph.model import constant_array, graphs_of, is_standard, node_na
 from halfwise.graph.normal_form import Names
 from halfwise.graph.patterns.reading import scalar
 from halfwise.graph.roles import is_float
+from halfwise.graph.saturating import masked_by_constants
 from halfwise.graph.writing import Writer
 from halfwise.records import NodeName, Repair, RepairRule
 
@@ -40,8 +41,8 @@ scores of up to 50144 it stays finite, beside scores up to 15256 apart it is a w
 _QUANTISED = 2.0**17
 """Below, FP32 keeps scores beside a mask to 2⁻⁸, and weights to 0.4 %, so that the function without
 this error is still today's result."""
-_LARGER = 100.0
-"""How many times the scores may grow and still be swallowed: ten times the queries and keys."""
+_LARGER = 1000.0
+"""How many times the scores may grow and still be swallowed: queries and keys thirty times."""
 _SINGLE_AXIS = 13
 """First operator set whose Softmax is over one axis, not over all from it on."""
 
@@ -162,10 +163,22 @@ def _masked(evidence: Evidence, node: ir.Node, larger: float) -> _Masked | None:
         most = evidence.absmax(scores)
         if evidence.absmax(mask) <= MASK_BOUND or most + MASK_BOUND >= evidence.fmt.max:
             continue
+        if not (_is_finite(evidence, scores) and _is_finite(evidence, mask)):
+            continue
+        if not masked_by_constants(mask, evidence.roles, evidence.tensors, MASK_BOUND):
+            continue
         swallows = _swallows(evidence, mask, larger * most)
         if swallows is not None:
             return _Masked(node, slot, axis, swallows)
     return None
+
+
+def _is_finite(evidence: Evidence, value: ir.Value) -> bool:
+    """Return whether nothing infinite was seen: such masks FP16 has, and NaN where all is one."""
+    if value.const_value is not None:
+        return bool(np.isfinite(constant_array(value)).all())
+    seen = evidence.observed(value)
+    return seen is not None and not seen.nonfinite
 
 
 def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:

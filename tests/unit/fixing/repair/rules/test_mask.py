@@ -54,12 +54,12 @@ def exactly(scores: np.ndarray, hidden: np.ndarray, largest: float) -> np.ndarra
 KINDS = ("constant", "chosen", "product", "subtracted")
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 2**16),
     kind=st.sampled_from(KINDS),
     largest=st.sampled_from((-40_000.0, -65_504.0, -1e5, -1e12, LOWEST)),
-    peak=st.sampled_from((0.5, 6.0, 40.0)),
+    peak=st.sampled_from((0.5, 3.0, 12.0)),
     opset=st.sampled_from((12, 17, 20)),
     behind=st.sampled_from(("", "bounded", "reshaped")),
 )

@@ -1,0 +1,28 @@
+"""No rule changes what a generated model computes, on what it saw and on what it did not."""
+
+from hypothesis import HealthCheck, given, settings
+
+from halfwise.emulation.double import DoubleSession
+from halfwise.fixing.repair.proof import LIMIT
+from halfwise.fixing.repair.rules import RULES
+from halfwise.graph.model import network_from_proto
+from tests import repairing
+from tests.repair_graphs import Drawn, repair_graphs
+
+EXACT = [rule for rule in RULES if rule.identity.exact]
+LUCK = 2.0
+"""Other roundings may err more than the original's, by chance."""
+
+
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(repair_graphs())
+def test_the_function_stays(drawn: Drawn) -> None:
+    network = network_from_proto(drawn.proto)
+    after, repairs = repairing.mended(network, drawn.seen, EXACT)
+    samples = (*drawn.seen, *drawn.unseen) if repairs else ()
+    pairs = zip(repairing.run_all(network, samples), repairing.run_all(after, samples), strict=True)
+    for sample, (before, now) in zip(samples, pairs, strict=True):
+        if repairing.error(before, now) > LIMIT:
+            exact = dict(DoubleSession(network.model).run(sample))
+            limit = max(LIMIT, LUCK * repairing.error(exact, before))
+            assert repairing.error(exact, now) <= limit
