@@ -220,9 +220,10 @@ def _group(norm: GroupNorm) -> _Planned:
 
 
 def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:
-    """Return the nodes on ways from `x` to `output`, in graph order."""
+    """Return the nodes on ways from `x` to `output`, in graph order; none where it has no place."""
     end = output.producer()
-    assert end is not None
+    if end is None or end not in places:
+        return ()
     ahead = reached([u.node for u in x.uses()], lambda n: _readers(n, places, places[end]))
     back = reached([end], lambda n: (m for m in _makers(n) if m in ahead))
     return tuple(sorted(back.keys() & ahead, key=places.__getitem__))

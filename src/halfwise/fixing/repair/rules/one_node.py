@@ -13,6 +13,7 @@ from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, opset_of
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
 from halfwise.graph.modern.replacing import replace_all
+from halfwise.graph.part import Part
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
@@ -68,7 +69,7 @@ class OneNode:
         if opset > opset_of(model):
             raised = raise_opset(Network(model, None, "", {}), opset).model
             model.graph, model.ir_version = raised.graph, raised.ir_version
-        patterns = _found(Network(model, None, "", {}))
+        patterns = _found(Part.of(model, repair.nodes))
         found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
         if found is None or found.replacement is None:
             raise CaseError(

@@ -17,6 +17,7 @@ from halfwise.graph.model import Network, constant_array, graphs_of, is_standard
 from halfwise.graph.modern.functions import Function, read_functions
 from halfwise.graph.modern.replacing import put_in_place
 from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.part import Part
 from halfwise.graph.patterns.reading import axes_of, scalar
 from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
@@ -92,7 +93,7 @@ class Stable:
         Raises:
             CaseError: these nodes are no such form here.
         """
-        for form in _forms(Network(model, None, "", {})):
+        for form in _forms(Part.of(model, repair.nodes)):
             if tuple(n.name for n in form.nodes) == repair.nodes:
                 break
         else:
