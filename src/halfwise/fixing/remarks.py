@@ -7,6 +7,7 @@ from halfwise.declarations import spelt
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import unsupported
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.repair.unscaled import unscaled
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.metrics import effective
@@ -39,6 +40,8 @@ def plan_remarks(
         yield note.model_copy(update={"numbers": numbers})
     kept = found.kept - frozenset(planner.forced.kept) - planner.held_nodes
     searched = kept and settings.searches
+    if searched and "scale" not in settings.no_repair:
+        yield from unscaled(planner.case.network, planner.evidence.guards, kept)
     if searched and baseline.passed and planner.islands_fail():
         pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}

@@ -213,6 +213,7 @@ RemarkKind = Literal[
     "repair-unproven",
     "repair-spare",
     "unrepaired",
+    "unscaled",
     "repair-untried",
     "repair-outdone",
     "start",
@@ -241,7 +242,8 @@ RemarkKind = Literal[
 """What a remark says; `reporting.plan` has the words.
 
 "opset-raised", "opset-stays": for the low format; "repair-…": why a repair that was tried is
-undone; "unrepaired": engines refuted all that were made; "start": what the search started from;
+undone; "unrepaired": engines refuted all that were made; "unscaled": what keeps a tensor from being
+stored times a power of two; "start": what the search started from;
 "seen-only": calibration samples alone need the plan; "tolerance": what would accept everything that
 no guard explains; "first-look": elements were looked at on few samples; "low-io", "constant",
 "input": ends of the model; "other-engine", "emulated", "spared", "added": how the delivered engine

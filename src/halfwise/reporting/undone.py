@@ -1,4 +1,4 @@
-"""Words on repairs that were undone."""
+"""Words on repairs that were undone, or have no place."""
 
 from collections.abc import Mapping
 
@@ -17,6 +17,8 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "it.",
     "unrepaired": "No engine of the model with {repairs:repair} passed, so this plan is one of the "
     "model without.",
+    "unscaled": "{tensor} is not stored times a power of two: [{maker} ({op}) gives|{reader} "
+    "({op}) needs] it as it is.",
     "repair-outdone": "A repair was undone, {rule} at {nodes}: the plan with it costs {after} "
     "times what everything low does, and one without {before} times.",
     "repair-untried": "Of {size:d} repairs, {elements:d} were not tried without: the plan may "

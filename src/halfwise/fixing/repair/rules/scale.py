@@ -126,9 +126,17 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
 def _answers(
     evidence: Evidence, found: Relations, own: Mapping[TensorName, Loss], part: _Part, guard: Guard
 ) -> bool:
-    """Return whether the exponents of a part take away what a guard is about."""
+    """Return whether the exponents of a part take away what a guard is about, for a reader too."""
+    edges: dict[TensorName, list[TensorName]] = {}
     about = _named(found, _problems(evidence, [guard]))
-    return any(n in part.all and n in own and _better(own[n], part.all[n]) for n in about)
+    for name, edge in found.edges.items():
+        if edge.tensor in about:
+            edges.setdefault(edge.tensor, []).append(name)
+
+    def better(name: TensorName) -> bool:
+        return name in own and _better(own[name], part.all.get(name, 0))
+
+    return any(better(n) and any(map(better, edges.get(n, [n]))) for n in about)
 
 
 def _better(loss: Loss, e: int) -> bool:
