@@ -7,6 +7,7 @@ from halfwise.records.engine import PrecisionProof, ShapeVerdict
 from halfwise.records.finding import LogFinding
 from halfwise.records.judged import Verdict
 from halfwise.records.record import Record, TensorName
+from halfwise.records.repair import Remade
 from halfwise.records.timed import Latency
 
 
@@ -126,17 +127,20 @@ class Repetition(Record):
         samples: Number of samples that were judged.
         rows: One per worker, and one more where the delivered engine could run too.
         notes: What was understood of the inputs.
+        remade: What making the repairs of the mixed model again shows; None where it names none.
     """
 
     run: str
     samples: int
     rows: tuple[Repeated, ...]
     notes: tuple[str, ...] = ()
+    remade: Remade | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether every row passed."""
-        return all(row.verdict is not None and row.verdict.passed for row in self.rows)
+        """Whether every row passed, and the repairs hold."""
+        judged = all(row.verdict is not None and row.verdict.passed for row in self.rows)
+        return judged and (self.remade is None or self.remade.holds)
 
     @property
     def usable(self) -> bool:

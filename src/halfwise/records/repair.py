@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from halfwise.records.record import NodeName, Record, TensorName
+from halfwise.records.record import Failure, NodeName, Record, TensorName
 
 RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase", "epsilon", "saturate"]
 """The rules, each a file of `fixing.repair.rules`.
@@ -81,16 +81,16 @@ class Remade(Record):
 
     Attributes:
         repairs: They, in order.
-        unmade: Why they cannot be made; "" where they can.
-        differs: The first node or output in which the candidate is not the original with them, but
-            for Casts and types; None for none.
         proof: That those that are exact leave the function as it is; None where they could not be
             made, and where all are approximate.
-        holds: Whether all of this speaks for the candidate.
+        failures: What speaks against the candidate: "unmade", "other-graph", "unproven".
     """
 
     repairs: tuple[Repair, ...]
-    unmade: str = ""
-    differs: str | None = None
     proof: Proof | None = None
-    holds: bool
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.failures

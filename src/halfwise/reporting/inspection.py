@@ -17,6 +17,8 @@ from halfwise.records import (
 from halfwise.reporting.engines import largest, shape_line, timing_line
 from halfwise.reporting.parts import Column, Lines, Report, Table, cut, lines_of, present
 from halfwise.reporting.precision import inspected
+from halfwise.reporting.reasons import reasons
+from halfwise.reporting.remade import remade_line
 from halfwise.wording import clean, count, dimensions, fixed, number, sentence, shorten, size_of
 
 _MOST_LINES = 12
@@ -92,6 +94,7 @@ def repeated(found: Repetition) -> Report:
     )
     rows = tuple(_row(row) for row in found.rows)
     said = [line for row in found.rows for line in _why(row)]
+    said += [] if found.remade is None else reasons(found.remade.failures)
     shapes = [
         f"{shorten(row.name, 24)}, {row.what}: {shape_line(judged)}"
         for row in found.rows
@@ -103,6 +106,7 @@ def repeated(found: Repetition) -> Report:
         Table("Engines", columns, rows).without_empty_columns(),
         lines_of("Why", said),
         lines_of("Shapes of the profiles", shapes),
+        lines_of("Repairs", () if found.remade is None else (remade_line(found.remade),)),
         lines_of("Remarks", (timing_line(timed[0]),) if timed else ()),
     )
     outcome = "PASSED" if found.passed else "FAILED" if found.usable else "NOT JUDGED"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import NodeName, Proof, Remade, Repair
+from halfwise.records import Failure, NodeName, Proof, Remade, Repair
 from halfwise.reporting.remade import remade_line
 
 REPAIR = Repair(rule="fold", nodes=(NodeName("n"),))
@@ -13,9 +13,9 @@ NAMED = "The candidate's metadata names 1 repair (fold)"
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Remade(repairs=(REPAIR,), holds=False, unmade="gone"), "; it does not hold."),
-        (Remade(repairs=(REPAIR,), holds=True), "approximate, so not proven."),
-        (Remade(repairs=(REPAIR,), holds=True, proof=PROOF), "value on 5 samples."),
+        (Remade(repairs=(REPAIR,), failures=(Failure(kind="unmade"),)), "; it does not hold."),
+        (Remade(repairs=(REPAIR,)), "approximate, so not proven."),
+        (Remade(repairs=(REPAIR,), proof=PROOF), "value on 5 samples."),
     ],
 )
 def test_it_says_what_holds(found: Remade, told: str) -> None:

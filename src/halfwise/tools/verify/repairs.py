@@ -33,20 +33,27 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
     repairs = named[len(before) :] if named[: len(before)] == before else named
     if not repairs:
         return None
-    found = Remade(repairs=repairs, holds=False)
     try:
-        made = repaired(network, repairs)
-        if candidate.opset > made.opset:
-            # For BF16 that comes first.
-            network = raise_opset(network, candidate.opset)
-            made = repaired(network, repairs)
+        network, made = _made(network, repairs, candidate.opset)
         proof = _proof(network, repairs, made, case.calibration, runtime)
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
-        return found.model_copy(update={"unmade": why})
-    differs = first_difference(made, candidate)
-    fine = differs is None and (proof is None or is_same(proof))
-    return found.model_copy(update={"differs": differs, "proof": proof, "holds": fine})
+        return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))
+    failures = tuple(_failures(first_difference(made, candidate), proof))
+    return Remade(repairs=repairs, proof=proof, failures=failures)
+
+
+def _made(network: Network, repairs: tuple[Repair, ...], opset: int) -> tuple[Network, Network]:
+    """Return the original, at a later opset where repairs were made there, and with repairs."""
+    try:
+        made = repaired(network, repairs)
+        if made.opset >= opset:
+            return network, made
+    except CaseError:
+        if network.opset >= opset:
+            raise
+    raised = raise_opset(network, opset)
+    return raised, repaired(raised, repairs)
 
 
 def _proof(
@@ -65,19 +72,15 @@ def _proof(
     return prove(network, exactly, samples, samples.select(()), runtime=runtime)
 
 
-def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:
-    """Return the verdict, which fails where the candidate's repairs are not what they claim."""
-    failures = [] if found is None or found.holds else list(_failures(found))
-    return with_failures(verdict, failures) if failures else verdict
-
-
-def _failures(found: Remade) -> Iterator[Failure]:
-    if found.unmade:
-        yield Failure(kind="unmade", names={"why": found.unmade})
-    if found.differs is not None:
-        yield Failure(kind="other-graph", names={"node": found.differs})
-    proof = found.proof
+def _failures(differs: str | None, proof: Proof | None) -> Iterator[Failure]:
+    if differs is not None:
+        yield Failure(kind="other-graph", names={"node": differs})
     if proof is not None and not is_same(proof):
         numbers = {"error": proof.repaired, "limit": allowed(proof)}
         broken = {"elements": proof.broken} if proof.broken else {}
         yield Failure(kind="unproven", numbers={**numbers, **broken})
+
+
+def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:
+    """Return the verdict, which fails where the candidate's repairs are not what they claim."""
+    return with_failures(verdict, found.failures) if found and found.failures else verdict

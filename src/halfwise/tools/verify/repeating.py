@@ -15,6 +15,7 @@ from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudge
 from halfwise.fixing.repair.making import repaired
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
+from halfwise.graph.model import load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.reference import check
@@ -45,6 +46,7 @@ from halfwise.tensorrt.worker.transfer import file_sha256
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, resolve
 from halfwise.tensorrt.working import usable
 from halfwise.tools.verify.command import judged, measured
+from halfwise.tools.verify.repairs import remade
 
 
 @bounded
@@ -97,8 +99,14 @@ def verify_run(
             rows.append(
                 Repeated(name=spec.name, worker=None, what="rebuilt", failure=error.message)
             )
-    notes, samples = tuple(map(told, case.notes)), len(case.calibration)
-    return Repetition(run=str(folder), samples=samples, rows=tuple(rows), notes=notes)
+    mixed, runtime = folder / MODEL_FILE, request.settings.runtime
+    return Repetition(
+        run=str(folder),
+        samples=len(case.calibration),
+        rows=tuple(rows),
+        notes=tuple(map(told, case.notes)),
+        remade=remade(case, load_network(mixed), runtime=runtime) if mixed.is_file() else None,
+    )
 
 
 @dataclass(frozen=True)
