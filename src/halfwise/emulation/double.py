@@ -14,7 +14,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.defs import SchemaError, get_schema
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.ops import op_conv, op_conv_transpose, op_global_max_pool
+from onnx.reference.ops import (
+    op_conv,
+    op_conv_transpose,
+    op_global_max_pool,
+    op_layer_normalization,
+)
 
 from halfwise.case import CPU, Sample
 from halfwise.emulation.ort import Session
@@ -88,7 +93,8 @@ def _runtime(model: ir.Model) -> _Run:
 def _reference(model: ir.Model) -> _Run:
     try:
         evaluator = ReferenceEvaluator(
-            ir.serde.serialize_model(model), new_ops=[Conv, ConvTranspose, GlobalMaxPool]
+            ir.serde.serialize_model(model),
+            new_ops=[Conv, ConvTranspose, GlobalMaxPool, LayerNormalization],
         )
     except Exception as error:
         raise CaseError(f"ONNX's reference does not take the model: {error}", "") from error
@@ -165,6 +171,16 @@ class GlobalMaxPool(op_global_max_pool.GlobalMaxPool):
 
     def _run(self, x: Array) -> tuple[Array, ...]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class LayerNormalization(op_layer_normalization.LayerNormalization):
+    """Computes in the type of what it reads, whatever `stash_type` says; ONNX's asks for FP32."""
+
+    op_domain = ""
+
+    def _run(self, *given: Any, **options: Any) -> tuple[Array, ...]:
+        wide = {**options, "stash_type": int(ir.DataType.FLOAT)}
+        return tuple(super()._run(*given, **wide))  # type: ignore[no-untyped-call]
 
 
 class _Window:

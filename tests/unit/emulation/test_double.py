@@ -62,3 +62,18 @@ def test_the_largest_of_all_places_has_an_axis_for_each(rank: int) -> None:
     (expected,) = Session(network.model).run(sample).values()
     (found,) = DoubleSession(network.model).run(sample).values()
     np.testing.assert_array_equal(found, f32(expected))
+
+
+def test_a_norm_beside_a_convolution() -> None:
+    """Only ONNX's reference has both, and its LayerNormalization computes inside in FP32 alone."""
+    x = (sketch := Sketch()).input("x", [1, 2, 8])
+    conv = sketch.op("Conv", x, f32(np.ones((2, 2, 1))), name="conv")
+    network = sketch.network(
+        sketch.op("LayerNormalization", conv, f32(np.ones(8)), axis=-1, name="last")
+    )
+    sample = {"x": f32(np.random.default_rng(0).normal(size=(1, 2, 8)))}
+    (found,) = DoubleSession(network.model).run(sample).values()
+    total = sample["x"].astype(np.float64).sum(1, keepdims=True).repeat(2, 1)
+    spread = ((total - total.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True)
+    right = (total - total.mean(-1, keepdims=True)) / np.sqrt(spread + np.float64(f32(1e-5)))
+    np.testing.assert_allclose(found, right, rtol=1e-9)
