@@ -50,11 +50,12 @@ class Writer:
         """Return a new constant."""
         return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
 
-    def reduced(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
-        """Return a reduction other than ReduceSum over `axes`, which stay with size 1."""
+    def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
+        """Return a reduction other than ReduceSum over `axes`, which stay with size 1 or go."""
         if self.opset < _REDUCED_AXES_ARE_READ:
-            return self.op(op, value, axes=axes, keepdims=1)
-        return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), keepdims=1)
+            return self.op(op, value, axes=axes, keepdims=int(keep))
+        read = self.constant("axes", np.array(axes, np.int64))
+        return self.op(op, value, read, keepdims=int(keep))
 
     def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
         """Return what `node` would give were `value` its first input."""

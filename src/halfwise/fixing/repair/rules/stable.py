@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, exp, log
+from math import ceil, exp, inf, isclose, log, prod
 
 import numpy as np
 import onnx_ir as ir
@@ -18,12 +18,14 @@ from halfwise.graph.modern.functions import Function, read_functions
 from halfwise.graph.modern.replacing import put_in_place
 from halfwise.graph.normal_form import Names, drop_unused_constants
 from halfwise.graph.part import Part
-from halfwise.graph.patterns.reading import axes_of, scalar
+from halfwise.graph.patterns.reading import axes_of, scalar, split_constant
 from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 
 _LOWEST = -65504.0
 """Subtracted where a row has no larger value, as all of it is masked; each format has it."""
+_FP32 = 2.0**-23
+"""How far a number in FP32, and its inverse, may be off."""
 _AXES_ARE_READ = 13
 """First operator set in which Squeeze reads its axes."""
 Write = Callable[[Writer], ir.Value]
@@ -53,6 +55,7 @@ class Stable:
     - 1 / (1 + exp(-x)), exp(x) / (exp(x) + 1), log(1 + exp(x)), tanh and Mish as quotients, in any
       spelling → Sigmoid, Softplus and Tanh, whose exponentials are inside.
     - mean(x²) - mean(x)² → mean((x - mean(x))²).
+    - Σ x / n → mean(x), n the number of terms.
     - c · exp(x) → (c · eˢ) · exp(x - s), s a whole number, `shift` in `Repair.numbers`.
 
     Limits: what all has to be written exactly so, without data movement in between. L2 norms and
@@ -64,7 +67,8 @@ class Stable:
     name: RepairRule = "stable"
     identity = Identity(
         formula="log Σ exp(x) = m + log Σ exp(x - m); mean(x²) - mean(x)² = mean((x - mean(x))²); "
-        "c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh and Softplus of x",
+        "Σ x / n = mean(x); c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh "
+        "and Softplus of x",
         holds="all finite x, and -inf in sums of exponentials. The new forms are finite in FP32 "
         "for more x than those before",
     )
@@ -114,7 +118,7 @@ def _forms(network: Network) -> Iterator[Form]:
         yield _function(function)
     order = {node: place for place, node in enumerate(network.nodes())}
     for node in order:
-        for read in (_log_sum, _variance, _exponential):
+        for read in (_log_sum, _mean, _variance, _exponential):
             form = read(node)
             if form is not None:
                 yield replace(form, nodes=tuple(sorted(form.nodes, key=order.__getitem__)))
@@ -162,6 +166,31 @@ def _log_sum(log_node: ir.Node) -> Form | None:
 
 def _keeps(node: ir.Node) -> bool:
     return "keepdims" not in node.attributes or bool(node.attributes["keepdims"].as_int())
+
+
+def _mean(quotient: ir.Node) -> Form | None:
+    """Read Σ x / n, also as Σ x · (1/n), n the number of terms."""
+    found = split_constant(quotient.outputs[0], "Div", "Mul")
+    total = None if found is None else _maker(found[0].value, "ReduceSum")
+    if total is None or found is None or _maker(quotient.outputs[0], "Div", "Mul") is None:
+        return None
+    x, axes, number = total.inputs[0], axes_of(total), found[1]
+    if x is None or x.shape is None or not axes or quotient.inputs[0] is not total.outputs[0]:
+        return None
+    sizes = [x.shape[axis] for axis in axes]
+    count = prod(size for size in sizes if isinstance(size, int))
+    divisor = number if quotient.op_type == "Div" else 1 / (number or inf)
+    if not all(isinstance(size, int) for size in sizes) or not isclose(
+        divisor, count, rel_tol=_FP32
+    ):
+        return None
+
+    def write(w: Writer, _: float) -> ir.Value:
+        return w.reduced("ReduceMean", x, *axes, keep=_keeps(total))
+
+    return Form(
+        (total, quotient), write, "Take the mean, not the sum divided by the number of terms."
+    )
 
 
 def _variance(difference: ir.Node) -> Form | None:

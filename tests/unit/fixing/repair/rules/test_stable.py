@@ -96,6 +96,20 @@ def test_a_variance_is_proven_where_fp32_has_no_digits(keep: bool) -> None:
     assert holds(proof, Stable().identity)
 
 
+@pytest.mark.parametrize(("op", "number"), [("Div", 12.0), ("Mul", 1 / 12)])
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_sum_over_the_number_of_terms_is_a_mean(op: str, number: float, keep: bool) -> None:
+    x = f32(3e4 + np.random.default_rng(0).normal(size=(1, 2, 3, 4)))
+    for divided, ops in ((number, ["ReduceMean"]), (number * 1.01, ["ReduceSum", op])):
+        s = Sketch()
+        total = s.op("ReduceSum", s.input("x", [2, 3, 4]), [1, -1], keepdims=int(keep))
+        seen = evidence(Ill(s.proto(s.op(op, total, divided)), {"x": x}))
+        after = repaired(seen.network, Stable(), *Stable().propose(seen))
+        assert [n.op_type for n in after.nodes()] == ops
+        before, now = errors(seen.network, after, {"x": x[0]})
+        assert now <= max(before, 1e-5)
+
+
 def _with(seen, inner):
     observations = seen.observations.model_copy(update={"inner": (inner,)})
     return type(seen)(seen.network, seen.roles, observations, seen.fmt, 2.0, "fp32")
