@@ -6,8 +6,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from halfwise.fixing.engines import beside
 from halfwise.fixing.repair import rules
-from tests.unit.fixing.repair.sluices import Sluice, sluiced
+from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +18,10 @@ def one_rule(monkeypatch):
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def told(ended) -> str:
+    return " ".join(ended.out.split())
 
 
 def factor(path: Path) -> float:
@@ -92,11 +97,30 @@ def test_without_engines_what_reads_the_run_makes_its_repairs_again(call, saved,
     assert sha256(chosen.model) == sha256(ended.model)
 
 
-def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines):
-    ended = engines(sluiced(), lossy={"wide_0": 1.2})
+def test_the_plan_that_is_known_without_repairs_is_built_beside(engines, call):
+    ended = engines(sluiced(WIDE, 2.0), lossy={"wide_0": 1.2})
+    assert ended.code == 0, ended.err
+    record, engine = ended.record, ended.record["engines"]
+    kept = ["up_0", "wide_0", "down_0"]
+    assert (record["plan"]["repairs"], [k["node"] for k in record["plan"]["keep"]]) == ([], kept)
+    assert (engine["rung"], engine["keep"]) == ("fp16", kept)
+    own, plain = (sha256(ended.folder / f"model{name}.onnx") for name in ("", ".fp32"))
+    assert engine["builds"][-1]["config"]["model_sha256"] == plain
+    assert not (ended.folder / "model.built.onnx").exists()
+    assert {n["asked"] for n in engine["results"][-1]["proof"]["nodes"]} == {"fp32", None}
+    assert "The best engine that passed is of the model without its 1 repair" in told(ended)
+    chosen = call("choose", "run", "-o", "chosen", "--kept", 3, folder="chosen")
+    assert chosen.code == 0, chosen.err
+    assert sha256(chosen.model) == own
+
+
+def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines, monkeypatch):
+    monkeypatch.setattr(beside, "known_unrepaired", lambda _: None)
+    ended = engines(sluiced(WIDE, 2.0), lossy={"wide_0": 1.2})
     assert ended.code == 0, ended.err
     assert ended.record["plan"]["repairs"] == []
+    assert ended.record["engines"]["rung"] == "fp16"
     files = [build["config"]["model_sha256"] for build in ended.record["engines"]["builds"]]
     assert len(set(files)) == 2
     assert files[-1] == files[0] == sha256(ended.folder / "model.fp32.onnx")
-    assert "No engine of the model with 1 repair passed" in ended.out
+    assert "No engine of the model with 1 repair passed" in told(ended)

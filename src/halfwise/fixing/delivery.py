@@ -175,6 +175,8 @@ def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
         stage_seconds=fixed.stage_seconds | seconds,
     )
     keep = proven.keep
+    if proven.unrepaired and keep is not None:
+        return _unrepaired(fixed, proven, keep)
     if proven.engines.full:
         remarks = (Remark(kind="other-engine"), *fixed.plan.remarks)
         plan = fixed.plan.model_copy(update={"remarks": remarks})
@@ -189,6 +191,26 @@ def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
         return replace(fixed, plan=plan.model_copy(update={"minimal": proven.minimal}))
     rewritten, plan = _other_plan(fixed, proven, keep)
     return replace(fixed, rewritten=rewritten, plan=plan, guards=fixed.planner.guards)
+
+
+def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixed:
+    """Return what was found as a plan of the model without repairs, whose engine is delivered."""
+    planner, curve = fixed.planner.original, fixed.curve.unrepaired
+    assert planner is not None
+    assert curve is not None
+    rewritten, placed = planner.rewrite(keep)
+    found = replace(fixed.found, kept=keep, minimal=proven.minimal)
+    note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
+    return replace(
+        fixed,
+        rewritten=rewritten,
+        plan=plan_of(planner, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
+        guards=planner.guards,
+        observations=planner.evidence.observations,
+        found=found,
+        planner=planner,
+        curve=curve,
+    )
 
 
 def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tuple[Rewritten, Plan]:

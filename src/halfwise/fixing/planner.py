@@ -77,7 +77,7 @@ class Planner:
             may_have_bf16(case.network, roles)  # or its opset has none, which is told at once
         self.best = Best(watcher, roles.computing, self.price)
         self.unit = len(case.calibration)
-        self._original = original
+        self.original = original
         whole = settings.time_budget, settings.budget * self.unit
         self.budget: Budget = original.budget if original else Budget(whole[0], work=whole[1])
 
@@ -129,7 +129,7 @@ class Planner:
         if model is None or least == 0:
             return None
         resolve = partial(self.resolve, low_io=self.low_io)
-        base = self._original.prices if self._original is not None else None
+        base = self.original.prices if self.original is not None else None
         return Prices(model, least, self.case.network, self.roles, resolve, base)
 
     def price(self, kept: Assignment) -> float | None:
@@ -169,7 +169,7 @@ class Planner:
         )
         started = time.monotonic()
         surveyed = self.budget.within("emulate", lambda: self.trials.survey(self.islands), None)
-        if surveyed and self.settings.searches and self._original is None:
+        if surveyed and self.settings.searches and self.original is None:
             run, samples = time.monotonic() - started, len(self.trials.samples)
             certain = len(frozenset[NodeName]().union(*evidence.certain))
             told = expected(self.budget, self.settings, run / samples, samples, WORST, certain)

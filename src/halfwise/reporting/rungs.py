@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from math import isfinite
 
+from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.records import (
     FULL_RUNGS,
     Band,
@@ -16,6 +17,7 @@ from halfwise.records import (
     RungTried,
     Spared,
     SparedKind,
+    Verdict,
 )
 from halfwise.wording import count, filled, fixed, listed, number, seconds, shorten, verb
 
@@ -218,4 +220,17 @@ def _place(cause: Cause) -> str:
         first
         if len(cause.nodes) == 1
         else f"{count(len(cause.nodes), 'node')} from {first} to {last}"
+    )
+
+
+def own_criterion(verdict: Verdict) -> str:
+    """Return what the FP32 engine was held to before all else, as a sentence."""
+    if verdict.metric is not None:
+        held = listed(verdict.metric.metrics)
+        return f"The FP32 engine without TF32 was held to {held} before all else."
+    worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
+    return (
+        f"The FP32 engine without TF32 was held to its own criterion before all else, "
+        f"SNR ≥ {number(FP32_SNR_DB)} dB: it has {fixed(worst, 1)} dB. In the table it is "
+        "held to that of the run, as all others."
     )

@@ -15,8 +15,9 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "its largest value][; {elements:d} elements are finite without it alone].",
     "repair-spare": "A repair was undone, {rule} at {nodes}: the plan needs no more nodes without "
     "it.",
-    "unrepaired": "No engine of the model with {repairs:repair} passed, so this plan is one of the "
-    "model without.",
+    "unrepaired": "[No engine of the model with {repairs:repair} passed, so this plan is one of "
+    "the model without|The best engine that passed is of the model without its {better:repair}, "
+    "and so is this plan].",
     "unscaled": "{tensor} is not stored times a power of two: [{maker} ({op}) gives|{reader} "
     "({op}) needs] it as it is.",
     "repair-outdone": "A repair was undone, {rule} at {nodes}: the plan with it costs {after} "

@@ -132,7 +132,7 @@ class DeviceRun(EngineRun):
     def lost(self, search: EngineSearch, fixed: Fixed, why: str) -> Engines:
         """Return the record of this device, which was lost before its engine was judged."""
         found = {
-            "rounds": rounds(search, fixed.planner.trials),
+            "rounds": rounds(search, fixed.planner),
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
             "lost": why,

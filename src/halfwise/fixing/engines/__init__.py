@@ -7,7 +7,8 @@ an engine disappoints, `moves` when the builder refuses, on which `terms` (`rewr
 and `refusals` remember it; `prediction` is what emulation expects; `heldout` has the samples that
 judge, `early` does so while the run goes on; `table` is the comparison at the end and chooses among
 its rows, which `race` lets take turns; `speed` tells what is slow; `conclude` sums up, and `causes`
-tell why nothing lower passed, by the `band` of errors that low precision explains.
+tell why nothing lower passed, by the `band` of errors that low precision explains. Of a repaired
+model, what is known without repairs is built `beside`.
 """
 
 from halfwise.fixing.engines.builds import Builds, build_failed

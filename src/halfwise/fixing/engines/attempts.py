@@ -228,14 +228,17 @@ class Attempts:
             return found
         with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
             asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
-            found = replace(found, proof=self.bench.proof(build, self.planner, asked))
+            found = replace(
+                found, proof=self.bench.proof(build, found.terms.of(self.planner), asked)
+            )
         return found
 
     def model_of(self, plan: Plan) -> Path:
         """Return the ONNX file that a plan is built from; OSError where it cannot be written."""
-        files, case, rewritten = self.bench.files, self.planner.case, plan[1].rewritten
+        planner, files, rewritten = plan[1].of(self.planner), self.bench.files, plan[1].rewritten
+        case = planner.case
         if self.bench.builds.typing == "strong":
-            return files.mixed(self.planner, plan[0])
+            return files.mixed(planner, plan[0])
         if not (rewritten or case.repairs):
             return self.bench.fp32
         return files.rewritten(case.network, rewritten)[0]
@@ -320,7 +323,7 @@ class Attempts:
     def fp32(self, plan: Plan) -> Assignment:
         """Return the nodes of a plan that are FP32 by constraint or Cast."""
         if self.bench.builds.typing == "strong":
-            return self.planner.resolve(plan[0])
+            return plan[1].of(self.planner).resolve(plan[0])
         return frozenset(self._constraints(*plan))
 
     def _constraints(self, keep: Assignment, terms: Terms) -> tuple[NodeName, ...]:
@@ -329,11 +332,12 @@ class Attempts:
         None where nothing is kept but what moves data between FP32 inputs and outputs: that is
         plain low precision, and rounding on such a way is up to the builder.
         """
-        roles = self.planner.roles
+        planner = terms.of(self.planner)
+        network, roles = planner.case.network, planner.roles
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
-        if not (keep or pinned or self.planner.forced.kept):
+        if not (keep or pinned or planner.forced.kept):
             return ()
-        network, fp32 = self.planner.case.network, self.planner.resolve(keep) | pinned
+        fp32 = planner.resolve(keep) | pinned
         kept = terms.constrained(network, roles, fp32)
         if not terms.rewritten:
             return kept

@@ -8,8 +8,9 @@ from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, is_s
 from halfwise.fixing.engines.causes import causes
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, choose, faster
-from halfwise.fixing.engines.terms import WITH_TF32
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.engines.terms import UNREPAIRED, WITH_TF32
+from halfwise.fixing.planner import Planner
+from halfwise.graph.model import node_name
 from halfwise.records import (
     FULL_RUNGS,
     Cause,
@@ -17,6 +18,7 @@ from halfwise.records import (
     EngineRung,
     Engines,
     Failure,
+    NodeName,
     Prefer,
     RungEnd,
     RungTried,
@@ -46,6 +48,12 @@ class Proven:
     minimal: bool = False
     joined: tuple[str, ...] = ()
     ended: "Ended | None" = None
+
+    @property
+    def unrepaired(self) -> bool:
+        """Whether the delivered plan is of the model without repairs."""
+        delivered = None if self.ended is None else self.ended.delivered
+        return delivered is not None and delivered.candidate.terms.unrepaired
 
     @property
     def refuted(self) -> bool:
@@ -101,14 +109,15 @@ class Ended:
         known = any(not c.untold for group in self.search.groups for c in group)
         return known and not any(o.passed for o in self._low) and not self.search.budget.over()
 
-    def found(self, trials: Trials) -> dict[str, Any]:
-        """Return what the record says of all this; `trials` are those without fusion."""
+    def found(self, planner: Planner) -> dict[str, Any]:
+        """Return what the record says of all this; the trials of `planner` are without fusion."""
         search, delivered, keep = self.search, self.delivered, self.keep
         low = None if delivered is None or keep is None else delivered.candidate
         excesses = () if low is None else search.excesses(low)
-        told, refusals = rounds(search, trials), search.proposals.refusals.records()
+        told, refusals = rounds(search, planner), search.proposals.refusals.records()
+        others = WITH_TF32, UNREPAIRED
         why = causes(
-            [c for group in search.groups for c in group if c.terms != WITH_TF32],
+            [c for group in search.groups for c in group if c.terms not in others],
             self.chosen.plain,
             told,
             passed=any(o.passed for o in self._low),
@@ -118,7 +127,7 @@ class Ended:
         refused = any(cause.kind == "refused" for cause in why)
         return {
             "rounds": told,
-            "keep": tuple(n for n in search.order if n in (keep or ())),
+            "keep": () if low is None else _in_order(search, planner, low),
             "needed_as_predicted": tuple(
                 n for n in search.order if self.as_searched and n in self.chosen.predicted
             ),
@@ -169,20 +178,21 @@ class Ended:
         return [o for o in self.offers if o.rung not in FULL_RUNGS]
 
 
-def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
-    """Return every plan that was built, with what fused emulation and `trials` predict of it."""
-    kept = {group[0].keep for group in search.groups}
-    predicted = {keep: trials.excess(keep) for keep in kept}
+def rounds(search: EngineSearch, planner: Planner) -> tuple[EngineRound, ...]:
+    """Return every plan that was built, with what emulation predicts of it, fused and not."""
+    plans = {(group[0].keep, group[0].terms.unrepaired): group[0] for group in search.groups}
+    predicted = {plan: c.terms.of(planner).trials.excess(c.keep) for plan, c in plans.items()}
     prediction = search.prediction
+    kept = {keep for keep, unrepaired in plans if not unrepaired}
     fused = {} if prediction is None else {keep: prediction.excess(keep) for keep in kept}
     return tuple(
         EngineRound(
             step=c.step if isinstance(c.step, str) else "",
             move=None if isinstance(c.step, str) else c.step,
             build=c.build.number,
-            keep=tuple(n for n in search.order if n in c.keep),
-            predicted=predicted[c.keep],
-            predicted_fused=fused.get(c.keep),
+            keep=_in_order(search, planner, c),
+            predicted=predicted[c.keep, c.terms.unrepaired],
+            predicted_fused=None if c.terms.unrepaired else fused.get(c.keep),
             measured=c.excess,
             passed=c.passed,
             median_ms=None if c.latency is None else c.latency.median_ms,
@@ -191,6 +201,14 @@ def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
         )
         for c in sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
     )
+
+
+def _in_order(search: EngineSearch, planner: Planner, of: Candidate) -> tuple[NodeName, ...]:
+    """Return what a candidate keeps, in the order of its graph."""
+    order = search.order
+    if of.terms.unrepaired:
+        order = [node_name(n) for n in of.terms.of(planner).case.network.nodes()]
+    return tuple(n for n in order if n in of.keep)
 
 
 def rungs(

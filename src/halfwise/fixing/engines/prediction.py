@@ -102,8 +102,11 @@ class Prediction:
         return attempt_after
 
     def _told(self, keep: Assignment, terms: Terms) -> Band | None:
-        """Return the band of a plan on its terms; None where some of it may be low all the same."""
-        return None if terms.loose else self.band(keep, tf32=terms.tf32)
+        """Return the band of a plan on its terms; None where some of it may be low all the same.
+
+        None too of the model without repairs.
+        """
+        return None if terms.loose or terms.unrepaired else self.band(keep, tf32=terms.tf32)
 
     def _band(self, keep: Assignment, *, tf32: bool) -> Band | None:
         bands = self._in_bands()

@@ -10,6 +10,7 @@ from pathlib import Path
 from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
+from halfwise.fixing.engines.beside import build_beside
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
@@ -40,12 +41,11 @@ from halfwise.records import (
     Failure,
     PrecisionProof,
     Spared,
-    Verdict,
 )
 from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.rungs import own_criterion
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
-from halfwise.wording import fixed, listed, number
 
 FURTHER = 3
 """Plans beside the one that the search chose that are judged on held-out data: a faster engine may
@@ -102,7 +102,7 @@ class EngineRun(Workbench):
             checked = self.measure.judged(outputs, samples, references, unseen=unseen)
             self._checked, self._references = checked.verdict, references
             self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
-            self.notes.append(_own_criterion(verdict))
+            self.notes.append(own_criterion(verdict))
             return self._fp32
 
     def tf32(self) -> None:
@@ -145,6 +145,7 @@ class EngineRun(Workbench):
             while chosen.best is not None and self._joins(chosen.best, heldout):
                 again = lambda c: prediction.banded(attempts.again(c))  # noqa: E731
                 chosen = search.again(chosen.best.keep, again)
+            build_beside(fixed, attempts, search, chosen)
             if search.budget.interrupted:
                 fixed.planner.budget.tell("interrupt")
             if search.budget.over():
@@ -169,7 +170,7 @@ class EngineRun(Workbench):
     def _concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
         if (last := ended.last) is not None:
             self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
-        found = ended.found(fixed.planner.trials) | {
+        found = ended.found(fixed.planner) | {
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
             "cores": tuple(self._cores(ended, fixed)),
@@ -335,16 +336,3 @@ def _ruled(fixed: Fixed) -> Assignment:
 
 def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
     return build if tell else build.model_copy(update={"layers": ()})
-
-
-def _own_criterion(verdict: Verdict) -> str:
-    """Return what the FP32 engine was held to before all else, as a sentence."""
-    if verdict.metric is not None:
-        held = listed(verdict.metric.metrics)
-        return f"The FP32 engine without TF32 was held to {held} before all else."
-    worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
-    return (
-        f"The FP32 engine without TF32 was held to its own criterion before all else, "
-        f"SNR ≥ {number(FP32_SNR_DB)} dB: it has {fixed(worst, 1)} dB. In the table it is "
-        "held to that of the run, as all others."
-    )

@@ -210,10 +210,11 @@ class Table:
         full = {o.rung: v for o in offers if o.rung in FULL_RUNGS and (v := o.row.verdict)}
         for candidate in low:
             known = {o.row.name: o.row for o in found}
-            name = MIXED if candidate.keep else plain
+            name, bare = MIXED if candidate.keep else plain, candidate.terms.unrepaired
+            name = f"{name}, without repairs" if bare else name
             name = f"{name}, build {candidate.build.number}" if name in known else name
             row = self._row(name, candidate, self._asked(candidate), full=full)
-            if candidate.keep and row.verdict is not None and plain in known:
+            if candidate.keep and row.verdict is not None and plain in known and not bare:
                 self.bench.notes.append(ab_remark(row, known[plain]))
             found.append(Offer(rung, candidate, 1.0, row, candidate in allowed))
         return tuple(found)
@@ -263,7 +264,8 @@ class Table:
             return row.model_copy(update=found | {"lost": candidate.untold})
         try:
             timed = row if row.untimed else self._timed(row, untimed=untimed)
-            return again_if_lost(lambda: self._measured(timed, asked or {}, full or {}))
+            planner = candidate.terms.of(self.planner)
+            return again_if_lost(lambda: self._measured(timed, planner, asked or {}, full or {}))
         except ENGINE_FAULTS as failed:
             known = {"failure": failed.message, "untimed": ""}
             return row.model_copy(update=known | {"lost": is_lost(failed)})
@@ -292,6 +294,7 @@ class Table:
     def _measured(
         self,
         row: EngineResult,
+        planner: Planner,
         asked: dict[NodeName, Precision],
         full: Mapping[EngineRung, Verdict],
     ) -> EngineResult:
@@ -303,7 +306,7 @@ class Table:
         as_fp32 = exact is not None and same_outputs(judged, exact)
         try:
             proof = again_if_lost(
-                lambda: self.bench.proof(row.build, self.planner, asked, as_fp32=as_fp32)
+                lambda: self.bench.proof(row.build, planner, asked, as_fp32=as_fp32)
             )
         except ENGINE_FAULTS as failed:  # it runs all the same
             self.bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
@@ -314,7 +317,7 @@ class Table:
         """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
         asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
         if candidate.build.config.typing == "strong":
-            low = self.planner.roles.computing - candidate.keep
+            low = candidate.terms.of(self.planner).roles.computing - candidate.keep
             asked |= dict.fromkeys(low, low_format(self.planner.settings.fmt))
         return asked
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from halfwise.fixing.planner import Planner
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
@@ -22,6 +23,7 @@ class Terms:
             In weak typing only, as `border`.
         border: Nodes of which only those next to something low are constrained.
         rewritten: Nodes that are in another form in the model that is built; see `equivalent`.
+        unrepaired: Whether it is built from the model without repairs.
     """
 
     tf32: bool = False
@@ -29,6 +31,11 @@ class Terms:
     computing: Assignment = frozenset()
     border: Assignment = frozenset()
     rewritten: Assignment = frozenset()
+    unrepaired: bool = False
+
+    def of(self, planner: Planner) -> Planner:
+        """Return the planner of the model that is built."""
+        return planner.original if self.unrepaired and planner.original else planner
 
     @property
     def loose(self) -> bool:
@@ -45,3 +52,4 @@ class Terms:
 USUAL = Terms()
 """The settings of the run alone."""
 WITH_TF32 = Terms(tf32=True)
+UNREPAIRED = Terms(unrepaired=True)

@@ -138,7 +138,7 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
         (NORM, USUAL): [Candidate(NORM, "second", build(3, "b"), 0.4, latency(2.0))],
         (NOTHING, USUAL): [Candidate(NOTHING, "first", build(2, "a"))],
     }
-    first, second = rounds(search, made.trials)
+    first, second = rounds(search, made)
     assert (first.step, first.build, first.measured, first.median_ms) == ("first", 2, None, None)
     assert (second.keep, second.measured, second.passed) == (
         tuple(n for n in made.roles if n in NORM),
@@ -148,7 +148,7 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
     assert second.predicted == inf
     assert second.predicted_fused == prediction(made).excess(NORM)
     search.prediction = None
-    assert rounds(search, made.trials)[1].predicted_fused is None
+    assert rounds(search, made)[1].predicted_fused is None
 
 
 def test_the_band_of_a_plan_holds_what_the_expected_engine_shows(made):

@@ -1,0 +1,42 @@
+"""The plan that is known without repairs, built beside those of the repaired model.
+
+Whether a repaired model is the faster one is seen in engines alone.
+"""
+
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Chosen
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.speed import near
+from halfwise.fixing.engines.terms import UNREPAIRED
+from halfwise.fixing.loop import Fixed
+
+
+def known_unrepaired(fixed: Fixed) -> Assignment | None:
+    """Return what the cheapest plan keeps that passed without repairs; None where none is known.
+
+    Everything in FP32 is no such plan.
+    """
+    curve = fixed.curve.unrepaired
+    if curve is None or fixed.planner.original is None:
+        return None
+    some = [point for point in curve.points if point.count < len(curve.nodes)]
+    passed = [point for point in some if not point.is_bound and point.error <= 1]
+    best = min(passed, key=lambda point: point.price, default=None)
+    return None if best is None else curve.kept(best)
+
+
+def build_beside(fixed: Fixed, attempts: Attempts, search: EngineSearch, chosen: Chosen) -> None:
+    """Build the plan that is known without repairs; where it may be delivered, as often as others.
+
+    It is told as those of the search, whose budget it takes nothing of: it is a row of the table.
+    Nothing is built where no low engine would be the fastest, and after Ctrl-C.
+    """
+    keep = known_unrepaired(fixed)
+    if keep is None or search.spared or search.budget.over():
+        return
+    builds = search.tried.setdefault((keep, UNREPAIRED), [])
+    step = "the plan that is known without repairs"
+    while len(builds) < search.builds and all(c.passed for c in builds):
+        builds.append(attempts.attempt(keep, step, UNREPAIRED))
+        step = f"build {len(builds) + 1} of {search.builds} of the same plan"
+        if search.budget.over() or (chosen.best is not None and not near(builds[0], chosen.best)):
+            break
