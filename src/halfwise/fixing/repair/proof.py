@@ -22,6 +22,7 @@ from halfwise.fixing.repair.inside import changed_part
 from halfwise.fixing.repair.rule import Identity
 from halfwise.fixing.repair.widening import MOST, TIES, widen
 from halfwise.graph.model import Network
+from halfwise.graph.weights import weight_bytes
 from halfwise.metrics import Outputs
 from halfwise.records import Proof
 
@@ -35,8 +36,8 @@ MOST_ELEMENTS = 1 << 25
 """Elements of all activations on one sample, times samples of a group; the fewest are `FEWEST`."""
 FEWEST = 4
 DOUBLE_ELEMENTS = 1 << 28
-"""Elements of all activations up to which FP64 is computed, over all samples: 12 to 24 times as
-long as FP32 on PP-OCRv3's detector, which has 2^26.5 on one."""
+"""Elements of weights, and of all activations over all samples, up to which FP64 is computed: 10 to
+35 times as long as FP32 on PP-OCRv3's detector, which has 2^26.5 on one."""
 ROUNDING = 2.0
 """How much larger than the original's an error in FP32 may be, and tell nothing: the largest errors
 of two orders of the same sums are 0.8 to 1.3 times each other in PP-OCRv3's detector, and two that
@@ -206,7 +207,8 @@ class Prover:
     def _truth(self, case: _Case) -> Outputs | None:
         """Return what the function is on a sample, computed once; None where that is not known."""
         place = self._cases.index(case)
-        if place not in self._truths and len(self._truths) * self._elements < DOUBLE_ELEMENTS:
+        needed = (len(self._truths) + 1) * self._elements + weight_bytes(self.original.model) // 4
+        if place not in self._truths and needed <= DOUBLE_ELEMENTS:
             self.budget.spend("double")
             try:
                 self._truths[place] = self._double.run(case.sample)

@@ -65,9 +65,10 @@ class Widened:
 def widen(samples: Samples, count: int) -> Iterator[Widened]:
     """Yield `count` changed samples, the kinds in turn.
 
-    Float inputs are changed in their finite elements; those that hold whole numbers hold some
-    afterwards. Integers, Booleans, strings, and float inputs with at most two values in all samples
-    (masks, switches) are those of another sample, each input of another one, where shapes allow.
+    Float inputs are changed in their finite elements, all alike in the first turn and one of them
+    alone in the second; those that hold whole numbers hold some afterwards. Integers, Booleans,
+    strings, and float inputs with at most two values in all samples (masks, switches) are those of
+    another sample, each input of another one, where shapes allow.
 
     Args:
         samples: At least one.
@@ -75,18 +76,19 @@ def widen(samples: Samples, count: int) -> Iterator[Widened]:
     """
     given = [dict(sample) for sample in samples]
     kinds = list(_CHANGES)
-    fixed = given[0].keys() - varying(given)
+    free = sorted(varying(given))
     for index in range(count):
         # Each kind of another sample when its turn comes again.
         base = (index + index // len(kinds)) % len(given)
         kind = kinds[index % len(kinds)]
         generator = np.random.default_rng(index)
-        sample = {
-            name: _from_other(given, name, base, index + place)
-            if name in fixed
-            else _changed(array, kind, generator)
-            for place, (name, array) in enumerate(given[base].items())
-        }
+        changed = free if index < len(kinds) else free[index % len(free) :][:1] if free else []
+        sample = dict(given[base])
+        for place, (name, array) in enumerate(sample.items()):
+            if name in changed:
+                sample[name] = _changed(array, kind, generator)
+            elif name not in free:
+                sample[name] = _from_other(given, name, base, index + place)
         yield Widened(kind, sample)
 
 
