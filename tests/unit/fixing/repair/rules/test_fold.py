@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.rules.fold import Fold, changes
@@ -147,3 +148,28 @@ def test_another_model_is_refused() -> None:
             Fold(),
             Repair(rule="fold", nodes=(NodeName("a"),)),
         )
+
+
+def test_weights_that_others_read_stay() -> None:
+    s = Sketch()
+    x = s.input("x", [1, 4])
+    weight = s.constant(f32(np.full((4, 4), 1e5)), "shared")
+    y = s.op("Mul", s.op("MatMul", x, weight), f32(1e-4), name="scaled")
+    ill = Ill(s.proto(y, s.op("MatMul", x, weight)), {"x": f32(np.ones((1, 1, 4)))})
+    seen = evidence(ill)
+    (repair,) = Fold().propose(seen)
+    after = repaired(seen.network, Fold(), repair)
+    before, now = errors(seen.network, after, ill.sample(0))
+    assert now <= max(before, 1e-5)
+    assert "shared" in after.graph.initializers
+
+
+def test_what_a_body_reads_ends_a_chain() -> None:
+    end = helper.make_tensor_value_info("n", TensorProto.FLOAT, [1, 4])
+    taken = helper.make_graph([helper.make_node("Neg", ["large_out"], ["n"])], "body", [], [end])
+    s = Sketch()
+    large = s.op("Mul", s.input("x", [1, 4]), f32(1e4), name="large")
+    y = s.op("Mul", large, f32(1e-3), name="small")
+    z = s.op("If", s.constant(np.array(True)), then_branch=taken, else_branch=taken, name="if")
+    ill = Ill(s.proto(y, z), {"x": f32(np.full((1, 1, 4), 100.0))})
+    assert not list(Fold().propose(evidence(ill)))
