@@ -215,6 +215,7 @@ RemarkKind = Literal[
     "unrepaired",
     "unscaled",
     "repair-untried",
+    "repair-left",
     "repair-outdone",
     "start",
     "seen-only",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from halfwise.case import Samples
-from halfwise.errors import CaseError, RunFailed
+from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
@@ -60,6 +60,9 @@ def choose_repairs(planner: Planner, heldout: Samples, watcher: Watcher) -> Choi
     choosing = _Choosing(planner, heldout, watcher)
     if any(map(choosing.proposed, asked)):
         planner.budget.within("repair", lambda: choosing.run(asked), None, part=PART)
+    if choosing.left:
+        numbers = {"elements": choosing.left, "size": PROBES}
+        choosing.remarks.append(Remark(kind="repair-left", numbers=numbers))
     return Choice(choosing.planner, tuple(choosing.remarks))
 
 
@@ -90,7 +93,7 @@ class _Choosing:
         self._original, self._heldout, self._watcher = planner, heldout, watcher
         self._provers: dict[Network, Prover] = {}
         self._tried: list[Repair] = []
-        self._probes = 0
+        self._probes = self.left = 0
 
     @property
     def _prover(self) -> Prover:
@@ -135,13 +138,16 @@ class _Choosing:
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make those that are worth making; return whether there are any."""
-        if not some or self._probes == PROBES:
+        if self._probes == PROBES:
+            self.left += len(some)
+            return False
+        if not some:
             return False
         self._probes += 1
         self.planner.budget.check()
         try:
             tried = with_repairs(self._original, self._made_already(some), self._watcher)
-        except (CaseError, RunFailed) as error:
+        except (CaseError, RunFailed, UsageError) as error:
             against: Remark | None = Remark(kind="repair-unmade", names={"why": error.message})
         else:
             against = self._against(rule, tried, some)
@@ -209,7 +215,7 @@ class _Choosing:
         if not _falls(*errors) and others:
             kept = ((now, now.ruled | others & names), (tried, tried.ruled | others))
             beside = [p.trials.excess(nodes) for p, nodes in kept]
-        left, known = _keys(tried.evidence.guards), _keys(now.evidence.guards)
+        left, known = keys(tried.evidence.guards), keys(now.evidence.guards)
         return _Effect(
             before=errors[0],
             after=errors[1],
@@ -258,7 +264,8 @@ def _falls(before: float, after: float) -> bool:
     return passes_now or (after < before and after <= FALLS * before)
 
 
-def _keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
+def keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
+    """Return what tells guards of two networks to be the same."""
     return {(guard.kind, guard.node) for guard in guards}
 
 

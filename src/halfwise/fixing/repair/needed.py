@@ -6,7 +6,7 @@ from dataclasses import replace
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.choice import Choice, named, with_repairs
+from halfwise.fixing.repair.choice import Choice, keys, named, with_repairs
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
 
@@ -58,8 +58,13 @@ class _Undoing:
         self._original, self._watcher = original, watcher
 
     def is_outdone(self) -> bool:
-        """Take the cheapest plan without repairs that passed, if it costs no more; say whether."""
+        """Take the cheapest plan without repairs that passed, if it costs no more; say whether.
+
+        One that is tried for it keeps what the plan does, and what the repairs mend.
+        """
         original, now = self._original, self.planner
+        if self.kept:
+            self.planner.budget.within("repair", self._try_keeping, None, part=PART)
         passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
         if not (self.kept and passed):
             return False
@@ -76,6 +81,13 @@ class _Undoing:
         ]
         self.planner, self.kept = original, best
         return True
+
+    def _try_keeping(self) -> None:
+        original, left = self._original, keys(self.planner.evidence.guards)
+        mended = [g for g in original.evidence.guards if (g.kind, g.node) not in left]
+        nodes = frozenset[NodeName]().union(*map(original.holdable, mended))
+        kept = (self.kept & original.roles.computing) | original.ruled | nodes
+        original.trials.evaluate(kept, confirm=True)
 
     def run(self) -> None:
         """Undo what is not needed."""

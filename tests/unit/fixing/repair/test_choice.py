@@ -3,7 +3,7 @@
 import pytest
 
 from halfwise.fixing.loop import Fixed, fix
-from halfwise.fixing.repair import rules
+from halfwise.fixing.repair import choice, rules
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -58,3 +58,10 @@ def test_of_several_each_is_judged(found):
     fixed = found(Sluice(), ill=sluiced(WIDE, WIDE, WIDE))
     assert not fixed.plan.keep
     assert len(fixed.plan.repairs) == 3
+
+
+def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
+    monkeypatch.setattr(choice, "PROBES", 1)
+    fixed = found(Sluice(off=1.001), ill=sluiced(WIDE, WIDE))
+    assert told(fixed) == ["repair-left"]
+    assert fixed.plan.remarks[0].numbers == {"elements": 2, "size": 1}
