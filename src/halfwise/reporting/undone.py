@@ -22,8 +22,7 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "({op}) needs] it as it is.",
     "repair-outdone": "A repair was undone, {rule} at {nodes}: the plan with it costs {after} "
     "times what everything low does, and one without {before} times.",
-    "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials "
-    "at most.",
+    "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
     "repair-untried": "Of {size:d} repairs, {elements:d} were not tried without: the plan may "
     "not need them.",
 }
