@@ -226,8 +226,7 @@ class _Fix:
         if not (self.unrepaired and found.passed):
             return found
         with self._stage("repair"):
-            given = self.original, self.planner, found.kept
-            needed, kept = needed_repairs(*given, self.watcher)
+            needed, kept = needed_repairs(self.original, self.planner, found.kept, self.watcher)
         self.notes += needed.remarks
         if needed.planner is self.planner:  # its records may have other numbers now
             self.case = self.planner.case
