@@ -10,6 +10,7 @@ Nothing is fitted. `bench/worth.py` compares with times of real engines.
 """
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -82,13 +83,19 @@ class CostModel:
             low_io: Float graph inputs and outputs that have the low type.
             runs: How often bodies of If, Loop and Scan run; without, they cost nothing.
         """
-        self._low_io, self._roles = low_io, roles
+        self.low_io, self._roles = low_io, roles
         self._nodes: list[_Node] = []
         self._parts: dict[NodeName, Part] = {}
         self._inner: dict[TensorName, tuple[NodeName, NodeName]] = {}
         self._outputs: list[tuple[TensorName, int]] = []
         self._times: dict[TensorName, float] = {}
         self._add(network.graph, shapes, runs or {}, 1.0)
+
+    def with_ends(self, low_io: frozenset[TensorName]) -> "CostModel":
+        """Return a model of the same network with other float graph inputs and outputs low."""
+        other = copy(self)
+        other.low_io = low_io
+        return other
 
     def _add(
         self, graph: ir.Graph, shapes: Shapes, runs: Mapping[Key, float], times: float
@@ -118,7 +125,7 @@ class CostModel:
             fp32: The nodes that are not low, moved data included.
             bf16: Those of them that have BF16.
         """
-        low_ends = dict.fromkeys(self._low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
+        low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
         types: dict[TensorName, _Type] = dict(low_ends)
         computed: dict[TensorName, _Type] = {}
         casts = _Casts(self._times)
@@ -158,7 +165,7 @@ class CostModel:
         that it is fused with has the other precision: then storing the value is counted beside it.
         """
         terms = Terms()
-        ends: dict[TensorName, End] = dict.fromkeys(self._low_io, False)
+        ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
         ends |= self._roles.low_formals(frozenset())
         read: dict[TensorName, tuple[list[End], float]] = {}
         for node in self._nodes:
@@ -173,7 +180,7 @@ class CostModel:
                 read[name] = readers, max(most, elements * node.times)
             ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
         for name, elements in self._outputs:
-            read.setdefault(name, ([], float(elements)))[0].append(name not in self._low_io)
+            read.setdefault(name, ([], float(elements)))[0].append(name not in self.low_io)
         for name, (readers, most) in read.items():
             # Where fused, it is stored and read beside the Cast.
             bytes_each = (LOW_BYTES + FP32_BYTES) * (2 if name in self._inner else 1)

@@ -49,6 +49,7 @@ class Prices:
         of: Returns that of an assignment, given by its kept compute nodes, and those of them that
             have BF16; remembered.
         guide: Proposes plans that cost little.
+        model: What predicts them.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Prices:
 
         Of a repaired network costs are over those of `original`, the network without repairs.
         """
+        self.model = model
         self.least: float = original.least if original else least
         self.fp32: float = original.fp32 if original else model.cost(frozenset(roles)) / least
         self.guide = Guide(sites_of(network, roles), model.terms)

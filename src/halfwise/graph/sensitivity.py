@@ -39,6 +39,8 @@ _KEEPS_SIGN = frozenset(
     )
 )
 """Operators without negative results where nothing that they read is negative."""
+_PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")
+"""Operators whose results are as large as elements that they read."""
 _STEPS = frozenset(("Ceil", "Floor", "Round", "Sign"))
 """Operators that give whole numbers as floats."""
 
@@ -171,9 +173,10 @@ def selects_constants(
 ) -> bool:
     """Return whether all elements of `value` that reach `limit` are those of constants.
 
-    They come from constants through data movement (Where, Concat and the like) and through products
-    with a 0/1 mask: a tensor whose elements were all 0 or 1 on the samples. Attention masks are
-    such tensors: -65504 at twice the data is still -65504.
+    They come from constants through data movement (Where, Concat and the like), maxima and minima,
+    sums and differences of such tensors, and products with a 0/1 mask: a tensor whose elements were
+    all 0 or 1 on the samples. Attention masks are such tensors: -65504 at twice the data is still
+    -65504.
 
     Args:
         value: A tensor of the main graph.
@@ -181,21 +184,29 @@ def selects_constants(
         seen: Observations by tensor; with details, or no tensor counts as a mask.
         limit: A magnitude (≥ 0).
     """
-    waiting, visited = [value], set[ir.Value]()
+    waiting, visited = [(value, limit)], set[tuple[ir.Value, float]]()
     while waiting:
-        current = waiting.pop()
-        if current in visited or current.is_initializer() or _reaches_less(current, seen, limit):
+        current, least = waiting.pop()
+        known = (current, least) in visited or current.is_initializer()
+        if known or _reaches_less(current, seen, least):
             continue
-        visited.add(current)
+        visited.add((current, least))
         node = current.producer()
         if node is None:
             return False
         floats = [v for v in node.inputs if v is not None and is_float(v)]
         masked = [v for v in floats if not _is_mask(v, seen)]
-        moving = moves(node, roles)
-        if not moving and not (node.op_type == "Mul" and len(masked) < len(floats)):
+        if moves(node, roles) or is_standard(node, *_PICKING):
+            if node.op_type == "Cast" and not floats and not _is_mask(current, seen):
+                return False  # of positions, say
+            waiting += [(v, least) for v in floats]
+        elif is_standard(node, "Add", "Sub"):
+            # A small term would move the sum with the data.
+            waiting += [(v, 0.0) for v in floats]
+        elif node.op_type == "Mul" and len(masked) < len(floats):
+            waiting += [(v, least) for v in masked]
+        else:
             return False
-        waiting += floats if moving else masked
     return True
 
 

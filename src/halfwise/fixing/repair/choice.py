@@ -13,6 +13,7 @@ from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, holds
 from halfwise.fixing.repair.rule import Rule
 from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher
 from halfwise.records import APPROXIMATE, Guard, GuardKind, NodeName, Remark, RemarkKind, Repair
 from halfwise.wording import listed
@@ -194,7 +195,7 @@ class _Choosing:
         now = self.planner
         guarded = frozenset(n for guard in effect.answered for n in now.holdable(guard))
         own = frozenset(n for repair in some for n in repair.nodes) & now.roles.computing
-        keeping, cost = now.price(now.ruled | (guarded or own)), tried.price(tried.ruled)
+        keeping, cost = _cost(now, now.ruled | (guarded or own)), _cost(tried, tried.ruled)
         if keeping is not None and cost is not None and cost > keeping:
             return _remark("repair-dearer", before=keeping, after=cost)
         proof = self._prover.prove(tried.case.network)
@@ -267,6 +268,18 @@ def _falls(before: float, after: float) -> bool:
 def keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
     """Return what tells guards of two networks to be the same."""
     return {(guard.kind, guard.node) for guard in guards}
+
+
+def _cost(planner: Planner, kept: Assignment) -> float | None:
+    """Return the predicted cost of a plan within a larger network, over that of everything low.
+
+    Casts at the ends of this one, which keeping all of it spares, tell nothing of a part of it.
+    """
+    if planner.prices is None:
+        return None
+    ends = float_io(planner.case.network)
+    model = planner.prices.model.with_ends(ends)
+    return model.cost(planner.resolve(kept, low_io=ends)) / planner.prices.least
 
 
 def _remark(kind: RemarkKind, **numbers: float) -> Remark:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.metadata import mark
@@ -25,8 +27,11 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
     if not repairs:
         return network
     known = {rule.name: rule for rule in rules.RULES}
-    model = network.copy()
+    model, last = network.copy(), repairs[0].rule
     for repair in repairs:
+        if repair.rule != last or not _are_typed(model, repair):
+            model = normalise(model, path=network.path, sha256=network.sha256).model
+        last = repair.rule
         if repair.rule not in known:
             raise CaseError(
                 f"This version of halfwise does not know the repair '{repair.rule}'.",
@@ -42,3 +47,12 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
     mark(model, repairs)
     made = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=made.model)
+
+
+def _are_typed(model: ir.Model, repair: Repair) -> bool:
+    """Return whether what the nodes of a repair read and give has types: what came before may not.
+
+    Repairs of one rule that were found together are about other nodes, and inferred once.
+    """
+    named = (n for n in model.graph if n.name in repair.nodes)
+    return all(v.type is not None for n in named for v in (*n.inputs, *n.outputs) if v is not None)

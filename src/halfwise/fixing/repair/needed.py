@@ -132,7 +132,8 @@ class _Undoing:
             return None  # one of them builds on what is undone
 
     def _does(self, without: Planner) -> bool:
-        everything = self.kept >= self.planner.roles.computing
+        computing = self.planner.roles.computing
+        everything = bool(computing) and self.kept >= computing
         own = without.roles.computing
         kept = own if everything else (self.kept & own) | without.ruled
         price, now = without.price(kept), self.planner.price(self.kept)

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from halfwise.emulation.double import DoubleSession
 from halfwise.errors import RunFailed
+from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import LIMIT
 from halfwise.fixing.repair.rules import RULES
 from halfwise.graph.model import Network
@@ -264,6 +265,9 @@ def test_trap(name: str) -> None:
     assert rules <= {r.rule for r in repairs}
     assert rules or not repairs
     close(network, [*seen, *unseen], after)
+    at_once = repairing.run_all(making.repaired(network, repairs), seen)
+    for one, other in zip(repairing.run_all(after, seen), at_once, strict=True):
+        assert repairing.error(one, other) == 0
     if not passes:
         return
     # Values ten times as large may leave the range: what was seen, with the headroom, does not.
