@@ -49,7 +49,7 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     where = listed([node for repair in group for node in repair.nodes], most=2)
     places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
     formula = f", as {first.identity}" if first.identity else ""
-    done = f"{places} ({_DONE[first.rule]}{formula}) at {where}"
+    done = f"{places} ({_DONE[first.rule]}{_powers(group)}{formula}) at {where}"
     yield f"{done}{_effect(first)}{_proven(first.proof)}."
     guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
     if guards:
@@ -68,11 +68,19 @@ def _effect(repair: Repair) -> str:
     if repair.before is None or repair.after is None:
         return ""
     before, after = map(_times, (repair.before, repair.after))
-    return f"; error of everything low {before} the limit before, {after} after"
+    return f"; error of everything low {before} before, {after} after"
 
 
 def _times(excess: float) -> str:
-    return ratio(excess) if isfinite(excess) else "beyond"
+    return f"{ratio(excess)} the limit" if isfinite(excess) else "infinite"
+
+
+def _powers(group: Sequence[Repair]) -> str:
+    """Return the powers of two that tensors are stored times."""
+    found = [exponent for repair in group for exponent in repair.exponents.values()]
+    least, most = min(found, default=0), max(found, default=0)
+    powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
+    return f", {count(len(found), 'tensor')} {powers}" if found else ""
 
 
 def _proven(proof: Proof | None) -> str:

@@ -1,6 +1,6 @@
 from math import inf
 
-from halfwise.records import NodeName, Proof, Remark, Repair
+from halfwise.records import NodeName, Proof, Remark, Repair, TensorName
 from halfwise.reporting.repairs import repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import plan, run
@@ -9,6 +9,7 @@ EQUAL = Proof(samples={"calibration": 6, "widened": 4}, original=None, repaired=
 SCALED = Repair(
     rule="scale",
     nodes=(NodeName("/a.0"), NodeName("/b.0")),
+    exponents={TensorName("a"): -10, TensorName("b"): 3},
     identity="(x·s)·W/s = x·W",
     guards=("overflow at /a.0",),
     before=inf,
@@ -29,9 +30,9 @@ def test_each_repair_is_told_with_its_numbers_and_what_code_could_do():
     assert lines() == ()
     assert lines(SCALED) == (
         "Repairs: 1",
-        "scale (stored times powers of two, as (x·s)·W/s = x·W) at /a.0, /b.0; error of everything "
-        "low beyond the limit before, 0.25 × after; in FP32 equal bit for bit on 10 samples, 4 of "
-        "them widened.",
+        "scale (stored times powers of two, 2 tensors 2^-10 to 2^3, as (x·s)·W/s = x·W) at /a.0, "
+        "/b.0; error of everything low infinite before, 0.25 × the limit after; in FP32 equal bit "
+        "for bit on 10 samples, 4 of them widened.",
         "Mended: overflow at /a.0.",
         "In the training or export code: Divide the input by 1024.",
     )
