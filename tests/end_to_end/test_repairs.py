@@ -25,9 +25,14 @@ def test_a_repaired_model_keeps_nothing_and_is_judged_against_the_original(call,
     assert record["curve"]["points"][0]["cost"] == 1
     nodes = [n.name for n in onnx.load(ended.model).graph.node if n.op_type != "Cast"]
     assert nodes == ["up_0", "wide_0", "down_0"]
-    assert call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz").code == 0
+    judging = ["verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz"]
+    assert call(*judging).code == 0
     again = call(*fixing("run/model.onnx")[:-1], "again", folder="again")
     assert (again.code, again.record["plan"]["repairs"]) == (0, [])
+    tampered = onnx.load(ended.model)
+    tampered.metadata_props[0].value = tampered.metadata_props[0].value.replace("-10", "-9")
+    onnx.save(tampered, "run/model.onnx")
+    assert call(*judging).code == 10
 
 
 @pytest.mark.parametrize(
