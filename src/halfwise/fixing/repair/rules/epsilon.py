@@ -12,6 +12,7 @@ from halfwise.graph.model import constant_array, graphs_of, node_name
 from halfwise.graph.normal_form import Names, drop_unused_constants
 from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
+from halfwise.wording import number
 
 _SLOTS = {"Add": (0, 1), "Sum": (0, 1), "Max": (0, 1), "Clip": (1,)}
 """Where the operators read an eps that may be raised: one that is subtracted may change signs."""
@@ -56,7 +57,7 @@ class Epsilon:
                     "change": (raised - eps) / smallest,
                 },
                 guards=(f"eps at {guard.node}",),
-                advice=f"eps={raised:.3g}",
+                advice=f"eps={number(raised)}",
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
