@@ -43,7 +43,7 @@ def assigned(
         reached = (around(found, near, name, size) for name in waiting)
         free = Names().union(*reached) - settled.keys()
         solved: set[TensorName] = set()
-        for piece in pieces(found, free):
+        for piece in pieces(found, free, near):
             left = end - time.monotonic()
             solution = solve(found, piece, losses, left, multiplying=multiplying)
             if multiplying or solution.worth < MUL:
@@ -66,9 +66,11 @@ def around(found: Relations, near: _Near, start: TensorName, most: int) -> Names
     return frozenset(reached) - found.fixed
 
 
-def pieces(found: Relations, names: Collection[TensorName]) -> Iterator[Names]:
+def pieces(
+    found: Relations, names: Collection[TensorName], near: _Near | None = None
+) -> Iterator[Names]:
     """Yield those of `names` that relations and edges tie to each other, in graph order."""
-    near, left = _near(found), set(names)
+    near, left = near or _near(found), set(names)
     for name in (*found.tensors, *found.edges, *found.constants):
         if name in left:
             piece, waiting = {name}, [name]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.fixing.attribute import attribute
+from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
 from halfwise.fixing.repair.exponent_program import Loss
@@ -23,6 +23,7 @@ _KINDS: frozenset[GuardKind] = frozenset(
     )
 )
 """Suspicions about a range, which factors may take away."""
+Place = tuple[TensorName, list[TensorName]]
 SECONDS = 8.0
 """Time for the program of one model."""
 
@@ -44,33 +45,25 @@ class Scale:
 
         See `exponent_losses` for what they cost. None for a format with FP32's range.
         """
-        guards = [] if evidence.fmt.has_range_of_fp32 else _guards(evidence)
-        if not guards:
+        guards = [g for g in guards_of(evidence) if g.kind in _KINDS]
+        if not guards or evidence.fmt.has_range_of_fp32:
             return
         found = relations(evidence.network.model)
         problems = _problems(evidence, guards)
         own = dict(losses(evidence, found, problems))
-        exponents = assigned(found, _named(found, problems), own, SECONDS)
+        places = _places(found)
+        start = [place for name in problems for place, _ in places.get(name, ())]
+        exponents = assigned(found, start, own, SECONDS)
+        about = [[p for n in _problems(evidence, [g]) for p in places.get(n, ())] for g in guards]
         for part in _parts(found, exponents):
-            answered = [g for g in guards if _answers(evidence, found, own, part, g)]
+            mended = [any(_mends(own, part, *place) for place in some) for some in about]
+            answered = [guard for guard, is_mended in zip(guards, mended, strict=True) if is_mended]
             if answered:
                 yield _repair(evidence, found, part, answered)
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
         """Scale as the record says; see `rescale`."""
         rescale(model, repair.exponents)
-
-
-def _guards(evidence: Evidence) -> list[Guard]:
-    every = attribute(
-        evidence.network,
-        evidence.roles,
-        evidence.observations,
-        evidence.fmt,
-        headroom=evidence.headroom,
-        accumulate=evidence.accumulate,
-    )
-    return [g for g in every if g.kind in _KINDS]
 
 
 def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, float]:
@@ -88,13 +81,16 @@ def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, f
     return found
 
 
-def _named(found: Relations, names: Iterable[TensorName]) -> list[TensorName]:
-    """Return the tensors among `names`, and the places of the constants."""
-    asked = set(names)
-    places = (
-        n for n, c in found.constants.items() if c.value is not None and c.value.name in asked
-    )
-    return [*(n for n in found.tensors if n in asked), *places]
+def _places(found: Relations) -> Mapping[TensorName, list[Place]]:
+    """Return where a tensor or constant is stored, by its name, and what is read of each."""
+    read: dict[TensorName, list[TensorName]] = {}
+    for name, edge in found.edges.items():
+        read.setdefault(edge.tensor, []).append(name)
+    places = {name: [(name, read.get(name, [name]))] for name in found.tensors}
+    for name, constant in found.constants.items():
+        if constant.value is not None:
+            places.setdefault(tensor_name(constant.value), []).append((name, [name]))
+    return places
 
 
 @dataclass(frozen=True)
@@ -123,20 +119,15 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
         yield _Part({n: exponents[n] for n in exponents if n in group}, told)
 
 
-def _answers(
-    evidence: Evidence, found: Relations, own: Mapping[TensorName, Loss], part: _Part, guard: Guard
+def _mends(
+    own: Mapping[TensorName, Loss], part: _Part, name: TensorName, read: list[TensorName]
 ) -> bool:
-    """Return whether the exponents of a part take away what a guard is about, for a reader too."""
-    edges: dict[TensorName, list[TensorName]] = {}
-    about = _named(found, _problems(evidence, [guard]))
-    for name, edge in found.edges.items():
-        if edge.tensor in about:
-            edges.setdefault(edge.tensor, []).append(name)
-
-    def better(name: TensorName) -> bool:
-        return name in own and _better(own[name], part.all.get(name, 0))
-
-    return any(better(n) and any(map(better, edges.get(n, [n]))) for n in about)
+    """Return whether a part mends a tensor or constant, for one of its readers too."""
+    if name not in part.all or name not in own:
+        return False
+    return _better(own[name], part.all[name]) and any(
+        n in own and _better(own[n], part.all.get(n, 0)) for n in read
+    )
 
 
 def _better(loss: Loss, e: int) -> bool:
