@@ -53,6 +53,8 @@ def attribute(
 
 def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
     """Return every suspicion that `evidence` gives rise to, gravest first; see `attribute`."""
+    if evidence.known is not None:
+        return evidence.known
     fmt = evidence.fmt
     masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
     ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)

@@ -81,6 +81,7 @@ class Evidence:
         fmt: The low format.
         headroom: Factor on observed ranges within which overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
+        known: The guards that all this gives rise to, where they are told already.
     """
 
     network: Network
@@ -89,6 +90,7 @@ class Evidence:
     fmt: Format
     headroom: float
     accumulate: str
+    known: tuple[Guard, ...] | None = None
     _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @cached_property

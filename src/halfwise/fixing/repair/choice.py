@@ -131,6 +131,7 @@ class _Choosing:
             settings.fmt,
             settings.headroom,
             settings.accumulate,
+            planner.evidence.guards,
         )
         formula = {"identity": rule.identity.formula}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]

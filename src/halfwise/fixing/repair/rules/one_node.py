@@ -35,8 +35,8 @@ class OneNode:
 
     name: RepairRule = "one-node"
     identity = Identity(
-        formula="(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNorm(x), and so on: "
-        "the operator is defined as what is written out",
+        formula="(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
+        "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so",
         holds="all x. Its sums are in another order, and a Softmax subtracts the largest value, so "
         "that it is finite where exp(x) is not",
     )
