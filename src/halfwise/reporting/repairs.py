@@ -91,12 +91,9 @@ def _proven(proof: Proof | None) -> str:
     where += f", {widened} of them widened" if widened else ""
     if proof.equal:
         return f"; in FP32 equal bit for bit on {where}"
-    if proof.original is None:
-        return f"; in FP32 {number(proof.repaired)} of an output's largest value off on {where}"
-    return (
-        f"; {number(proof.repaired)} of an output's largest value off FP64, the original "
-        f"{number(proof.original)}, on {where}"
-    )
+    beside = f", the original {number(proof.original)} off FP64" if proof.original else ""
+    off = f"{number(proof.repaired)} of an output's largest value off{beside}"
+    return f"; in FP32 {off}, on {where}"
 
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ def test_alike_repairs_share_a_line_and_others_do_not():
     assert shared.startswith("20 × scale (")
     assert "at /a.{0–19}; " in shared
     assert advice.endswith("Divide 0. Divide 1. Divide 2. (and 17 more alike)")
-    assert "in FP32 2e−6 of an output's largest value off on 10 samples" in own
-    assert "2e−6 of an output's largest value off FP64, the original 3e−6, on" in other
+    assert "in FP32 2e−6 of an output's largest value off, on 10 samples" in own
+    assert "2e−6 of an output's largest value off, the original 3e−6 off FP64, on" in other
 
 
 def test_what_was_undone_is_told_once():
