@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from bench.planted_trials import DB20, DB30, Trial
-from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.metrics.relative import relative_rms
+from halfwise.records import FP32_SNR_DB
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.model import read_model
 from tests.fake_tensorrt.plan import Plan

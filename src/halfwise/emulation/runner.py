@@ -19,7 +19,7 @@ from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
-from halfwise.records import TensorName, TensorStatus
+from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
 
@@ -28,9 +28,6 @@ TOLERANCES: Mapping[Arithmetic, float] = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e
 the largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded; of
 FP32 what sums of 10⁴ terms in another order come to, √10⁴ · 2⁻²⁴, with some room."""
 
-FP32_SNR_DB = 60.0
-"""What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
-order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
 OTHER_KERNELS = 10 ** (-FP32_SNR_DB / 20)
 """Relative RMS error up to which two FP32 computations of one function count as the same, where the
 kernels are not the same: an SNR of `FP32_SNR_DB`."""

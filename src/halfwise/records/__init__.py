@@ -81,6 +81,7 @@ from halfwise.records.inspection import (
     Repetition,
 )
 from halfwise.records.judged import (
+    FP32_SNR_DB,
     Criterion,
     FailedRun,
     FailureBound,
@@ -151,6 +152,7 @@ from halfwise.records.written import Exported, LeftAlone, Modernized, ParityChec
 
 __all__ = [
     "APPROXIMATE",
+    "FP32_SNR_DB",
     "FULL_RUNGS",
     "LEAST_SAVED",
     "OF_METRIC",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from math import isfinite
 
-from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.records import (
+    FP32_SNR_DB,
     FULL_RUNGS,
     Band,
     Cause,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
 from halfwise.fixing.engines.beside import build_beside
@@ -32,6 +31,7 @@ from halfwise.fixing.loop import Fixed
 from halfwise.fixing.planner import Planner
 from halfwise.graph.model import node_name
 from halfwise.records import (
+    FP32_SNR_DB,
     FULL_RUNGS,
     AttentionCore,
     BuildOutcome,

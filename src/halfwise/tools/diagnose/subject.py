@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, InputTrials, Rung, RungName, Sign, Verdict
+from halfwise.records import FP32_SNR_DB, Criterion, InputTrials, Rung, RungName, Sign, Verdict
 from halfwise.tools.compare import Side, Walk
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.diagnose.expected_outputs import Variation, order, variations
