@@ -1,0 +1,33 @@
+"""What is said of drawn graphs that are repaired."""
+
+import numpy as np
+import pytest
+
+from bench import repair_graphs
+from bench.repair_graphs import Tally, error, examine
+from tests import models
+from tests.repair_graphs import Drawn
+
+
+def drawn() -> Drawn:
+    ill = models.conv_chain()
+    samples = [ill.sample(i) for i in range(3)]
+    return Drawn(ill.proto, samples[:2], samples[2:])
+
+
+def test_a_repaired_model_is_held_to_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    examine(drawn(), tally)
+    assert (tally.examined, tally.repaired, tally.compared) == (1, 1, 3)
+    assert set(tally.rules) == {"scale"}
+    assert tally.worst <= 1
+    monkeypatch.setattr(repair_graphs, "LIMIT", 0.0)
+    monkeypatch.setattr(repair_graphs, "ROUNDING", 0.5)
+    with pytest.raises(repair_graphs.Unsound, match=r"scale: off by .* on a sample seen, and the"):
+        examine(drawn(), tally)
+
+
+def test_errors_are_over_the_largest_value() -> None:
+    right = {"y": np.array([4.0, np.inf, np.nan]), "n": np.array([1])}
+    assert error(right, {"y": np.array([3.0, np.inf, np.nan]), "n": np.array([2])}) == 0.25
+    assert error(right, {"y": np.array([4.0, 1.0, np.nan])}) == np.inf
