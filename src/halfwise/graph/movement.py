@@ -233,8 +233,10 @@ def with_moves(
         roles: Roles of the nodes.
         bf16: Compute nodes among them.
     """
+    if not bf16:
+        return bf16  # and the opset may have no BF16
     may, found = may_have_bf16(network, roles), set(bf16)
-    for node in network.nodes() if bf16 else ():
+    for node in network.nodes():
         name = node_name(node)
         moved = roles[name].role is Role.MOVEMENT and name in fp32 & may
         if moved and _makers(node) <= found:

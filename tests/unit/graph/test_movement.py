@@ -12,11 +12,12 @@ from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
-from halfwise.graph.movement import carried, fewest_casts
+from halfwise.graph.movement import carried, fewest_casts, with_moves
 from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 from tests import control
 from tests.graphs import Drawn, graphs, low_ends, plans
+from tests.unit.graph.sketch import Sketch
 
 F32 = TensorProto.FLOAT
 Names = frozenset[NodeName]
@@ -332,3 +333,10 @@ def test_placement_changes_no_result(drawn: Drawn, data):
     )
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)
+
+
+def test_without_bf16_nothing_is_asked_of_an_opset_that_has_none():
+    s = Sketch(11)
+    network = s.network(s.op("Neg", s.op("Identity", s.input("x", [2]))))
+    names = frozenset(node_name(n) for n in network.nodes())
+    assert with_moves(network, names, roles_of(network), frozenset()) == frozenset()
