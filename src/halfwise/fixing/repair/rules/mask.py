@@ -41,8 +41,13 @@ scores of up to 50144 it stays finite, beside scores up to 15256 apart it is a w
 _QUANTISED = 2.0**17
 """Below, FP32 keeps scores beside a mask to 2⁻⁸, and weights to 0.4 %, so that the function without
 this error is still today's result."""
-_LARGER = 1000.0
-"""How many times the scores may grow and still be swallowed: queries and keys thirty times."""
+_LARGER = 100.0
+"""How many times the scores may grow and still be beside a mask: queries and keys ten times."""
+_ALL = 2.0**40
+"""Scores up to here are swallowed: more than any, so that data decides nothing. FP32's lowest
+number does, −1e12 does not."""
+_VANISHED = 104.0
+"""exp(−104) is zero in FP32."""
 _SINGLE_AXIS = 13
 """First operator set whose Softmax is over one axis, not over all from it on."""
 
@@ -68,11 +73,11 @@ class Mask:
     """Masks that leave the range of the low format together with a score."""
 
     name: RepairRule = "mask"
-    larger = _LARGER
+    larger, least = _LARGER, _ALL
     identity = Identity(
         formula="softmax(s + m) = softmax(s + max(m − max m, −15360))",
         holds="scores of a row less than 15256 apart; no values of the mask beyond 2¹⁷ but such "
-        "that are so large that FP32 loses the scores beside them",
+        "beyond 2⁶⁴, beside which FP32 loses all scores",
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
@@ -84,7 +89,7 @@ class Mask:
             guards.setdefault(guard.node, []).append(f"{guard.kind} at {guard.node}")
         groups: dict[tuple[object, ...], list[_Masked]] = {}
         for name, node in evidence.nodes.items():
-            found = _masked(evidence, node, self.larger) if name in guards else None
+            found = _masked(evidence, node, self.larger, self.least) if name in guards else None
             if found is not None:
                 mask = node.inputs[found.slot]
                 key = (mask, node.op_type, found.slot, found.axis, found.swallows)
@@ -150,7 +155,11 @@ def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
     return w.constant("lost", beyond) if beyond.any() else None
 
 
-def _masked(evidence: Evidence, node: ir.Node, larger: float) -> _Masked | None:
+def _masked(evidence: Evidence, node: ir.Node, larger: float, least: float) -> _Masked | None:
+    """Return the sum that a node is, where scores `larger` times as large allow the rule.
+
+    Where the mask swallows scores, it has to swallow those up to `least` at any rate.
+    """
     if not is_standard(node, "Add", "Sub"):
         return None
     axis = _axis(node.outputs[0], evidence.network.opset)
@@ -160,14 +169,14 @@ def _masked(evidence: Evidence, node: ir.Node, larger: float) -> _Masked | None:
             continue
         if mask.shape is None or mask.shape.rank() < -axis:
             continue
-        most = evidence.absmax(scores)
-        if evidence.absmax(mask) <= MASK_BOUND or most + MASK_BOUND >= evidence.fmt.max:
+        most = larger * evidence.absmax(scores)
+        if evidence.absmax(mask) <= MASK_BOUND or 2 * most > MASK_BOUND - _VANISHED:
             continue
         if not (_is_finite(evidence, scores) and _is_finite(evidence, mask)):
             continue
         if not masked_by_constants(mask, evidence.roles, evidence.tensors, MASK_BOUND):
             continue
-        swallows = _swallows(evidence, mask, larger * most)
+        swallows = _swallows(evidence, mask, max(least, most))
         if swallows is not None:
             return _Masked(node, slot, axis, swallows)
     return None

@@ -25,7 +25,7 @@ class _SeenMask(Mask):
     name: RepairRule = "saturate"
 
     def __init__(self, headroom: float) -> None:
-        self.larger = headroom
+        self.larger, self.least = headroom, 0.0
 
 
 class Saturate:
@@ -36,7 +36,7 @@ class Saturate:
     - A tensor within the headroom of the range's end, which data did not leave, is clipped to the
       range: x = clip(x, ±65504) for all that was seen, up to the headroom and beyond it as far as
       FP16 goes. Larger values come out as 65504 where the model had them, and FP16 infinity.
-    - Masks of −1e9 and the like get "mask"'s form where they swallow all scores that data showed,
+    - Masks of −1e9 and −1e12 get "mask"'s form where they swallow all scores that data showed,
       times the headroom. Rows masked as a whole get equal weights for larger scores too, which
       FP32 had rounded to multiples of 64.
     """
