@@ -196,7 +196,10 @@ class _Choosing:
         now = self.planner
         guarded = frozenset(n for guard in effect.answered for n in now.holdable(guard))
         own = frozenset(n for repair in some for n in repair.nodes) & now.roles.computing
-        keeping, cost = _cost(now, now.ruled | (guarded or own)), _cost(tried, tried.ruled)
+        keeping, cost = (
+            cost_within(now, now.ruled | (guarded or own)),
+            cost_within(tried, tried.ruled),
+        )
         if keeping is not None and cost is not None and cost > keeping:
             return _remark("repair-dearer", before=keeping, after=cost)
         proof = self._prover.prove(tried.case.network)
@@ -271,7 +274,7 @@ def keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
     return {(guard.kind, guard.node) for guard in guards}
 
 
-def _cost(planner: Planner, kept: Assignment) -> float | None:
+def cost_within(planner: Planner, kept: Assignment) -> float | None:
     """Return the predicted cost of a plan within a larger network, over that of everything low.
 
     Casts at the ends of this one, which keeping all of it spares, tell nothing of a part of it.

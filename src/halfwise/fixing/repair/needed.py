@@ -6,7 +6,7 @@ from dataclasses import replace
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.choice import Choice, keys, named, with_repairs
+from halfwise.fixing.repair.choice import Choice, cost_within, keys, named, with_repairs
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
 
@@ -68,8 +68,8 @@ class _Undoing:
         passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
         if not (self.kept and passed):
             return False
-        best = min(passed, key=lambda kept: (original.price(kept) or 0.0, len(kept)))
-        prices = original.price(best), now.price(self.kept)
+        best = min(passed, key=lambda kept: (cost_within(original, kept) or 0.0, len(kept)))
+        prices = cost_within(original, best), cost_within(now, self.kept)
         if None in prices:
             prices = float(len(best)), float(len(self.kept))
         before, after = (price or 0.0 for price in prices)
@@ -136,7 +136,7 @@ class _Undoing:
         everything = bool(computing) and self.kept >= computing
         own = without.roles.computing
         kept = own if everything else (self.kept & own) | without.ruled
-        price, now = without.price(kept), self.planner.price(self.kept)
+        price, now = cost_within(without, kept), cost_within(self.planner, self.kept)
         if price is not None and now is not None and price > now and not everything:
             return False
         if not without.trials.evaluate(kept, confirm=True).passed:
