@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from bench import peers
-from bench.peers import attempts, tasks
+from bench.peers import attempts, environments, tasks
 from bench.peers.attempts import Attempt, attempt
 from bench.peers.counting import counted
 from bench.peers.environments import HERE, Environment, environment
@@ -150,6 +150,12 @@ def test_casts_between_other_types_are_not_counted(tmp_path):
 @pytest.mark.slow
 def test_what_cannot_be_installed_is_told(tmp_path, monkeypatch, task):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # The pip of these tests fails as that of an environment of its own does, which takes seconds.
+    make = tmp_path / "tools" / "make-venv"
+    make.parent.mkdir()
+    make.write_text(f'#!/bin/sh\nmkdir -p "$1/bin" && ln -s {sys.prefix}/bin/pip "$1/bin/pip"\n')
+    make.chmod(0o755)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("./nowhere-1.0-py3-none-any.whl\n", encoding="utf-8")
     place = environment("nowhere", requirements)
