@@ -37,13 +37,15 @@ def losses(
             today.
     """
     inside = dict(_inside(evidence))
-    own: dict[TensorName, Loss] = {}
+    read: dict[TensorName, Loss] = {}
     for name in found.tensors:
         seen = evidence.tensors.get(name)
         if seen is not None:
-            own[name] = _tensor(evidence, seen, inside.get(name), problems.get(name))
-    yield from own.items()
-    yield from ((n, own[e.tensor]) for n, e in found.edges.items() if e.tensor in own)
+            read[name] = _tensor(evidence, seen, None, problems.get(name))
+            reached = inside.get(name)
+            stored = reached and _tensor(evidence, seen, reached, problems.get(name))
+            yield name, stored or read[name]
+    yield from ((n, read[e.tensor]) for n, e in found.edges.items() if e.tensor in read)
     for name, constant in found.constants.items():
         if constant.value is not None:
             weight = problems.get(tensor_name(constant.value))

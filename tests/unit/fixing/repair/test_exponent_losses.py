@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
 from halfwise.fixing.repair.exponent_program import Loss
 from halfwise.graph.scaling import relations
-from halfwise.records import TensorName
+from halfwise.records import InnerObservation, NodeName, TensorName
 from tests.unit.fixing.repair.rules.test_scale import seen
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -60,3 +62,20 @@ def test_a_saturating_constant_has_no_limit_but_a_problem_has():
     assert dict(losses(evidence, asked, {}))[TensorName("w@p:1")].limit is None
     named = {TensorName("w"): BIT}
     assert dict(losses(evidence, asked, named))[TensorName("w@p:1")].limit == -4
+
+
+def test_a_sum_inside_limits_what_is_stored_and_not_what_is_read():
+    s = Sketch()
+    network = s.network(s.op("ReduceMean", s.input("x", [1, 4096]), name="mean", axes=[1]))
+    inner = InnerObservation(
+        node=NodeName("mean"), op="ReduceMean", kind="sum", value=1e6, worst_sample=0
+    )
+    given = seen(network, {})
+    evidence = replace(
+        given,
+        observations=given.observations.model_copy(update={"inner": (inner,)}),
+        accumulate="fp16",
+    )
+    own = dict(losses(evidence, relations(network.model), {}))
+    assert own[TensorName("mean_out")].limit == -5
+    assert own[TensorName("mean_out@output")].limit == 14

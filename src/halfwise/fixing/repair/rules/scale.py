@@ -122,18 +122,23 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
 def _mends(
     own: Mapping[TensorName, Loss], part: _Part, name: TensorName, read: list[TensorName]
 ) -> bool:
-    """Return whether a part mends a tensor or constant, for one of its readers too."""
+    """Return whether a part brings a tensor or constant into range, for one of its readers too.
+
+    Or has it lose fewer bits, where it does not overflow.
+    """
     if name not in part.all or name not in own:
         return False
-    return _better(own[name], part.all[name]) and any(
-        n in own and _better(own[n], part.all.get(n, 0)) for n in read
-    )
+    overflows = _overflows(own[name], 0)
+
+    def better(n: TensorName) -> bool:
+        loss, e = own[n], part.all.get(n, 0)
+        return not _overflows(loss, e) and (overflows or loss.cost(e) < loss.cost(0))
+
+    return better(name) and any(n in own and better(n) for n in read)
 
 
-def _better(loss: Loss, e: int) -> bool:
-    if loss.limit is not None and (e > loss.limit or loss.limit < 0):
-        return e <= loss.limit
-    return loss.cost(e) < loss.cost(0)
+def _overflows(loss: Loss, e: int) -> bool:
+    return loss.limit is not None and e > loss.limit
 
 
 def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Guard]) -> Repair:
