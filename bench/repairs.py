@@ -30,6 +30,7 @@ from bench.gpu.models import digits_ffn
 from bench.plans import FOREVER, Task
 from bench.runs import ROOT, Workbench, models_folder
 from halfwise.fixing.loop import fix
+from halfwise.fixing.repair.choice import cost_within
 from halfwise.graph.model import load_network
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
@@ -51,7 +52,8 @@ class Side:
 
     Attributes:
         kept: Compute nodes in FP32.
-        cost: Predicted, over everything low without repairs; None where shapes cannot be seen.
+        cost: Predicted, over everything low without repairs, as a part of a larger network, whose
+            ends are low; None where shapes cannot be seen.
         passed: Its verdict.
         right: Whether the written file, read anew, passes on the held-out samples.
         seconds: Of the processor, for the whole run.
@@ -136,7 +138,7 @@ def side(task: Task, **options: Any) -> Side:
     undone = Counter(str(r.kind) for r in fixed.plan.remarks if r.kind.startswith("repair-"))
     return Side(
         kept=len(fixed.found.kept),
-        cost=fixed.planner.price(fixed.found.kept),
+        cost=cost_within(fixed.planner, fixed.found.kept),
         passed=fixed.verdict.passed,
         right=seen.verdict.passed,
         seconds=seconds,
