@@ -11,8 +11,10 @@ from halfwise.fixing.repair.rules.scale import Scale
 from halfwise.fixing.repair.rules.stable import Stable
 
 RULES: tuple[Rule, ...] = (
-    *(Fold(), Phase(), OneNode(), Stable(), Mask(), Scale()),
+    *(Fold(), Phase(), Stable(), Mask(), Scale(), OneNode()),
     *(Epsilon(), Saturate()),
 )
-"""What removes nodes comes first, what scales after: then it sees what is left. What is only
-approximate comes last."""
+"""What takes operators away comes before what scales the rest. One node for a norm comes after:
+TensorRT 8.6.0 runs a LayerNormalization in FP32, and a ViT-B with 25 of them took 1.09 times as
+long as one whose stream was scaled (`bench/results/gpu_repairs.json`). Approximate ones are last.
+"""
