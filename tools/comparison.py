@@ -28,7 +28,8 @@ Record = dict[str, Any]
 HOW = {
     "halfwise": (
         "searches by emulation, on every calibration sample",
-        "`halfwise fix model.onnx --inputs calibration --heldout heldout`",
+        "`halfwise fix model.onnx --inputs calibration --heldout heldout --no-repair`: peers "
+        "repair nothing; what repairs spare beside that is measured by `bench/repairs.py`",
     ),
     "autocast": (
         "AutoCast of NVIDIA Model Optimizer: keeps what exceeds `data_max` (512 by default) on the "

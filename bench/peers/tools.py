@@ -43,7 +43,8 @@ class Tool:
             calibration, heldout = task.folder / "calibration", task.folder / "heldout"
             halfwise = [sys.executable, "-m", "halfwise", "fix", str(task.model)]
             data = ["--inputs", str(calibration), "--heldout", str(heldout)]
-            return [*halfwise, *data, "-o", str(out / "run"), *task.arguments]
+            # Peers repair nothing; what repairs spare is in `bench/repairs.py`.
+            return [*halfwise, *data, "--no-repair", "-o", str(out / "run"), *task.arguments]
         assert place is not None
         python = sys.executable if self.beside_halfwise else place.python
         settings = json.dumps(dict(self.settings))
