@@ -7,6 +7,7 @@ default holds.
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from itertools import zip_longest
@@ -18,6 +19,7 @@ from typer.core import TyperCommand
 
 from halfwise.declarations import Options, given
 from halfwise.declarations.option import option, shell_type, shown
+from halfwise.errors import UsageError
 
 
 def trust(asked: bool) -> None:
@@ -121,14 +123,28 @@ class Command(TyperCommand):
     """A command some of whose options need no value: see `Option.alone`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's context
-        """Give such an option its value where none follows: another option, or nothing at all."""
+        """Give such an option its value where none follows: another option, or nothing at all.
+
+        Raises:
+            UsageError: what follows names a file, which is meant for an argument then.
+        """
         whole: list[str] = []
         for arg, following in zip_longest(args, args[1:]):
             whole.append(arg)
             value = _ALONE.get(arg)
+            if value is not None and following is not None and _names_file(following):
+                raise UsageError(
+                    f"{arg} takes {following}, which follows it, for its own value.",
+                    f"Let another option follow {arg}, or nothing: put {following} before it.",
+                )
             if value is not None and (following is None or following.startswith("-")):
                 whole.append(value)
         return super().parse_args(ctx, whole)
+
+
+def _names_file(word: str) -> bool:
+    """Return whether a word of the command line can only be a path."""
+    return not word.startswith("-") and (os.sep in word or bool(Path(word).suffix))
 
 
 def parameter(name: str, hint: Any) -> inspect.Parameter:  # noqa: ANN401 - as declared

@@ -18,7 +18,7 @@ from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.recording import plan_of
 from halfwise.fixing.remarks import plan_remarks
-from halfwise.fixing.repair.choice import choose_repairs, with_repairs
+from halfwise.fixing.repair.choice import asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
@@ -164,7 +164,7 @@ class _Fix:
         if not widely:
             self._look_closer()
         self.original = self.planner
-        if self.repairs or (settings.searches and not self.judge.suffices(baseline)):
+        if self.repairs or (asked_rules(settings) and not self.judge.suffices(baseline)):
             with self._stage("repair"):
                 self._repair()
         if self.start_from is not None:

@@ -1,6 +1,6 @@
 """Which repairs may be made, as the options say."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from halfwise.errors import UsageError
@@ -16,17 +16,18 @@ _BF16: Allowed = "bf16"
 
 
 def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
-    """Return the rules that `no_repair` leaves out.
+    """Return the rules that `no_repair` leaves out: each alone or several with commas between.
 
     Raises:
         UsageError: there is no such rule.
     """
-    asked = given.get("no_repair", ())
+    asked = _names(given.get("no_repair", ()))
     for name in asked:
         if name not in (*RULES, ALL):
             raise UsageError(
                 f"--no-repair is {name!r}; expected a rule of repair: {', '.join(RULES)}.",
-                "Without a rule it leaves out all: then another option follows, or nothing.",
+                "Several stand with a comma between them. Without a rule it leaves out all: then "
+                "another option follows, or nothing.",
             )
     return RULES if ALL in asked else tuple(rule for rule in RULES if rule in asked)
 
@@ -37,7 +38,7 @@ def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
     Raises:
         UsageError: there is nothing of that name.
     """
-    names = [name.strip() for one in given.get("allow", ()) for name in one.split(",")]
+    names = _names(given.get("allow", ()))
     found = frozenset(each for each in _ALLOWED if each in names)
     for name in names:
         if name not in found:
@@ -46,6 +47,10 @@ def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
                 "Several stand with a comma between them: --allow bf16,approximate.",
             )
     return found
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    return [name.strip() for word in words for name in word.split(",")]
 
 
 def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
@@ -65,11 +70,9 @@ def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]
         "repair is not made by itself.",
         "Leave it out.",
     )
-    named = [name for name in ("no_repair", "allow") if given.get(name)]
     yield (
-        "keep_above" in given and bool(named),
-        "--keep-above searches nothing and repairs nothing, so --no-repair and --allow have no "
-        "meaning beside it.",
+        "keep_above" in given and bool(allow),
+        "--keep-above searches nothing and repairs nothing, so --allow has no meaning beside it.",
         "Give one of the two.",
     )
     yield (

@@ -15,6 +15,8 @@ def test_rules_are_left_out_by_name_or_all():
     assert asked(no_repair=True).no_repair == asked(no_repair=["all"]).no_repair == RULES
     assert asked(no_repair=False).no_repair == ()
     assert asked(no_repair=["fold", "scale"]).no_repair == ("scale", "fold")
+    assert asked(no_repair="fold, scale").no_repair == ("scale", "fold")
+    assert asked(no_repair=True, keep_above=1e3).no_repair == RULES
     assert asked(no_repair="fold").no_repair == ("fold",)
     some = asked(allow="approximate", no_repair=["epsilon"])
     assert (some.allow, some.no_repair) == ({"approximate"}, ("epsilon",))
@@ -28,7 +30,8 @@ def test_rules_are_left_out_by_name_or_all():
         ({"no_repair": ["scael"]}, "--no-repair is 'scael'; expected a rule of repair: scale"),
         ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, and"),
         ({"no_repair": ["epsilon"]}, "--no-repair epsilon has no meaning without --allow approx"),
-        ({"no_repair": True, "keep_above": 1e3}, "--keep-above searches nothing and repairs"),
+        ({"no_repair": "scale,fald"}, "--no-repair is 'fald'; expected a rule of repair: scale"),
+        ({"allow": "bf16", "keep_above": 1e3}, "--keep-above searches nothing and repairs"),
         ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate or bf16"),
         ({"allow": "bf16", "to": "bf16"}, "with --to bf16 all have it"),
     ],

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.plan.rules import ISLAND
@@ -55,9 +55,7 @@ def choose_repairs(planner: Planner, heldout: Samples, watcher: Watcher) -> Choi
         heldout: Samples on which the function has to be the same too.
         watcher: Is told how far it is.
     """
-    settings = planner.settings
-    left_out = {*settings.no_repair, *(() if "approximate" in settings.allow else APPROXIMATE)}
-    asked = [rule for rule in rules.RULES if rule.name not in left_out]
+    asked = asked_rules(planner.settings)
     choosing = _Choosing(planner, heldout, watcher)
     if any(map(choosing.proposed, asked)):
         planner.budget.within("repair", lambda: choosing.run(asked), None, part=PART)
@@ -65,6 +63,14 @@ def choose_repairs(planner: Planner, heldout: Samples, watcher: Watcher) -> Choi
         numbers = {"elements": choosing.left, "size": PROBES}
         choosing.remarks.append(Remark(kind="repair-left", numbers=numbers))
     return Choice(choosing.planner, tuple(choosing.remarks))
+
+
+def asked_rules(settings: Settings) -> list[Rule]:
+    """Return the rules that options do not leave out, in order; none where nothing is searched."""
+    if not settings.searches:
+        return []
+    left_out = {*settings.no_repair, *(() if "approximate" in settings.allow else APPROXIMATE)}
+    return [rule for rule in rules.RULES if rule.name not in left_out]
 
 
 def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher) -> Planner:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
@@ -244,6 +242,10 @@ class _Program:
         return self._problem(np.array(self.costs), rows)
 
     def _problem(self, costs: Vector, rows: "_Rows") -> "_Problem":
+        # It takes most of a second to load, and most runs scale nothing.
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+        from scipy.sparse import csr_array  # noqa: PLC0415
+
         shape = (len(rows.lower), len(costs))
         matrix = csr_array((rows.values, rows.columns, rows.ends), shape=shape)
         bounds = Bounds(np.array(self.lower), np.array(self.upper))

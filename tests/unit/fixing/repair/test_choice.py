@@ -65,3 +65,8 @@ def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
     fixed = found(Sluice(off=1.001), ill=sluiced(WIDE, WIDE))
     assert told(fixed) == ["repair-left"]
     assert fixed.plan.remarks[0].numbers == {"elements": 2, "size": 1}
+
+
+def test_rules_that_options_leave_out_are_no_stage(found):
+    assert "repair" in found(Sluice()).stage_seconds
+    assert "repair" not in found(Sluice(), no_repair=Sluice().name).stage_seconds
