@@ -65,15 +65,21 @@ def kept_table(run: Run) -> Table | None:
         which = f"{unknown} {'more ' if known else ''}nodes"
         why = "Not lowered before the search ended: nothing is known of them."
         rows.append((which, why, "–"))
-    title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
-    narrow = sum(kept.precision == "bf16" for kept in keep)
-    title += f", {narrow} of them in BF16" if narrow else ""
+    title = f"Kept in {_types(keep)}: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the limit is {number(run.search.tolerance_factor)} of what is allowed"
     if any(guard.kind == "headroom" for guard in run.guards):
         title += f", at {ratio(run.headroom)} the ranges that were seen"
     columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
+
+
+def _types(keep: Sequence[KeptNode]) -> str:
+    """Return the types of kept nodes, FP32 for none of them."""
+    narrow = sum(kept.precision == "bf16" for kept in keep)
+    if 0 < narrow < len(keep):
+        return f"BF16 ({narrow}) and FP32 ({len(keep) - narrow})"
+    return "BF16" if narrow else "FP32"
 
 
 def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
@@ -203,9 +209,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     beside = " with them" if plan.keep else ""
     carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32{beside}"
     carried = f"; {count(moved, 'node')} {carry}" if moved else ""
-    kept = (
-        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}"
-    )
+    of_all = count(plan.candidates, "compute node")
+    kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}, the rest in {low}"
     if not plan.candidates:
         kept = f"No compute node may be {low}"
     repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""

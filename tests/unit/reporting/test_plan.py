@@ -206,3 +206,12 @@ def test_the_record_of_a_run_is_put_in_words_once() -> None:
 
 def test_every_kind_of_remark_has_words() -> None:
     assert _REMARKS.keys() == set(get_args(RemarkKind))
+
+
+def test_the_title_tells_the_types_of_kept_nodes():
+    fp32, bf16 = kept("/a"), kept("/b").model_copy(update={"precision": "bf16"})
+    for keep, told in (((fp32, bf16), "BF16 (1) and FP32 (1)"), ((bf16,), "BF16")):
+        table = kept_table(run(plan=plan(keep=keep)))
+        assert table is not None
+        assert table.title.startswith(f"Kept in {told}: {len(keep)} of ")
+        assert any("in BF16" in row[0] for row in table.rows)
