@@ -77,7 +77,8 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     if not (names or plan.repairs):
         return f"{older}; nothing is kept: {_plain(plan, profiles, path, out)}"
     parts = ["the repaired FP32 model"] if plan.repairs else []
-    what = " and ".join([*parts, *(["layer constraints for the kept nodes"] if names else [])])
+    which = "the kept nodes" if plan.keep else "what moves data in FP32"
+    what = " and ".join([*parts, *([f"layer constraints for {which}"] if names else [])])
     if out is None or path is None:
         return f"{older}: halfwise export writes {what}."
     trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names

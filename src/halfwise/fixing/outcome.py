@@ -124,7 +124,7 @@ def fix_run(
         search=fixed.search,
         verdict=verdict,
         original_names=dict(case.network.original_names),
-        warnings=warnings(case),
+        warnings=warnings(case, len(fixed.plan.repairs)),
         engines=engines,
         further=further,
         profiles=profiles,
@@ -245,9 +245,10 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def warnings(case: Case) -> tuple[str, ...]:
-    """Return the warnings among the notes on the case."""
-    found = tuple(clause(note) for note in case.notes if note.severity == "warning")
+def warnings(case: Case, repairs: int = 0) -> tuple[str, ...]:
+    """Return the warnings among the notes on the case, which tell of the file before `repairs`."""
+    notes = (note for note in case.notes if note.severity == "warning")
+    found = tuple(clause(n, repairs=repairs) for n in notes)
     renamed = len(case.network.original_names)
     if renamed:
         found += (

@@ -84,11 +84,14 @@ class Remade(Record):
         proof: That those that are exact leave the function as it is; None where they could not be
             made, and where all are approximate.
         failures: What speaks against the candidate: "unmade", "other-graph", "unproven".
+        differs: Where it names none: the first node or output in which it differs from the original
+            beside types and Casts; "" for none.
     """
 
     repairs: tuple[Repair, ...]
     proof: Proof | None = None
     failures: tuple[Failure, ...] = ()
+    differs: str = ""
 
     @property
     def holds(self) -> bool:

@@ -32,10 +32,17 @@ def told(note: Note) -> str:
     return f"warning: {clause(note)}" if note.severity == "warning" else clause(note)
 
 
-def clause(note: Note) -> str:
-    """Return a note in words, without a capital letter and a full stop."""
+def clause(note: Note, *, repairs: int = 0) -> str:
+    """Return a note in words, without a capital letter and a full stop.
+
+    Args:
+        note: The note.
+        repairs: How many were made since.
+    """
     words = _WORDS[note.kind]
-    facts = note.facts if note.made_up is None else note.made_up.model_dump()
+    facts = (
+        {**note.facts, "repairs": repairs} if note.made_up is None else note.made_up.model_dump()
+    )
     text = words.format(**facts) if isinstance(words, str) else words(facts)
     return f"{note.of}: {text}" if note.of else text
 
@@ -150,9 +157,11 @@ def _linted(facts: Mapping[str, Any]) -> str:
     found = zip(facts["rules"], facts["counts"], strict=True)
     rules = [f"{often} × {rule}" for rule, often in found]
     more = [count(facts["more"], "more rule")] if facts["more"] else []
+    repairs = facts.get("repairs", 0)
+    mended = f", before the {count(repairs, 'repair')} that may answer it" if repairs else ""
     return (
-        f"the linter finds {', '.join(rules + more)} in the file; `{facts['command']}` tells "
-        "what to do"
+        f"the linter finds {', '.join(rules + more)} in the file{mended}; `{facts['command']}` "
+        "tells what to do"
     )
 
 

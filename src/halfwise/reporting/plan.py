@@ -237,7 +237,9 @@ def minimality(run: Run, plan: Plan) -> str:
     """Return whether fewer nodes in FP32 were shown not to do, as a sentence."""
     if not plan.keep:
         shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
-        return "No node needs FP32." if shown else "No node is kept in FP32."
+        one = any(repair.rule == "one-node" for repair in plan.repairs)
+        inside = "; what became one node computes in FP32 inside" if one else ""
+        return f"No node {'needs' if shown else 'is kept in'} FP32{inside}."
     ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
     own = plan.own
     who = " or ".join(

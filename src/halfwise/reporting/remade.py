@@ -5,7 +5,12 @@ from halfwise.wording import count, listed, number, verb
 
 
 def remade_line(found: Remade) -> str:
-    """Return what a candidate names, and whether that holds."""
+    """Return what a candidate names, and whether that holds; or where it differs unnamed."""
+    if found.differs:
+        return (
+            f"The candidate's graph differs from the original's, first at {found.differs}, and its "
+            "metadata names no repairs: only its outputs were compared."
+        )
     number_of = len(found.repairs)
     rules = listed(list(dict.fromkeys(repair.rule for repair in found.repairs)))
     named = f"The candidate's metadata names {count(number_of, 'repair')} ({rules})"

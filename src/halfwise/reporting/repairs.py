@@ -35,18 +35,22 @@ def repair_lines(run: Run) -> Lines | None:
         alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
         groups.setdefault(alike, []).append(repair)
     shown = list(groups.values())[:MOST_ROWS]
-    lines = [line for group in shown for line in _group_lines(group)]
+    lines = [*_kept(run, plan), *(line for group in shown for line in _group_lines(group))]
     if left_out := len(plan.repairs) - sum(map(len, shown)):
         lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
     undone = [remark(found) for found in plan.remarks if found.kind in UNDONE]
     lines += undone[:_SHOWN]
+    if len(undone) > _SHOWN:
+        lines.append(f"And {len(undone) - _SHOWN} more undone: see run.json.")
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
     return Lines(title, tuple(map(sentence, lines))) if lines else None
 
 
 def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     first = group[0]
-    where = listed([node for repair in group for node in repair.nodes], most=2)
+    nodes = [node for repair in group for node in repair.nodes]
+    where = listed(nodes, most=2)
+    where = f"{len(nodes)} nodes ({where})" if len(nodes) > 2 else where
     places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
     formula = f", as {first.identity}" if first.identity else ""
     done = f"{places} ({_DONE[first.rule]}{_powers(group)}{formula}) at {where}"
@@ -64,15 +68,25 @@ def _few(texts: Sequence[str], between: str) -> str:
     return between.join(texts[:_SHOWN]) + more
 
 
+def _kept(run: Run, plan: Plan) -> Iterator[str]:
+    """Yield what is kept in FP32 with repairs and without, where a plan without is known."""
+    bare = run.curve.unrepaired if plan.repairs and run.curve is not None else None
+    passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
+    if passed and min(passed) > len(plan.keep):
+        yield (
+            f"{count(len(plan.keep), 'node')} kept in FP32; without repairs "
+            f"{count(min(passed), 'node')}, in the smallest plan that was tried and passed."
+        )
+
+
 def _effect(repair: Repair) -> str:
-    if repair.before is None or repair.after is None:
+    """Return what a repair did to the error; nothing where that did not fall to a number."""
+    before, after = repair.before, repair.after
+    # One of several faults that is mended leaves everything low as wrong as it was.
+    if before is None or after is None or not after < before:
         return ""
-    before, after = map(_times, (repair.before, repair.after))
-    return f"; error of everything low {before} before, {after} after"
-
-
-def _times(excess: float) -> str:
-    return f"{ratio(excess)} the limit" if isfinite(excess) else "infinite"
+    was = f"{ratio(before)} the limit" if isfinite(before) else "infinite"
+    return f"; error of everything low {was} before, {ratio(after)} the limit after"
 
 
 def _powers(group: Sequence[Repair]) -> str:

@@ -6,8 +6,9 @@ from halfwise.records import RemarkKind
 
 UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "repair-unmade": "A repair was left out, {rule} at {nodes}: {why}",
-    "repair-useless": "A repair was undone, {rule} at {nodes}: everything low is off by {before} "
-    "times what the search allows without it, and by {after} times with it.",
+    "repair-useless": "A repair was undone, {rule} at {nodes}: everything low [is off by {before} "
+    "times what the search allows without it, and by {after} times with it|fails as it does "
+    "without it].",
     "repair-dearer": "A repair was undone, {rule} at {nodes}: it is predicted to cost {after} "
     "times what everything low does, and keeping what it mends {before} times.",
     "repair-unproven": "A repair was undone, {rule} at {nodes}: [FP32 is off by {value} of an "
@@ -23,7 +24,7 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "repair-outdone": "A repair was undone, {rule} at {nodes}: the plan with it costs {after} "
     "times what everything low does, and one without {before} times.",
     "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
-    "repair-untried": "Of {size:d} repairs, {elements:d} were not tried without: the plan may "
-    "not need them.",
+    "repair-untried": "Of {size:repair}, {elements:d} were not left out one by one: the plan "
+    "passes with all of them, and may do so with fewer.",
 }
 """Templates, see `wording.filled`."""

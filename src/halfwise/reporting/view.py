@@ -50,6 +50,7 @@ from halfwise.wording import (
     listed,
     number,
     percent,
+    ratio,
     seconds,
     sentence,
     shorten,
@@ -128,9 +129,13 @@ def _trouble(run: Run) -> Lines | None:
     wrong, causes = tuple(_wrong(run.baseline)), (*_causes(run), *_repairs(run))
     if wrong:
         return Lines(title, (*wrong, *non_finite(run.baseline), *causes))
-    fine = "The outputs are" if causes else "Nothing: the outputs are"
-    held = any(kept.guard == "infinite" for kept in run.plan.keep)
-    but = ", but values inside become infinite" if held else ""
+    guards = {kept.guard for kept in run.plan.keep}
+    but = ", but values inside become infinite" if "infinite" in guards else ""
+    if "headroom" in guards and not but:
+        but = f", but values inside leave the range at {ratio(run.headroom)} what was seen"
+    elif run.plan.repairs and not (but or causes):
+        but = "; what happened inside was repaired"
+    fine = "The outputs are" if causes or but else "Nothing: the outputs are"
     return Lines(title, (f"{fine} within what is allowed{but}.", *causes))
 
 

@@ -59,6 +59,13 @@ def test_a_model_in_a_file_has_a_command_for_eight(fixed, tmp_path):
     )
 
 
+def test_where_no_node_is_kept_none_is_told_of(fixed, tmp_path):
+    case, plan = fixed
+    moved = plan.model_copy(update={"keep": (), "data_movement": (plan.keep[0].node,)})
+    _, weak = building_commands(case, moved, (), tmp_path / "run")
+    assert weak.endswith("halfwise export writes layer constraints for what moves data in FP32.")
+
+
 def test_where_nothing_is_kept_eight_needs_no_constraints(fixed, tmp_path):
     case, plan = fixed
     none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})

@@ -4,6 +4,7 @@ import pytest
 
 from halfwise.graph.intake import Flaw
 from halfwise.records import CutStage, FrozenSize, MadeUp, NodeName, Note, TensorName
+from halfwise.records.record import Fact
 from halfwise.reporting.notes import clause, cut_lines, frozen_advice, frozen_cause, not_real, told
 from tests.unit.reporting.runs import run, search
 
@@ -118,3 +119,11 @@ def test_an_interrupted_run_says_so():
 @pytest.mark.parametrize("stage", get_args(CutStage))
 def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
     assert bool(lines(stage)) != (stage in {"search", "certify", "origin"})
+
+
+def test_what_the_linter_finds_is_told_as_of_before_repairs():
+    facts: dict[str, Fact] = {"rules": ("eps-vanishes",), "counts": (1,), "more": 0}
+    facts["command"] = "halfwise lint m"
+    note = Note(kind="linted", severity="warning", facts=facts)
+    assert "in the file; `halfwise" in clause(note)
+    assert "in the file, before the 7 repairs that may answer it; `" in clause(note, repairs=7)

@@ -22,3 +22,12 @@ def test_it_says_what_holds(found: Remade, told: str) -> None:
     line = remade_line(found)
     assert line.startswith(NAMED)
     assert line.endswith(told)
+
+
+def test_an_unnamed_difference_is_told_and_judged_by_outputs_alone() -> None:
+    found = Remade(repairs=(), differs="/Add")
+    assert found.holds
+    assert remade_line(found) == (
+        "The candidate's graph differs from the original's, first at /Add, and its metadata names "
+        "no repairs: only its outputs were compared."
+    )

@@ -1,9 +1,11 @@
 from math import inf
 
-from halfwise.records import NodeName, Proof, Remark, Repair, TensorName
+import pytest
+
+from halfwise.records import Curve, NodeName, Point, Proof, Remark, Repair, TensorName
 from halfwise.reporting.repairs import repair_lines
 from halfwise.reporting.view import report
-from tests.unit.reporting.runs import plan, run
+from tests.unit.reporting.runs import guard, kept, plan, run, verdict
 
 EQUAL = Proof(samples={"calibration": 6, "widened": 4}, original=None, repaired=0.0, equal=True)
 SCALED = Repair(
@@ -49,7 +51,7 @@ def test_alike_repairs_share_a_line_and_others_do_not():
     title, shared, _, advice, own, other = lines(*alike, folded, far)
     assert title == "Repairs: 22"
     assert shared.startswith("20 × scale (")
-    assert "at /a.{0–19}; " in shared
+    assert "at 20 nodes (/a.{0–19}); " in shared
     assert advice.endswith("Divide 0. Divide 1. Divide 2. (and 17 more alike)")
     assert "in FP32 2e−6 of an output's largest value off, on 10 samples" in own
     assert "2e−6 of an output's largest value off, the original 3e−6 off FP64, on" in other
@@ -61,9 +63,10 @@ def test_what_was_undone_is_told_once():
         names={"rule": "scale", "nodes": "/a"},
         numbers={"before": 3.0, "after": 2.9},
     )
-    title, *undone = lines(remarks=[useless] * 5)
+    title, *undone, more = lines(remarks=[useless] * 5)
     assert title == "Repairs: 0, 5 undone"
     assert len(undone) == 3
+    assert more == "And 2 more undone: see run.json."
     assert undone[0].startswith(
         "A repair was undone, scale at /a: everything low is off by 3 times"
     )
@@ -76,3 +79,48 @@ def test_what_was_undone_is_told_once():
 def test_records_of_before_have_none():
     assert repair_lines(run(plan=None)) is None
     assert not any("Repairs" in part.title for part in report(run()).parts)
+
+
+@pytest.mark.parametrize(("before", "after"), [(892.0, inf), (inf, inf), (2.0, 2.0), (None, 1.0)])
+def test_an_error_that_did_not_fall_is_not_told_as_what_a_repair_brought(before, after):
+    _, line, *_ = lines(SCALED.model_copy(update={"before": before, "after": after}))
+    assert "error" not in line
+
+
+def test_what_repairs_spare_is_told():
+    nodes = tuple(NodeName(f"n{i}") for i in range(30))
+    points = [
+        Point(kept="0-3", count=4, evaluation=1, cost=1.1, error=2.0, is_bound=False),
+        Point(kept="0-13", count=14, evaluation=2, cost=1.5, error=0.5, is_bound=False),
+        Point(kept="0-1", count=2, evaluation=3, cost=1.0, error=0.0, is_bound=True),
+    ]
+    curve = Curve(nodes=nodes, points=(), unrepaired=Curve(nodes=nodes, points=tuple(points)))
+    few, many = ([kept(f"k{i}") for i in range(n)] for n in (1, 14))
+    told = []
+    for keep in (few, many):
+        with_one = plan(tuple(keep)).model_copy(update={"repairs": (SCALED,)})
+        found = repair_lines(run(plan=with_one, curve=curve))
+        assert found is not None
+        told.append(found.lines[0])
+    assert told[0] == (
+        "1 node kept in FP32; without repairs 14 nodes, in the smallest plan that was tried and "
+        "passed."
+    )
+    assert told[1].startswith("scale")
+
+
+def test_where_only_the_headroom_fails_the_report_says_so():
+    within = verdict(passed=True)
+    near = kept("/x", guard="headroom")
+    guards = (guard("/x", "headroom", severity=0.9),)
+    held = report(run(plan=plan((near,)), guards=guards, baseline=within))
+    assert "allowed, but values inside leave the range at 2 × what was seen." in str(held)
+    mended = plan(()).model_copy(update={"repairs": (SCALED,)})
+    text = str(report(run(plan=mended, guards=(), baseline=within)))
+    assert "within what is allowed; what happened inside was repaired." in text
+
+
+def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():
+    normed = SCALED.model_copy(update={"rule": "one-node"})
+    text = str(report(run(plan=plan(()).model_copy(update={"repairs": (normed,)}))))
+    assert "No node needs FP32; what became one node computes in FP32 inside." in text

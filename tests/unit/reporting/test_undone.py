@@ -18,3 +18,14 @@ def test_what_is_undone_is_told_with_its_numbers():
         "FP32 is off by 0.001 of an output's largest value with it, and by 1e−6 without; 2 "
         "elements are finite without it alone."
     )
+
+
+def test_errors_that_are_no_numbers_are_not_told_as_such():
+    names = {"rule": "fold", "nodes": "a"}
+    told = remark(Remark(kind="repair-useless", names=names))
+    assert told == "A repair was undone, fold at a: everything low fails as it does without it."
+    untried = Remark(kind="repair-untried", numbers={"elements": 2, "size": 3})
+    assert remark(untried) == (
+        "Of 3 repairs, 2 were not left out one by one: the plan passes with all of them, and may "
+        "do so with fewer."
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from halfwise.case import Samples, Settings
 from halfwise.errors import CaseError, RunFailed, UsageError
@@ -198,7 +199,8 @@ class _Choosing:
         """
         effect = self._effect(tried)
         if not effect.helps:
-            return _remark("repair-useless", before=effect.before, after=effect.after)
+            errors = {"before": effect.before, "after": effect.after}
+            return _remark("repair-useless", **(errors if isfinite(sum(errors.values())) else {}))
         now = self.planner
         guarded = frozenset(n for guard in effect.answered for n in now.holdable(guard))
         own = frozenset(n for repair in some for n in repair.nodes) & now.roles.computing

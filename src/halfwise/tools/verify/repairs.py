@@ -16,7 +16,9 @@ from halfwise.reporting.reasons import with_failures
 
 
 def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None:
-    """Return what comes of making a candidate's repairs again; None where it names none.
+    """Return what comes of making a candidate's repairs again; None where it needs none.
+
+    One that names none, and differs in more than types, gives no verdict: it may be any conversion.
 
     Those that the original names too, first and in the same order, are in it already.
 
@@ -32,7 +34,8 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
     before = marked(network.model)
     repairs = named[len(before) :] if named[: len(before)] == before else named
     if not repairs:
-        return None
+        differs = _unnamed(network, candidate)
+        return Remade(repairs=(), differs=differs) if differs else None
     try:
         network, made = _made(network, repairs, candidate.opset)
         proof = _proof(network, repairs, made, case.calibration, runtime)
@@ -41,6 +44,17 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
         return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))
     failures = tuple(_failures(first_difference(made, candidate), proof))
     return Remade(repairs=repairs, proof=proof, failures=failures)
+
+
+def _unnamed(network: Network, candidate: Network) -> str | None:
+    """Return where a candidate without repairs differs, at its opset; None for nowhere."""
+    differs = first_difference(network, candidate)
+    if differs is None or network.opset >= candidate.opset:
+        return differs
+    try:
+        return first_difference(raise_opset(network, candidate.opset), candidate)
+    except (CaseError, *REFUSALS):
+        return differs
 
 
 def _made(network: Network, repairs: tuple[Repair, ...], opset: int) -> tuple[Network, Network]:

@@ -1,5 +1,7 @@
 """What is repaired, and what is undone."""
 
+from math import isfinite
+
 import pytest
 
 from halfwise.fixing.loop import Fixed, fix
@@ -49,6 +51,7 @@ def test_a_repair_takes_the_place_of_keeping(found):
 def test_what_is_not_worth_making_is_undone_and_told(found, rule, why):
     fixed = found(rule)
     assert told(fixed) == [why]
+    assert all(isfinite(n) for r in fixed.plan.remarks for n in r.numbers.values())
     assert not fixed.plan.repairs
     assert fixed.verdict.passed
     assert fixed.plan.keep == found().plan.keep

@@ -139,3 +139,17 @@ def test_the_repairs_of_a_run_are_proven_again(written, tmp_path, fake_worker):
     assert all(row.verdict is not None and row.verdict.passed for row in found.rows)
     assert not found.passed
     assert "is not the original with the repairs" in str(repeated(found))
+
+
+def test_a_repaired_model_whose_metadata_is_gone_is_told(written):
+    written.metadata_props.remove(entry(written))
+    run = verified(written)
+    assert run.verdict.passed
+    assert run.remade is not None
+    assert run.remade.differs
+    assert "differs from the original's, first at" in str(report(run))
+    assert Run.model_validate_json(run.model_dump_json()) == run
+    # What differs in types alone does not.
+    plain = api.fix(ILL.proto, dict(ILL.inputs), no_repair=["scale"]).model
+    assert plain is not None
+    assert verified(plain).remade is None
