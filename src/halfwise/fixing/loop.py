@@ -212,7 +212,7 @@ class _Fix:
             self._plan_with(with_repairs(self.planner, self.repairs, self.watcher))
             self.judge.baseline(self.holding)
             return
-        chosen = choose_repairs(self.planner, self.heldout.samples, self.watcher)
+        chosen = choose_repairs(self.planner, self.heldout, self.watcher)
         self.notes += chosen.remarks
         if chosen.planner is not self.planner:
             self.unrepaired = TradeOff(self.planner, self.heldout).sketched()

@@ -114,7 +114,12 @@ class Planner:
     @property
     def is_safe(self) -> bool:
         """Whether everything in FP32 is the original, and so sure to pass."""
-        return not (self.forced.lowered or self.low_io or self.case.repairs)
+        return self.is_free and not self.case.repairs
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no option makes anything low that a plan has in FP32."""
+        return not (self.forced.lowered or self.low_io)
 
     @property
     def explained(self) -> Assignment:

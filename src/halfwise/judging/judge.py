@@ -260,6 +260,13 @@ def _score(
     )
 
 
+def _side_of(error: OutputError) -> str:
+    """Return what to call elements that are not finite, and unlike: by the side that has them."""
+    if not error.reference.nonfinite:
+        return "elements"
+    return "unlike" if error.candidate.nonfinite else "finite"
+
+
 def _failures(
     errors: dict[str, OutputError],
     score: MetricResult | None,
@@ -280,7 +287,7 @@ def _failures(
         )
     for name, error in errors.items():
         if error.nonfinite:
-            numbers: dict[str, int | float] = {"elements": error.nonfinite}
+            numbers: dict[str, int | float] = {_side_of(error): error.nonfinite}
             yield Failure(kind="non-finite", names={"output": name}, numbers=numbers)
         elif score is not None or failed or error.passed:
             continue

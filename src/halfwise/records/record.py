@@ -217,6 +217,7 @@ RemarkKind = Literal[
     "repair-untried",
     "repair-left",
     "repair-outdone",
+    "repair-failing",
     "start",
     "seen-only",
     "tolerance",
@@ -253,7 +254,7 @@ is beside the emulation; the others: steps of a search.
 UNDONE: frozenset[RemarkKind] = frozenset(
     (
         *("repair-unmade", "repair-useless", "repair-dearer", "repair-unproven"),
-        *("repair-spare", "repair-outdone"),
+        *("repair-spare", "repair-outdone", "repair-failing"),
     )
 )
 """What remarks tell of repairs that are not in the plan."""

@@ -38,6 +38,8 @@ class Proof(Record):
             not computed on that sample, or not at all.
         equal: Whether all outputs of both are equal bit for bit.
         broken: Elements of outputs that are NaN or infinite, and finite in the original.
+        mended: On given samples, those that are NaN or infinite in the original, and something else
+            in the repaired model: no plan gives what the original does.
     """
 
     samples: dict[str, int]
@@ -45,6 +47,7 @@ class Proof(Record):
     repaired: float
     equal: bool
     broken: int = 0
+    mended: int = 0
 
 
 class Repair(Record):

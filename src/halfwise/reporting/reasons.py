@@ -13,7 +13,9 @@ _WORDS: Mapping[FailureKind, str] = {
     "run": "it cannot be run on sample {sample}[ and {more:d} more], unlike the reference: "
     "[node {node} fails|it fails] ({why})",
     "batch": "it cannot be run: {why}",
-    "non-finite": "output {output} has {elements:non-finite value} that the reference lacks",
+    "non-finite": "output {output} [has {elements:non-finite value} that the reference lacks"
+    "|is finite in {finite:element} in which the reference is not"
+    "|has {unlike:element} in which it or the reference is not finite, and they differ]",
     "shape": "output {output} has another shape than the reference's on {elements:d} of "
     "{size:sample}",
     "agreement": "output {output} is out of tolerance: {agreement:4} of its elements agree"

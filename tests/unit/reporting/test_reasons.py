@@ -27,6 +27,9 @@ def test_a_failure_of_something_else_says_of_what() -> None:
     assert told(nested[0]) == (
         "at min shapes: in batches of 4, output y has 1 non-finite value that the reference lacks"
     )
+    sides = [wrong.model_copy(update={"numbers": {side: 2}}) for side in ("finite", "unlike")]
+    assert told(sides[0]) == "output y is finite in 2 elements in which the reference is not"
+    assert told(sides[1]).startswith("output y has 2 elements in which it or the reference is not")
     (seen,) = under("seen", "", [wrong])
     assert told(seen).startswith("on samples that the search saw, output y has 1 ")
 

@@ -18,6 +18,10 @@ def test_what_is_undone_is_told_with_its_numbers():
         "FP32 is off by 0.001 of an output's largest value with it, and by 1e−6 without; 2 "
         "elements are finite without it alone."
     )
+    mended = more.model_copy(update={"numbers": {"value": 1e-7, "mended": 1}})
+    assert remark(mended).endswith(
+        ": 1 element of outputs is NaN or infinite without it, and something else with it."
+    )
 
 
 def test_errors_that_are_no_numbers_are_not_told_as_such():

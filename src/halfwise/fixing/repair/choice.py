@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from halfwise.case import Samples, Settings
+from halfwise.case import Settings
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import rules
+from halfwise.fixing.repair.difference import infinite_at
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, holds
 from halfwise.fixing.repair.rule import Rule
@@ -45,7 +47,7 @@ class Choice:
     remarks: tuple[Remark, ...]
 
 
-def choose_repairs(planner: Planner, heldout: Samples, watcher: Watcher) -> Choice:
+def choose_repairs(planner: Planner, heldout: HeldOut, watcher: Watcher) -> Choice:
     """Return a planner of the network with the repairs that are worth making; the same for none.
 
     Those of one rule are tried together, and halves of them where that fails. Each rule is asked of
@@ -95,7 +97,7 @@ def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher)
 
 
 class _Choosing:
-    def __init__(self, planner: Planner, heldout: Samples, watcher: Watcher) -> None:
+    def __init__(self, planner: Planner, heldout: HeldOut, watcher: Watcher) -> None:
         self.planner = planner
         self.remarks: list[Remark] = []
         self._original, self._heldout, self._watcher = planner, heldout, watcher
@@ -111,13 +113,19 @@ class _Choosing:
         if any(repair.rule in APPROXIMATE for repair in made):
             network = self.planner.case.network
         if self._provers.get(network) is None:
+            seen, unseen = self._original, self._heldout
+            ids = (*seen.case.calibration.ids, *unseen.samples.ids)
+            outputs = (*seen.evidence.references, *unseen.references)
             self._provers = {
                 network: Prover(
                     network,
-                    self._original.case.calibration,
-                    self._heldout,
-                    runtime=self.planner.settings.runtime,
-                    budget=self.planner.budget,
+                    seen.case.calibration,
+                    unseen.samples,
+                    infinite=frozenset(
+                        i for i, o in zip(ids, outputs, strict=True) if infinite_at(o)
+                    ),
+                    runtime=seen.settings.runtime,
+                    budget=seen.budget,
                 )
             }
         return self._provers[network]
@@ -213,8 +221,10 @@ class _Choosing:
         proof = self._prover.prove(tried.case.network)
         if not holds(proof, rule.identity):
             told = {"value": proof.repaired, "original": proof.original}
-            told["elements"] = proof.broken or None
+            told |= {"elements": proof.broken or None, "mended": proof.mended or None}
             return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})
+        if tried.is_free and (error := tried.trials.excess(tried.roles.computing)) > 1:
+            return _remark("repair-failing", after=error)
         found = {"before": effect.before, "after": effect.after, "proof": proof}
         added = tuple(repair.model_copy(update=found) for repair in some)
         tried.case = replace(tried.case, repairs=self._made_already(added))

@@ -33,11 +33,24 @@ def same(one: Outputs, other: Outputs) -> bool:
     )
 
 
+def infinite_at(outputs: Outputs) -> bool:
+    """Return whether an output holds NaN or infinities."""
+    return not all(map(is_finite, outputs.values()))
+
+
 def lost(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
     """Return how many elements are finite before, and not after."""
     if before.dtype.kind != "f" or before.shape != after.shape:
         return 0
     return int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
+
+
+def mended(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
+    """Return how many elements are NaN or infinite before, and something else after."""
+    if before.dtype.kind != "f" or before.shape != after.shape:
+        return 0
+    same_value = (before == after) | (np.isnan(before) & np.isnan(after))
+    return int(np.count_nonzero(~np.isfinite(before) & ~same_value))
 
 
 def error_of(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:

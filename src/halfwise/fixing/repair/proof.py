@@ -17,7 +17,7 @@ from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import RunFailed
-from halfwise.fixing.repair.difference import error_of, is_finite, lost, same, size_of
+from halfwise.fixing.repair.difference import error_of, infinite_at, lost, mended, same, size_of
 from halfwise.fixing.repair.inside import changed_part
 from halfwise.fixing.repair.rule import Identity
 from halfwise.fixing.repair.widening import MOST, TIES, widen
@@ -61,8 +61,9 @@ def holds(proof: Proof, identity: Identity) -> bool:
     """Return whether a repair may stay.
 
     What is no identity needs no proof that it is one; what makes outputs infinite is refused too.
+    So is what mends NaN or infinities of the original on given samples: no plan passes with it.
     """
-    return is_same(proof) if identity.exact else not proof.broken
+    return not proof.mended and (is_same(proof) if identity.exact else not proof.broken)
 
 
 def prove(
@@ -96,7 +97,7 @@ class _Case:
     @property
     def is_silent(self) -> bool:
         """Whether it tells only that there is no more that is not finite."""
-        return self.group == "widened" and not all(map(is_finite, self.outputs.values()))
+        return self.group == "widened" and infinite_at(self.outputs)
 
 
 _Errors = dict[str, float]
@@ -107,12 +108,14 @@ _Errors = dict[str, float]
 class Prover:
     """Proves repairs of one network; what the original gives is computed once.
 
-    Up to 16 samples of calibration, 16 held out and 16 widened, fewer where they are large.
+    Up to 16 samples of calibration, 16 held out and 16 widened, fewer where they are large; and all
+    given ones on which the original has NaN or infinities, as far as that is told.
 
     Attributes:
         original: The network before.
         calibration: At least one.
         heldout: Others, perhaps none.
+        infinite: Identifiers of given samples on which an output of the original is not finite.
         runtime: Where both run in FP32.
         budget: What runs are counted in; within a block of it, OutOfTime ends them.
     """
@@ -120,6 +123,7 @@ class Prover:
     original: Network
     calibration: Samples
     heldout: Samples
+    infinite: frozenset[str] = field(default=frozenset(), kw_only=True)
     runtime: Runtime = field(default=CPU, kw_only=True)
     budget: Budget = field(default_factory=Budget, kw_only=True)
     _truths: dict[int, Outputs | None] = field(default_factory=dict, init=False)
@@ -153,7 +157,7 @@ class Prover:
 
     def _proof(self, repaired: Network) -> Proof:
         session = Session(repaired.model, runtime=self.runtime)
-        equal, broken = True, 0
+        equal, broken, other = True, 0, 0
         off: list[tuple[_Case, Outputs, _Errors]] = []
         counts: dict[str, int] = {}
         for case in self._cases:
@@ -165,10 +169,13 @@ class Prover:
                 return Proof(samples=counts, original=None, repaired=inf, equal=False)
             equal = equal and same(case.outputs, found)
             broken += sum(lost(a, found[n]) for n, a in case.outputs.items())
+            if case.group != "widened":
+                other += sum(mended(a, found[n]) for n, a in case.outputs.items())
             differences = self._differences(case, case.outputs, found)
             if any(differences.values()):
                 off.append((case, found, differences))
-        told = [Proof(samples=counts, original=None, repaired=0.0, broken=broken, equal=equal)]
+        nothing = Proof(samples=counts, original=None, repaired=0.0, equal=equal)
+        told = [nothing.model_copy(update={"broken": broken, "mended": other})]
         for original, error in self._errors(off):
             update = {"original": original, "repaired": error}
             told.append(told[0].model_copy(update=update))
@@ -266,8 +273,10 @@ class Prover:
             "calibration": _spread(self.calibration, count),
             "heldout": _spread(self.heldout, count),
         }
-        for name, samples in groups.items():
-            yield from ((name, name, sample) for sample in samples)
+        for name, every in (("calibration", self.calibration), ("heldout", self.heldout)):
+            others = self.infinite.difference(groups[name].ids)
+            more = every.select([i for i, one in enumerate(every.ids) if one in others])
+            yield from ((name, name, sample) for sample in groups[name] + more)
         widened = widen(groups["calibration"] + groups["heldout"], count)
         yield from (("widened", one.kind, one.sample) for one in widened)
 
@@ -290,6 +299,7 @@ def _both(whole: Proof, part: Proof) -> Proof:
         "samples": {**whole.samples, "widened": widened},
         "equal": whole.equal and part.equal,
         "broken": whole.broken + part.broken,
+        "mended": whole.mended,
     }
     return worse.model_copy(update=update)
 

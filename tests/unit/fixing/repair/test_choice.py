@@ -57,6 +57,13 @@ def test_what_is_not_worth_making_is_undone_and_told(found, rule, why):
     assert fixed.plan.keep == found().plan.keep
 
 
+def test_what_fails_with_everything_in_fp32_is_undone(found):
+    fixed = found(Sluice(off=1.000005), rel_max=1e-6)
+    assert told(fixed) == ["repair-failing"]
+    assert not fixed.plan.repairs
+    assert fixed.verdict.passed
+
+
 def test_of_several_each_is_judged(found):
     fixed = found(Sluice(), ill=sluiced(WIDE, WIDE, WIDE))
     assert not fixed.plan.keep

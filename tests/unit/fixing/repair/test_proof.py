@@ -145,3 +145,22 @@ def test_one_prover_proves_many() -> None:
     prover = Prover(stream(0), samples(), samples(0))
     assert [prover.prove(stream(0, e)).equal for e in (1, -3)] == [True, True]
     assert not prover.prove(stream(0, 2, "eps")).equal
+
+
+def test_given_samples_on_which_the_original_is_infinite_are_all_proven() -> None:
+    def product(shift: float) -> Network:
+        x = (s := Sketch()).input("x", [1, SIZE])
+        raised = s.op("Exp", s.op("Sub", x, f32(shift)))
+        return s.network(s.op("Mul", raised, f32(np.exp(shift) * 1e-5), name="last"))
+
+    rows = [{"x": f32(np.ones((1, SIZE)))} for _ in range(40)]
+    rows[39]["x"][0, 0] = 89
+    given = Samples(tuple(map(str, range(40))), lambda i: rows[i])
+    prover = Prover(product(0.0), given, samples(0), infinite=frozenset(("39",)))
+    proof = prover.prove(product(0.1))
+    assert (proof.mended, proof.samples["calibration"]) == (0, 17)
+    before = Prover(product(-1.0), given, samples(0), infinite=frozenset(("39",)))
+    proof = before.prove(product(2.0))
+    assert proof.mended == 1
+    assert not holds(proof, EXACT)
+    assert not holds(proof, Identity("", "", exact=False))

@@ -22,8 +22,9 @@ from halfwise.graph.patterns.reading import axes_of, scalar, split_constant
 from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 
-_LOWEST = -65504.0
-"""Subtracted where a row has no larger value, as all of it is masked; each format has it."""
+_FARTHEST = 15360.0
+"""What is subtracted is at most as large, so that it is finite where the largest value is not. With
+four times the input FP16 still has it."""
 _FP32 = 2.0**-23
 """How far a number in FP32, and its inverse, may be off."""
 _AXES_ARE_READ = 13
@@ -51,7 +52,7 @@ class Form:
 class Stable:
     """Write exponentials, logarithms of their sums, and variances so that they stay in range.
 
-    - log Σ exp(x) → m + log Σ exp(x - m), m the largest x of each sum, at least -65504.
+    - log Σ exp(x) → m + log Σ exp(x - m), m the largest x of each sum, within ±15360.
     - 1 / (1 + exp(-x)), exp(x) / (exp(x) + 1), log(1 + exp(x)), tanh and Mish as quotients, in any
       spelling → Sigmoid, Softplus and Tanh, whose exponentials are inside.
     - mean(x²) - mean(x)² → mean((x - mean(x))²).
@@ -69,8 +70,8 @@ class Stable:
         formula="log Σ exp(x) = m + log Σ exp(x - m); mean(x²) - mean(x)² = mean((x - mean(x))²); "
         "Σ x / n = mean(x); c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh "
         "and Softplus of x",
-        holds="all finite x, and -inf in sums of exponentials. The new forms are finite in FP32 "
-        "for more x than those before",
+        holds="all finite x, and infinite ones in sums of exponentials. The new forms are finite "
+        "in FP32 for more x than those before",
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
@@ -149,8 +150,10 @@ def _log_sum(log_node: ir.Node) -> Form | None:
         return None
 
     def write(w: Writer, _: float) -> ir.Value:
-        lowest = w.constant("lowest", np.array(_LOWEST, np.float32))
-        largest = w.op("Max", w.reduced("ReduceMax", x, *axes), lowest)
+        ends = (("Max", -_FARTHEST), ("Min", _FARTHEST))
+        largest = w.reduced("ReduceMax", x, *axes)
+        for op, end in ends:
+            largest = w.op(op, largest, w.constant("farthest", np.array(end, np.float32)))
         sums = w.like(summed, w.op("Exp", w.op("Sub", x, largest)))
         if _keeps(summed):
             return w.op("Add", w.op("Log", sums), largest)
