@@ -26,6 +26,7 @@ from halfwise.fixing.engines.early import proven_folder
 from halfwise.fixing.loop import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
+from halfwise.fixing.repair.metadata import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.graph.model import Network
@@ -35,7 +36,7 @@ from halfwise.metrics import verdict_hints
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Run
+from halfwise.records import Note, Run
 from halfwise.scratch import scratch
 from halfwise.store import (
     MODEL_FILE,
@@ -78,7 +79,7 @@ def fix(
     if isinstance(start, Network):
         check_types(start, runtime=request.settings.runtime)
     watcher = watcher or Silent()
-    case = _linted(load_asked(model, request, watcher), watcher)
+    case = _readable(_linted(load_asked(model, request, watcher), watcher), watcher)
     with frozen_named(case, request.settings):
         if request.target is not None:
             run = fix_on_devices if request.target.devices else fix_in_engines
@@ -118,6 +119,16 @@ def _linted(case: Case, watcher: Watcher) -> Case:
     remarks = precision_remarks(case.network)
     tell(watcher, remarks)
     return replace(case, notes=(*case.notes, *remarks))
+
+
+def _readable(case: Case, watcher: Watcher) -> Case:
+    """Return the case without an entry on repairs that nobody can read, and a warning of it."""
+    network, why = with_readable(case.network)
+    if not why:
+        return case
+    remark = Note(kind="repairs-unread", severity="warning", facts={"why": why})
+    tell(watcher, (remark,))
+    return replace(case, network=network, notes=(*case.notes, remark))
 
 
 def fix_in_engines(

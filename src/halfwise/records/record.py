@@ -109,6 +109,7 @@ NoteKind = Literal[
     "of-the-run",
     "refused",
     "recognised",
+    "repairs-unread",
 ]
 """What a note says; `reporting.notes` has the words."""
 

@@ -184,6 +184,10 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "no-decoder": "resize kernels are not fitted: Pillow is missing (pip install "
     "'halfwise[images]')",
     "repaired": _repaired,
+    "repairs-unread": lambda facts: (
+        "the file's entry on repairs is left out of what is written, for verify could not read "
+        f"it: {facts['why']}"
+    ),
     "stored": lambda facts: (
         f"the model stores {' and '.join(facts['formats'])}; the reference is "
         "the same model with all of it in FP32"

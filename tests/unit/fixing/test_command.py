@@ -54,6 +54,22 @@ def _expected(ill):
     return np.tanh(ill.sample(0)["x"]) @ weight
 
 
+@pytest.mark.parametrize(
+    "text", ['{"version":1,"repairs":[{"rule":"scale","nodes":null}]}', "1e999"]
+)
+def test_an_unreadable_entry_on_repairs_is_dropped_and_told_of(ill, text):
+    proto = onnx.ModelProto.FromString(ill.proto.SerializeToString())
+    proto.metadata_props.add(key="halfwise.repairs", value=text)
+    proto.metadata_props.add(key="author", value="me")
+    result = api.fix(proto, dict(ill.inputs), watcher=(heard := Listener()))
+    assert result.run.verdict.passed
+    assert result.model is not None
+    assert [p.key for p in result.model.metadata_props] == ["author"]
+    assert any("verify could not read it" in warning for warning in result.run.warnings)
+    assert any(note.startswith("warning: the file's entry on repairs") for note in heard.notes)
+    assert api.verify(proto, result.model, dict(ill.inputs)).run.verdict.passed
+
+
 def test_fix_with_a_folder_gives_the_same(ill, tmp_path):
     folder = tmp_path / "run"
     result = api.fix(ill.proto, dict(ill.inputs), out=folder)

@@ -1,12 +1,14 @@
 """Repairs in a model's own metadata: what was made, so that anybody can make and prove it again."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 
 import onnx_ir as ir
 from pydantic import Field, ValidationError
 
 from halfwise.errors import CaseError
+from halfwise.graph.model import Network
 from halfwise.records import Record, Repair
 
 KEY = "halfwise.repairs"
@@ -35,6 +37,17 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
     model.metadata_props[KEY] = _Made(version=VERSION, repairs=made).model_dump_json(
         exclude_defaults=True
     )
+
+
+def with_readable(network: Network) -> tuple[Network, str]:
+    """Return a network without an entry that cannot be read, and why not; else itself, and ""."""
+    try:
+        marked(network.model)
+    except CaseError as error:
+        model = network.copy()
+        del model.metadata_props[KEY]
+        return replace(network, model=model), error.message
+    return network, ""
 
 
 def marked(model: ir.Model) -> tuple[Repair, ...]:

@@ -6,7 +6,7 @@ from halfwise.case import Case, Runtime, Samples
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.making import repaired
-from halfwise.fixing.repair.metadata import marked
+from halfwise.fixing.repair.metadata import marked, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network
@@ -28,9 +28,10 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
         runtime: Where both run in FP32.
 
     Raises:
-        CaseError: the metadata of one cannot be read.
+        CaseError: the candidate's metadata cannot be read.
     """
-    network, named = case.network, marked(candidate.model)
+    named = marked(candidate.model)
+    network, _ = with_readable(case.network)  # what fix leaves out of what it writes, too
     before = marked(network.model)
     repairs = named[len(before) :] if named[: len(before)] == before else named
     if not repairs:
