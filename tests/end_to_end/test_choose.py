@@ -2,6 +2,7 @@
 
 import onnx
 
+from tests import models
 from tests.tasks import classifier
 
 
@@ -43,3 +44,11 @@ def test_choices_that_cannot_be_made_are_told(fix, call, refused):
     call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "verified")
     assert "no plans to choose from" in refused(7, "choose", "verified")
     assert "no run folder" in refused(7, "choose", "nowhere")
+
+
+def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):
+    assert fix(models.near_the_edge()).kept
+    ended = call("choose", "run", "--kept", "0", "-o", "low", folder="low")
+    assert (ended.code, ended.kept) == (0, set())
+    assert "At 2 × the ranges that were seen this plan gives NaN" in said(ended)
+    assert "at most" in ended.out.splitlines()[0]

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import cast
 
@@ -20,9 +21,12 @@ from halfwise.records import (
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
+from halfwise.reporting.plan import beyond_seen
 from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed
 from halfwise.wording import count, number, ratio, shorten, verb
+
+_SKETCHED = "; without repairs, plans were tried and none was searched for"
 
 
 def curve_table(run: Run) -> Table | None:
@@ -33,14 +37,15 @@ def curve_table(run: Run) -> Table | None:
     names = list(dict.fromkeys(score.metric for score in curve.reference))
     rows = [_row(curve, place, names, run.devices) for place in curve.front]
     if (bare := curve.unrepaired) is not None:
-        rows += [(*_row(bare, i, names, ())[:-1], "without repairs") for i in bare.front]
+        rows += [(*_row(bare, i, names, ())[:-1], "tried without repairs") for i in bare.front]
     figures = ("kept", "Casts", "cost", "error / allowed", *(_resting(curve, n) for n in names))
     columns = (*(Column(figure, "right") for figure in figures), Column(""))
     over = curve.criterion or run.criterion
     whose = f" ({allowed(over)})" if over != run.criterion else ""
+    told = f"error on the samples of the search{whose}, scores on {_heldout(run)}"
+    told += beyond_seen(run, ", both at") + ("" if bare is None else _SKETCHED)
     return Table(
-        f"What precision buys: error on the samples of the search{whose}, "
-        f"scores on {_heldout(run)}",
+        f"What precision buys: {told}",
         columns,
         tuple(rows),
     ).without_empty_columns()
@@ -135,6 +140,8 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
 
 
 def _value(score: TaskScore) -> str:
+    if score.passed and score.evidence == 0:
+        return "–"
     return f"{number(usual(score.metric, score.value), 4)}{'' if score.passed else ' ✗'}"
 
 
@@ -156,6 +163,24 @@ def offer(run: Run) -> str:
     return (
         f"By its task {cheaper} plan will do: {point.count} of {count(len(curve.nodes), 'node')} "
         f"kept{_at(point)}{beside}, {where}"
+    )
+
+
+def overflowing(run: Run) -> str:
+    """Return that the plan of a passed run fails within the headroom, a sentence; "" otherwise.
+
+    The trials of the curve have smaller ranges for that, the verdict has not.
+    """
+    curve = run.curve
+    plan = None if curve is None else _place(curve, curve.plan)
+    if plan is None or not run.verdict.passed or run.verdict.level != "emulated":
+        return ""
+    where = beyond_seen(run, "At")
+    if not where or (plan.error < inf and not plan.nonfinite):
+        return ""
+    return (
+        f"{where} this plan gives NaN or infinite values; the verdict is at the ranges of its "
+        "samples."
     )
 
 
@@ -212,6 +237,8 @@ def chosen_line(
         told += f", after measuring {count(measured, 'plan')}"
     if left:
         told += f"; {left} more may answer it better and {verb(left, 'was', 'were')} not measured"
+    if curve.unrepaired is not None:
+        told += "; plans without repairs are none to choose, `halfwise fix --no-repair` finds them"
     return f"{told}; judged by: {allowed(criterion)}"
 
 

@@ -68,8 +68,7 @@ def kept_table(run: Run) -> Table | None:
     title = f"Kept in {_types(keep)}: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the limit is {number(run.search.tolerance_factor)} of what is allowed"
-    if any(guard.kind == "headroom" for guard in run.guards):
-        title += f", at {ratio(run.headroom)} the ranges that were seen"
+    title += beyond_seen(run, ", at")
     columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
 
@@ -80,6 +79,14 @@ def _types(keep: Sequence[KeptNode]) -> str:
     if 0 < narrow < len(keep):
         return f"BF16 ({narrow}) and FP32 ({len(keep) - narrow})"
     return "BF16" if narrow else "FP32"
+
+
+def beyond_seen(run: Run, start: str) -> str:
+    """Return at which ranges plans were tried, a clause after `start`; "" where it told nothing."""
+    repaired = run.plan is not None and run.plan.low == "fp16" and run.plan.repairs
+    if not (repaired or any(guard.kind == "headroom" for guard in run.guards)):
+        return ""
+    return f"{start} {ratio(run.headroom)} the ranges that were seen"
 
 
 def _likeness(kept: KeptNode) -> tuple[str | None, ...]:

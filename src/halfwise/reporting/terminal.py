@@ -5,10 +5,12 @@ Everything is printed as plain `Text`: what a model's author wrote must not beco
 
 import sys
 from collections.abc import Mapping
+from textwrap import fill
 from types import TracebackType
 from typing import Self, TextIO
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -52,7 +54,7 @@ def _draw(shown: Report, console: Console) -> None:
         console.print()
         console.print(Text(part.title, style="bold"))
         if isinstance(part, Table):
-            console.print(Padding(_grid(part), (0, 0, 0, 2), expand=False))
+            console.print(Padding(_grid(part, console.width - 2), (0, 0, 0, 2), expand=False))
         else:
             _draw_lines(part, console)
 
@@ -74,12 +76,16 @@ def _indented(line: str, console: Console, style: str = "") -> Text:
     return Text.assemble("  ", Text("\n    ").join(wrapped))
 
 
-def _grid(table: Table) -> Grid:
+LONGEST_WORD = 12
+"""Columns that a word of a cell has at least, beside whatever figures; longer ones are names."""
+
+
+def _grid(table: Table, width: int) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for column in table.columns:
+    for column, title in zip(table.columns, _headings(table, width), strict=True):
         figures = column.align == "right"
         grid.add_column(
-            Text(column.title),
+            Text(title),
             justify=column.align,
             overflow="fold",
             no_wrap=figures,
@@ -87,6 +93,23 @@ def _grid(table: Table) -> Grid:
     for row in table.rows:
         grid.add_row(*map(Text, row))
     return grid
+
+
+def _headings(table: Table, width: int) -> list[str]:
+    """Return the headings; those of figures in lines where they leave words beside them no room."""
+    titles, needed = [column.title for column in table.columns], 0
+    slim = list(titles)
+    for i, column in enumerate(table.columns):
+        cells = [row[i] for row in table.rows]
+        if column.align == "right":
+            most = max(map(cell_len, (*cells, *titles[i].split())), default=1)
+            slim[i] = fill(titles[i], max(most, 1), break_long_words=False, break_on_hyphens=False)
+            needed += max(map(cell_len, (titles[i], *cells)))
+        else:
+            words = (word for text in (titles[i], *cells) for word in text.split())
+            needed += min(LONGEST_WORD, max(map(cell_len, words), default=0))
+    gaps = 2 * len(titles)
+    return titles if needed + gaps <= width else slim
 
 
 class TerminalWatcher:

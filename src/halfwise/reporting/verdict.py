@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
 from halfwise.metrics.slices import extent, place
+from halfwise.metrics.untested import upper_bound
 from halfwise.records import (
     OF_METRIC,
     Criterion,
@@ -72,6 +73,9 @@ def doubt(verdict: Verdict) -> str:
         doubts.append("the inputs are noise or made up")
     if doubts:
         return f": {', and '.join(doubts)}"
+    if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
+        few = upper_bound(0, len(verdict.samples)) > WEAK
+        return ", without a bound on the inputs that fail" if few else ""
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
     return f", at most {_share(bound.upper)} of inputs fail ({percent(bound.confidence)})"

@@ -14,7 +14,7 @@ from halfwise.records import (
     Run,
     Verdict,
 )
-from halfwise.reporting.curve import curve_table, offer, part_table
+from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
@@ -83,7 +83,9 @@ def report(run: Run) -> Report:
         passed=run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
-        caution=" ".join(filter(None, (rung_caution(run.engines) or _caution(run), offer(run)))),
+        caution=" ".join(
+            filter(None, (rung_caution(run.engines) or _caution(run), overflowing(run), offer(run)))
+        ),
     )
 
 

@@ -1,10 +1,18 @@
+from math import inf
 from pathlib import Path
 
 from halfwise.records import Criterion, Row, TaskScore, Worth
-from halfwise.reporting.curve import choosing, chosen_line, curve_table, offer, part_table
+from halfwise.reporting.curve import (
+    choosing,
+    chosen_line,
+    curve_table,
+    offer,
+    overflowing,
+    part_table,
+)
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
-from tests.unit.reporting.runs import run, verdict
+from tests.unit.reporting.runs import guard, run, verdict
 
 OWN = (score(passed=True, value=1.0),)
 LOW = point("", 1.0, 9.0, casts=2, scores=(score(passed=False, value=0.9),))
@@ -31,6 +39,43 @@ def test_of_several_outputs_the_worst_score_is_shown():
     table = curve_table(run(curve=curve(point("", 1.0, 2.0, scores=two), reference=(*OWN, *OWN))))
     assert table is not None
     assert table.rows[0][3] == "0.7 ✗"
+
+
+def test_what_was_tried_without_repairs_is_told_as_not_searched():
+    bare = curve(point("", 1.0, 9.0), point("0-1", 1.6, 0.5))
+    table = curve_table(run(curve=MADE.model_copy(update={"unrepaired": bare})))
+    assert table is not None
+    assert [row[-1] for row in table.rows[3:]] == ["tried without repairs"] * 2
+    assert table.title.endswith("without repairs, plans were tried and none was searched for")
+    assert "without repairs" in chosen_line(
+        MADE.model_copy(update={"unrepaired": bare}), ONE, Criterion()
+    )
+    assert "without repairs" not in chosen_line(MADE, ONE, Criterion())
+
+
+def test_a_score_of_nothing_is_no_number():
+    empty, wrong = (
+        score(passed=p, value=v).model_copy(update={"evidence": 0, "unit": "tokens"})
+        for p, v in ((True, 1.0), (False, 0.9))
+    )
+    two = (point("", 1.0, 2.0, scores=(empty,)), point("0", 1.1, 1.0, scores=(wrong,)))
+    table = curve_table(run(curve=curve(*two, reference=OWN)))
+    assert table is not None
+    assert [row[3] for row in table.rows] == ["–", "0.9 ✗"]
+
+
+def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
+    low = point("", 1.0, inf, nonfinite=True, scores=(score(passed=False),))
+    near = (guard("/norm", "headroom"),)
+    made = run(curve=curve(low, PLAN, plan=0, reference=OWN), guards=near)
+    assert overflowing(made).startswith("At 2 × the ranges that were seen this plan gives NaN")
+    assert overflowing(made) in report(made).caution
+    table = curve_table(made)
+    assert table is not None
+    assert table.title.endswith("held-out samples, both at 2 × the ranges that were seen")
+    assert overflowing(run(curve=curve(low, PLAN, plan=1), guards=near)) == ""
+    assert overflowing(made.model_copy(update={"verdict": verdict(passed=False)})) == ""
+    assert overflowing(run()) == ""
 
 
 def test_without_scores_there_is_no_table():

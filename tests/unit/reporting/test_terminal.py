@@ -7,6 +7,7 @@ from rich.console import Console
 
 from halfwise.progress import Watcher
 from halfwise.reporting import terminal as drawing
+from halfwise.reporting.parts import Column, Report, Table
 from halfwise.reporting.tensors import observed
 from halfwise.reporting.terminal import WIDTH, TerminalWatcher, print_facts, print_report, terminal
 from halfwise.reporting.view import report
@@ -100,6 +101,21 @@ def test_a_terminal_gets_colours_but_no_escape_of_a_name(monkeypatch):
     shown = screen.getvalue()
     assert "\x1b[1;31mFAILED" in shown
     assert "\x1b[2J" not in shown
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_word_beside_wide_figures_is_broken(width, monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(drawing, "terminal", lambda _: Console(file=screen, width=width))
+    figures = ("kept", "Casts", "cost", "error / allowed", "token-agreement on 9 tokens", "")
+    cells = ("20", "3", "1.59 ×", "0.092", "0.9983 ✗", "tried without repairs, recommended")
+    figures = (*figures[:5], "rel-max on 1536 values", *figures[5:])
+    columns = [Column(figure, "right") for figure in figures[:-1]]
+    row = (*cells[:5], "0.001912", *cells[5:])
+    print_report(Report("t", None, "", (Table("a", (*columns, Column("")), (row,)),)))
+    words = screen.getvalue().split()
+    assert set(" ".join((*figures, *row)).split()) <= set(words)
+    assert max(map(len, screen.getvalue().splitlines())) <= width
 
 
 def test_commands_are_not_wrapped(capsys):

@@ -8,6 +8,7 @@ from halfwise.records import (
     FailureBound,
     IntermediateNonfinite,
     JudgedBatch,
+    MetricResult,
     SliceGroup,
     TensorName,
     Unjudged,
@@ -17,6 +18,7 @@ from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
+    doubt,
     inside,
     not_judged,
     scale_lines,
@@ -62,6 +64,15 @@ def test_bounds(bound, begins, says):
     assert line(bound).startswith(begins)
     assert says in line(bound)
     assert "drawn from them independently" in line(bound)
+
+
+def test_few_samples_of_a_metric_have_no_bound_in_the_title():
+    score = MetricResult(
+        name="top1", reference=1.0, candidate=1.0, allowed_drop=0.01, passed=True, labelled=False
+    )
+    assert doubt(verdict(metric=score)) == ""
+    assert doubt(verdict(metric=score, samples=HELDOUT[:4])).startswith(", without a bound on")
+    assert doubt(verdict(samples=HELDOUT[:4])) == ""
 
 
 def test_no_sample_no_bound():
