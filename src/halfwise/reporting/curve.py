@@ -21,9 +21,8 @@ from halfwise.records import (
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
-from halfwise.reporting.plan import beyond_seen
 from halfwise.reporting.tasks import rests_on
-from halfwise.reporting.verdict import allowed
+from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.wording import count, number, ratio, shorten, verb
 
 _SKETCHED = "; without repairs, plans were tried and none was searched for"

@@ -20,6 +20,7 @@ from halfwise.reporting.ending import spent
 from halfwise.reporting.guards import explained, told_of, worded
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.reporting.undone import UNDONE_REMARKS
+from halfwise.reporting.verdict import beyond_seen
 from halfwise.wording import (
     capital,
     count,
@@ -79,14 +80,6 @@ def _types(keep: Sequence[KeptNode]) -> str:
     if 0 < narrow < len(keep):
         return f"BF16 ({narrow}) and FP32 ({len(keep) - narrow})"
     return "BF16" if narrow else "FP32"
-
-
-def beyond_seen(run: Run, start: str) -> str:
-    """Return at which ranges plans were tried, a clause after `start`; "" where it told nothing."""
-    repaired = run.plan is not None and run.plan.low == "fp16" and run.plan.repairs
-    if not (repaired or any(guard.kind == "headroom" for guard in run.guards)):
-        return ""
-    return f"{start} {ratio(run.headroom)} the ranges that were seen"
 
 
 def _likeness(kept: KeptNode) -> tuple[str | None, ...]:

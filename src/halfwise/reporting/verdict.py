@@ -22,7 +22,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.parts import MOST_ROWS, Lines
 from halfwise.reporting.tasks import allowed_together, figures, metrics_of
-from halfwise.wording import count, filled, listed, number, percent, sentence, shorten, verb
+from halfwise.wording import count, filled, listed, number, percent, ratio, sentence, shorten, verb
 
 
 def allowed(criterion: Criterion) -> str:
@@ -43,6 +43,14 @@ def allowed(criterion: Criterion) -> str:
     return ", ".join(
         f"{name} {number(value)}" for name, value in limits.items() if value is not None
     )
+
+
+def beyond_seen(run: Run, start: str) -> str:
+    """Return at which ranges plans were tried, a clause after `start`; "" where it told nothing."""
+    repaired = run.plan is not None and run.plan.low == "fp16" and run.plan.repairs
+    if not (repaired or any(guard.kind == "headroom" for guard in run.guards)):
+        return ""
+    return f"{start} {ratio(run.headroom)} the ranges that were seen"
 
 
 WEAK = 0.1
