@@ -10,6 +10,8 @@ from halfwise.wording import count, listed, number, ratio, sentence, shorten
 
 _SHOWN = 3
 """Guards, lines of advice of alike repairs, and repairs that were undone; run.json has all."""
+_ADVICE = 300
+"""Characters of an advice that are shown."""
 _DONE: Mapping[RepairRule, str] = {
     "scale": "stored times powers of two",
     "fold": "folded into one",
@@ -58,9 +60,16 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
     if guards:
         yield f"Mended: {_few([shorten(guard, 60) for guard in guards], ', ')}."
-    advice = list(dict.fromkeys(repair.advice for repair in group if repair.advice))
+    advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
     if advice:
         yield f"In the training or export code: {_few(advice, ' ')}"
+
+
+def _brief(advice: str) -> str:
+    """Return what fits into some lines of an advice, cut between two of its items."""
+    if len(advice) <= _ADVICE:
+        return advice
+    return f"{advice[: advice.rindex(' ', 0, _ADVICE)].rstrip(',.')} … (all of it: run.json)."
 
 
 def _few(texts: Sequence[str], between: str) -> str:
@@ -74,8 +83,8 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
     passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
     if passed and min(passed) > len(plan.keep):
         yield (
-            f"{count(len(plan.keep), 'node')} kept in FP32; without repairs "
-            f"{count(min(passed), 'node')}, in the smallest plan that was tried and passed."
+            f"Kept in FP32: {len(plan.keep)}; without repairs {min(passed)}, in the smallest plan "
+            "that was tried and passed."
         )
 
 

@@ -103,8 +103,7 @@ def test_what_repairs_spare_is_told():
         assert found is not None
         told.append(found.lines[0])
     assert told[0] == (
-        "1 node kept in FP32; without repairs 14 nodes, in the smallest plan that was tried and "
-        "passed."
+        "Kept in FP32: 1; without repairs 14, in the smallest plan that was tried and passed."
     )
     assert told[1].startswith("scale")
 
@@ -124,3 +123,10 @@ def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():
     normed = SCALED.model_copy(update={"rule": "one-node"})
     text = str(report(run(plan=plan(()).model_copy(update={"repairs": (normed,)}))))
     assert "No node needs FP32; what became one node computes in FP32 inside." in text
+
+
+def test_a_long_advice_is_cut_and_says_where_all_of_it_is():
+    names = ", ".join(f"w{i}.a" for i in range(99))
+    *_, told = lines(SCALED.model_copy(update={"advice": f"Scale {names} by 2^3."}))
+    assert told.endswith(".a … (all of it: run.json).")
+    assert len(told) < 400

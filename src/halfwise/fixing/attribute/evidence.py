@@ -82,6 +82,7 @@ class Evidence:
         headroom: Factor on observed ranges within which overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
         known: The guards that all this gives rise to, where they are told already.
+        given: Names of the values that the user's model has; None for all.
     """
 
     network: Network
@@ -91,6 +92,7 @@ class Evidence:
     headroom: float
     accumulate: str
     known: tuple[Guard, ...] | None = None
+    given: frozenset[str] | None = None
     _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @cached_property

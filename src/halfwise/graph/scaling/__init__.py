@@ -13,6 +13,16 @@ from halfwise.graph.scaling.relations import (
     completed,
     relations,
 )
-from halfwise.graph.scaling.rescale import rescale
+from halfwise.graph.scaling.rescale import in_place, multiples, rescale
 
-__all__ = ["Constant", "Edge", "Relation", "Relations", "completed", "relations", "rescale"]
+__all__ = [
+    "Constant",
+    "Edge",
+    "Relation",
+    "Relations",
+    "completed",
+    "in_place",
+    "multiples",
+    "relations",
+    "rescale",
+]

@@ -10,7 +10,7 @@ from halfwise.graph.casts import replace_output
 from halfwise.graph.model import add_constant, constant_array, graphs_of, tensor_name
 from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import bodies
-from halfwise.graph.scaling.relations import Constant, Edge, completed, relations
+from halfwise.graph.scaling.relations import Constant, Edge, Relations, completed, relations
 from halfwise.graph.writing import Writer
 from halfwise.records import TensorName
 
@@ -36,9 +36,7 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
     full = completed(found, exponents)
     names = Names(graphs_of(model))
     places: dict[ir.Value, dict[Constant, int]] = {}
-    for name, constant in found.constants.items():
-        # Zeros and infinities are their own multiples.
-        exponent = full[name] if full[name] and constant.magnitudes[1] else 0
+    for constant, exponent in multiples(found, full).items():
         if constant.value is not None:
             places.setdefault(constant.value, {})[constant] = exponent
         elif exponent:
@@ -59,20 +57,44 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
             _insert_add(model, log, full[name], names)
 
 
+def multiples(found: Relations, full: Mapping[TensorName, int]) -> dict[Constant, int]:
+    """Return the exponent of what takes the place of each constant; 0 for what stays.
+
+    Args:
+        found: What exponents must satisfy.
+        full: Those of all, see `completed`.
+    """
+    # Zeros and infinities are their own multiples.
+    return {
+        constant: full[name] if full[name] and constant.magnitudes[1] else 0
+        for name, constant in found.constants.items()
+    }
+
+
+def in_place(value: ir.Value, wanted: Mapping[Constant, int]) -> int:
+    """Return the exponent that an initializer itself gets; where others are wanted, by copies.
+
+    Args:
+        value: The initializer.
+        wanted: The exponents of all places where relations ask for one.
+    """
+    others = len(value.uses()) > len(wanted) or value.is_graph_output()
+    return 0 if others or 0 in wanted.values() else next(iter(wanted.values()))
+
+
 def _multiply(
     value: ir.Value, wanted: Mapping[Constant, int], graph: ir.Graph, names: Names
 ) -> None:
     """Give each place its multiple of an initializer, which others may read as it is."""
     array = constant_array(value)
-    others = len(value.uses()) > len(wanted) or value.is_graph_output()
-    kept = 0 if others or 0 in wanted.values() else next(iter(wanted.values()))
-    multiples = {kept: value}
+    kept = in_place(value, wanted)
+    stored = {kept: value}
     for constant, exponent in wanted.items():
-        if exponent not in multiples:
+        if exponent not in stored:
             name = names.take(f"{value.name}_scaled")
-            multiples[exponent] = add_constant(graph, name, np.ldexp(array, exponent))
+            stored[exponent] = add_constant(graph, name, np.ldexp(array, exponent))
         assert isinstance(constant.slot, int)
-        constant.node.replace_input_with(constant.slot, multiples[exponent])
+        constant.node.replace_input_with(constant.slot, stored[exponent])
     if kept:
         value.const_value = ir.tensor(np.ldexp(array, kept), name=value.name)
 

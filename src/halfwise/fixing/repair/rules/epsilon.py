@@ -12,7 +12,7 @@ from halfwise.graph.model import constant_array, graphs_of, node_name
 from halfwise.graph.normal_form import Names, drop_unused_constants
 from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
-from halfwise.wording import number
+from halfwise.wording import typed
 
 _SLOTS = {"Add": (0, 1), "Sum": (0, 1), "Max": (0, 1), "Clip": (1,)}
 """Where the operators read an eps that may be raised: one that is subtracted may change signs."""
@@ -57,7 +57,7 @@ class Epsilon:
                     "change": (raised - eps) / smallest,
                 },
                 guards=(f"eps at {guard.node}",),
-                advice=f"eps={number(raised)}",
+                advice=f"Raise the eps in {node_name(node)} to {typed(raised)}.",
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:

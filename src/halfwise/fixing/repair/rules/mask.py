@@ -102,8 +102,7 @@ class Mask:
                 nodes=names,
                 numbers={"slot": one.slot, "axis": one.axis, "swallows": float(one.swallows)},
                 guards=tuple(g for name in names for g in guards[name]),
-                advice=f"mask = (mask - mask.amax({one.axis}, keepdim=True)).clamp("
-                f"min=-{MASK_BOUND:.0f})",
+                advice=_advice(one),
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
@@ -127,6 +126,16 @@ class Mask:
                 zero = w.constant("zero", np.asarray(0, np.float32))
                 node.replace_input_with(1 - slot, w.op("Where", lost, zero, scores))
                 model.graph.insert_before(node, w.made)
+
+
+def _advice(one: _Masked) -> str:
+    subtracted = one.node.op_type == "Sub"
+    pick, bound = ("amin", "max=") if subtracted else ("amax", "min=-")
+    lines = [f"top = mask.{pick}({one.axis}, keepdim=True)"]
+    lines.append(f"mask = (mask - top).clamp({bound}{MASK_BOUND:.0f})")
+    if one.swallows:
+        lines.append(f"scores = torch.where(top.abs() > {MASK_BOUND:.0f}, 0, scores)")
+    return "; ".join(lines)
 
 
 def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[ir.Value, ir.Value]:

@@ -74,7 +74,7 @@ class Saturate:
                     "seen": evidence.absmax(value),
                 },
                 guards=(f"headroom at {guard.node}",),
-                advice=f"x = x.clamp({-most:.0f}, {most:.0f})",
+                advice=f"Clip {value.name} to ±{most:.0f}.",
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.advice import scaling_advice
 from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
 from halfwise.fixing.repair.exponent_program import Loss
 from halfwise.fixing.repair.exponent_regions import assigned, pieces
@@ -14,7 +15,6 @@ from halfwise.fixing.repair.rule import Identity
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
 from halfwise.records import Guard, GuardKind, Repair, RepairRule, TensorName
-from halfwise.wording import listed
 
 _KINDS: frozenset[GuardKind] = frozenset(
     (
@@ -151,22 +151,5 @@ def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Gu
         nodes=tuple(n for n in evidence.nodes if n in changed),
         exponents=part.told,
         guards=tuple(dict.fromkeys(f"{g.kind} at {g.node}" for g in answered)),
-        advice=_advice(found, part),
+        advice=scaling_advice(found, part.told, evidence.given),
     )
-
-
-def _advice(found: Relations, part: _Part) -> str:
-    """Return a line that names what is multiplied, by what."""
-    scaled: dict[int, dict[str, None]] = {}
-    for name, e in part.all.items():
-        if constant := found.constants.get(name):
-            value = constant.value
-            what = f"the {constant.slot} of {constant.node.name}" if value is None else value.name
-            scaled.setdefault(e, {})[str(what)] = None
-    for name in part.told:
-        if edge := found.edges.get(name):
-            by = part.all.get(name, 0) - part.all.get(edge.tensor, 0)
-            reader = "the output" if edge.node is None else edge.node.name
-            scaled.setdefault(by, {})[f"{edge.tensor} for {reader}"] = None
-    by_size = sorted(scaled.items())
-    return f"Scale {', '.join(f'{listed(list(w), most=3)} by 2^{e}' for e, w in by_size)}."

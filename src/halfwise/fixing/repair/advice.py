@@ -1,0 +1,92 @@
+"""What one could do by hand, in the user's own names: all that a repair does, or nothing."""
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.graph.model import Network, graphs_of, node_name
+from halfwise.graph.normal_form import values_of
+from halfwise.graph.scaling import Constant, Relations, completed, in_place, multiples
+from halfwise.records import Repair, TensorName
+from halfwise.wording import listed
+
+
+def own_names(network: Network) -> frozenset[str]:
+    """Return the names of a model's values, in bodies too."""
+    return frozenset(str(v.name) for g in graphs_of(network.model) for v in values_of(g) if v.name)
+
+
+def is_about(repair: Repair, original: Network, network: Network) -> bool:
+    """Return whether a repair of `network` is of nodes that `original` has with these operators."""
+    ops, now = ({node_name(n): n.op_type for n in of.nodes()} for of in (original, network))
+    return all(name in ops and ops[name] == now.get(name) for name in repair.nodes)
+
+
+def scaling_advice(
+    found: Relations, exponents: Mapping[TensorName, int], given: Container[str] | None
+) -> str:
+    """Return all that `rescale` does with `exponents`; "" where no name of the user's tells it.
+
+    Args:
+        found: What exponents must satisfy.
+        exponents: As `rescale` takes them.
+        given: Names that the user's model has; None for all.
+    """
+    full = completed(found, exponents)
+
+    def is_given(name: str | None) -> bool:
+        return given is None or name in given
+
+    muls: dict[int, list[str]] = {}
+    for name, edge in found.edges.items():
+        if by := full[name] - full[edge.tensor]:
+            if not is_given(edge.tensor):
+                return ""
+            body = "" if edge.slot is not None else "the bodies of "
+            reader = "the output" if edge.node is None else f"{body}{edge.node.name}"
+            muls.setdefault(by, []).append(f"{edge.tensor} for {reader}")
+    scaled: dict[int, list[str]] = {}
+    for constant, by, is_copied in _scaled(found, full):
+        scaled.setdefault(by, []).append(_called(constant, is_copied, is_given))
+    adds: dict[int, list[str]] = {}
+    for name in found.logs:
+        log = found.edges[name].node
+        if full[name] and log is not None:
+            adds.setdefault(-full[name], []).append(node_name(log))
+    factors = ", ".join(f"{_all(names)} by 2^{e}" for e, names in sorted(scaled.items()))
+    lines = [f"Scale {factors}."] if scaled else []
+    lines += [f"Insert a Mul by 2^{e}: {_all(names)}." for e, names in sorted(muls.items())]
+    lines += [f"Insert an Add of {e}·ln 2 behind {_all(n)}." for e, n in sorted(adds.items())]
+    return " ".join(lines)
+
+
+def _scaled(
+    found: Relations, full: Mapping[TensorName, int]
+) -> Iterator[tuple[Constant, int, bool]]:
+    """Yield what constants are multiplied by, and whether others read them as they are."""
+    wanted = multiples(found, full)
+    places: dict[ir.Value, dict[Constant, int]] = {}
+    for constant, by in wanted.items():
+        if constant.value is not None:
+            places.setdefault(constant.value, {})[constant] = by
+    # Where readers want several multiples, a copy for each leaves no doubt of what is copied.
+    whole = {v for v, some in places.items() if in_place(v, some) and len({*some.values()}) == 1}
+    for constant, by in wanted.items():
+        if by:
+            yield constant, by, constant.value is not None and constant.value not in whole
+
+
+def _called(constant: Constant, is_copied: bool, is_given: Callable[[str | None], bool]) -> str:
+    node, slot, value = constant.node, constant.slot, constant.value
+    if value is not None and is_given(value.name):
+        return f"a copy of {value.name} for {node.name}" if is_copied else str(value.name)
+    if isinstance(slot, int):
+        inputs = onnx.defs.get_schema(node.op_type).inputs
+        slot = inputs[min(slot, len(inputs) - 1)].name
+    return f"the {slot} of {node.name}"
+
+
+def _all(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return listed(names, most=len(names), width=max(map(len, names)) + len(names) * 8)
