@@ -34,6 +34,12 @@ class HeldOut:
         """Return the same samples for another search; none of them has joined that."""
         return HeldOut(self._planner, self.left, self.left_references, watcher)
 
+    def over(self, planner: Planner) -> "HeldOut":
+        """Return those that are left for another planner, which has the samples that joined."""
+        other = HeldOut(planner, self.left, self.left_references, self._watcher)
+        other.joined = [*self.joined]
+        return other
+
     @property
     def unseen(self) -> bool:
         """Whether there are any."""

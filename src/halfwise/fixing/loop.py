@@ -148,10 +148,10 @@ class _Fix:
             planner = Planner(self.case, settings, roles, self.watcher)
             if self.start_from is not None:
                 starting_plan(network, roles, self.start_from)  # or what it names is of no use
-            unseen = self.case.heldout
-            self.references, self.nonfinite = inspected_reference(
-                network, telling(unseen, self.watcher), runtime=settings.runtime
+            references, self.nonfinite = inspected_reference(
+                network, telling(self.case.heldout, self.watcher), runtime=settings.runtime
             )
+            self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)
             self._plan_with(planner)
         with self._stage("observe"):
             evidence = self.planner.gather(self.case.calibration, first=self.quick)
@@ -202,7 +202,7 @@ class _Fix:
     def _plan_with(self, planner: Planner) -> None:
         """Search with a planner, and judge what it makes."""
         self.case, self.planner = planner.case, planner
-        self.heldout = HeldOut(planner, self.case.heldout, self.references, self.watcher)
+        self.heldout = self.heldout.over(planner)
         self.judge = PlanJudge(planner, self.heldout, self.nonfinite, self.watcher)
         self.holding = Holding(planner)
 
@@ -222,11 +222,11 @@ class _Fix:
             self.judge.baseline(self.holding)
 
     def _without_spare(self, found: Found) -> Found:
-        """Undo repairs that the plan does not need, and go on with what it keeps."""
-        if not (self.unrepaired and found.passed):
+        """Undo repairs that the plan does not need, all where it is no cheaper with them."""
+        if not self.unrepaired:
             return found
         with self._stage("repair"):
-            needed, kept = needed_repairs(self.original, self.planner, found.kept, self.watcher)
+            needed, kept = needed_repairs(self.original, self.planner, found, self.watcher)
         self.notes += needed.remarks
         if needed.planner is self.planner:  # its records may have other numbers now
             self.case = self.planner.case
@@ -254,7 +254,7 @@ class _Fix:
             if self._may_go_on(judged, found):
                 with self._stage("observe"), self.planner.budget.counted():
                     self.heldout.join(judged)
-                found, certify = self._search(found.kept, certify=False), False
+                found, certify = self._without_spare(self._search(found.kept, certify=False)), False
                 continue
             if certify or found.exhausted or not found.passed:
                 break

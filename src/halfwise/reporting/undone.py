@@ -24,8 +24,9 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "and so is this plan].",
     "unscaled": "{tensor} is not stored times a power of two: [{maker} ({op}) gives|{reader} "
     "({op}) needs] it as it is.",
-    "repair-outdone": "A repair was undone, {rule} at {nodes}: the plan with it costs {after} "
-    "times what everything low does, and one without {before} times.",
+    "repair-outdone": "A repair was undone, {rule} at {nodes}: [the plan with it costs "
+    "{after} times what everything low does, and one without {before} times|no plan with it "
+    "passes].",
     "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
     "repair-untried": "Of {size:repair}, {elements:d} were not left out one by one: the plan "
     "passes with all of them, and may do so with fewer.",

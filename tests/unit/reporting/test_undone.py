@@ -18,6 +18,8 @@ def test_what_is_undone_is_told_with_its_numbers():
         "FP32 is off by 0.001 of an output's largest value with it, and by 1e−6 without; 2 "
         "elements are finite without it alone."
     )
+    outdone = remark(Remark(kind="repair-outdone", names=names))
+    assert outdone == "A repair was undone, fold at a, b: no plan with it passes."
     mended = more.model_copy(update={"numbers": {"value": 1e-7, "mended": 1}})
     assert remark(mended).endswith(
         ": 1 element of outputs is NaN or infinite without it, and something else with it."

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.infinities import Infinities
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.choice import Choice, cost_within, keys, named, with_repairs
 from halfwise.progress import Watcher
@@ -13,6 +15,9 @@ from halfwise.records import NodeName, Remark, Repair
 PART = 0.1
 """Of the budget that is left, which this may take: it makes a right plan plainer, not righter."""
 
+SEARCHED = 0.5
+"""Of the budget that is left, what a search without repairs may take."""
+
 FEW = 4
 """Repairs of one rule up to which each is tried alone: many are of layers that are alike."""
 
@@ -20,31 +25,88 @@ Assignment = frozenset[NodeName]
 
 
 def needed_repairs(
-    original: Planner, planner: Planner, kept: Assignment, watcher: Watcher
+    original: Planner, planner: Planner, found: Found, watcher: Watcher
 ) -> tuple[Choice, Assignment]:
     """Return a planner with those repairs of `planner` that its plan needs, and what that keeps.
 
-    Where something is kept in spite of repairs, and a plan without any passed and costs no more,
-    that is taken. Else all are undone together, then those of each rule, then each alone where a
-    rule has few. What the plan needs alone gets the error that everything low has without it. A
-    remark tells of those that were not tried alone.
+    Where a plan without any costs no more than one that keeps nodes in spite of them, or where none
+    with them passes, that is taken. Else, before samples have joined, all are undone together, then
+    those of each rule, then each alone where a rule has few. What the plan needs alone gets the
+    error that everything low has without it. A remark tells of those that were not tried alone.
 
     Args:
-        original: Of the network without repairs.
+        original: Of the network without repairs; gets the samples that joined since.
         planner: With repairs, after its search.
-        kept: The plan, which passes.
+        found: Its plan.
         watcher: Is told how far it is.
     """
-    undoing = _Undoing(original, planner, kept, watcher)
-    if undoing.is_outdone():
-        return Choice(undoing.planner, tuple(undoing.remarks)), undoing.kept
+    if (without := _outdone(original, planner, found, watcher)) is not None:
+        return without
     some = planner.case.repairs
+    if len(planner.trials.samples) > len(planner.case.calibration):
+        return Choice(planner, ()), found.kept
+    undoing = _Undoing(original, planner, found.kept, watcher)
     planner.budget.within("repair", undoing.run, None, part=PART)
     left = sum(repair not in undoing.tried for repair in some)
     if left:
         numbers = {"elements": left, "size": len(some)}
         undoing.remarks.append(Remark(kind="repair-untried", numbers=numbers))
     return Choice(undoing.planner, tuple(undoing.remarks)), undoing.kept
+
+
+def _outdone(
+    original: Planner, planner: Planner, found: Found, watcher: Watcher
+) -> tuple[Choice, Assignment] | None:
+    """Return the cheapest plan without repairs that is known or found, unless it costs more."""
+    if found.passed and found.kept <= planner.ruled:
+        return None
+    _catch_up(original, planner)
+    mended = keys(original.evidence.guards) - keys(planner.evidence.guards)
+    guards = [g for g in original.evidence.guards if (g.kind, g.node) in mended]
+    nodes = frozenset[NodeName]().union(*map(original.holdable, guards))
+    kept = (found.kept & original.roles.computing) | original.ruled | nodes
+    watcher.note("a search without repairs: nodes are kept in spite of them")
+    planner.budget.within("repair", lambda: _searched(original, kept), None, part=SEARCHED)
+    best = planner.budget.within("repair", lambda: _best(original), None)
+    after = _price(planner, found.kept)
+    if found.passed and (best is None or _price(original, best) > after):
+        original.trials.runner.release()
+        return None
+    best = frozenset() if best is None else best
+    before = _price(original, best)
+    numbers = {"before": before[0], "after": after[0]} if found.passed else {}
+    remarks = [
+        Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in planner.case.repairs
+    ]
+    return Choice(original, tuple(remarks)), best
+
+
+def _searched(original: Planner, kept: Assignment) -> None:
+    original.trials.evaluate(kept, confirm=True)
+    original.find(frozenset(), certify=False)
+
+
+def _best(original: Planner) -> Assignment | None:
+    """Return the cheapest plan that passed, and does so with the samples that joined since."""
+    passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
+    for kept in sorted(passed, key=partial(_price, original)):
+        if original.trials.evaluate(kept, confirm=True).passed:
+            return kept
+    return None
+
+
+def _price(planner: Planner, kept: Assignment) -> tuple[float, int]:
+    return cost_within(planner, kept) or float(len(kept)), len(kept)
+
+
+def _catch_up(original: Planner, planner: Planner) -> None:
+    """Give a planner the samples that have joined those of another."""
+    known, every = len(original.trials.samples), planner.trials.samples
+    if len(every) > known:
+        more = every.select(range(known, len(every)))
+        gather = partial(original.gather, every)
+        evidence = original.budget.within("observe", gather, original.evidence)
+        original.join(more, planner.trials.references[known:], evidence)
 
 
 class _Undoing:
@@ -56,38 +118,6 @@ class _Undoing:
         self.remarks: list[Remark] = []
         self.kept = kept
         self._original, self._watcher = original, watcher
-
-    def is_outdone(self) -> bool:
-        """Take the cheapest plan without repairs that passed, if it costs no more; say whether.
-
-        One that is tried for it keeps what the plan does, and what the repairs mend.
-        """
-        original, now = self._original, self.planner
-        if self.kept:
-            self.planner.budget.within("repair", self._try_keeping, None, part=PART)
-        passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
-        if not (self.kept and passed):
-            return False
-        best = min(passed, key=lambda kept: (cost_within(original, kept) or 0.0, len(kept)))
-        prices = cost_within(original, best), cost_within(now, self.kept)
-        if None in prices:
-            prices = float(len(best)), float(len(self.kept))
-        before, after = (price or 0.0 for price in prices)
-        if before > after:
-            return False
-        numbers = {"before": before, "after": after}
-        self.remarks += [
-            Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in now.case.repairs
-        ]
-        self.planner, self.kept = original, best
-        return True
-
-    def _try_keeping(self) -> None:
-        original, left = self._original, keys(self.planner.evidence.guards)
-        mended = [g for g in original.evidence.guards if (g.kind, g.node) not in left]
-        nodes = frozenset[NodeName]().union(*map(original.holdable, mended))
-        kept = (self.kept & original.roles.computing) | original.ruled | nodes
-        original.trials.evaluate(kept, confirm=True)
 
     def run(self) -> None:
         """Undo what is not needed."""

@@ -2,10 +2,14 @@
 
 import pytest
 
+from halfwise import api
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.repair import needed, rules
 from halfwise.fixing.repair.choice import with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.progress import Silent
+from halfwise.records import UNDONE, NodeName
+from tests import models
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 from tests.unit.fixing.repair.test_choice import found, told
 from tests.unit.fixing.repair.test_making import repair
@@ -26,15 +30,37 @@ def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few,
     assert fixed.planner.case.repairs == fixed.plan.repairs
 
 
+def plan(kept: frozenset[NodeName], *, passed: bool = True) -> Found:
+    return Found(kept, passed, False, {}, frozenset(), {}, False, ())
+
+
+def test_what_a_joined_sample_adds_makes_no_plan_dearer_than_without_repairs():
+    ill = models.cancellation()
+    repaired, plain = (
+        api.fix(ill.proto, dict(ill.inputs), no_repair=no_repair).run for no_repair in (False, True)
+    )
+    assert repaired.verdict.passed
+    assert repaired.search.joined
+    assert repaired.plan
+    assert repaired.worth
+    assert plain.worth
+    assert repaired.worth.ratio <= plain.worth.ratio
+    assert [r.kind for r in repaired.plan.remarks if r.kind in UNDONE] == ["repair-outdone"]
+
+
 def test_a_plan_without_repairs_that_costs_no_more_is_taken(monkeypatch):
     monkeypatch.setattr(rules, "RULES", (Sluice(),))
     original = planner(sluiced())
     everything = original.roles.computing
     original.trials.evaluate(everything, confirm=True)
     made = with_repairs(original, [repair()], Silent())
-    chosen, kept = needed_repairs(original, made, everything, Silent())
+    chosen, kept = needed_repairs(original, made, plan(everything), Silent())
     assert (chosen.planner, kept) == (original, everything)
-    assert [r.kind for r in chosen.remarks] == ["repair-outdone"]
-    chosen, kept = needed_repairs(original, made, frozenset(), Silent())
+    (told,) = chosen.remarks
+    assert told.kind == "repair-outdone"
+    assert told.numbers["before"] <= told.numbers["after"]
+    chosen, kept = needed_repairs(original, made, plan(frozenset(), passed=False), Silent())
+    assert (chosen.planner, chosen.remarks[0].numbers) == (original, {})
+    chosen, kept = needed_repairs(original, made, plan(frozenset()), Silent())
     assert (chosen.planner, kept) == (made, frozenset())
     assert made.case.repairs[0].before == original.trials.exact(frozenset())
