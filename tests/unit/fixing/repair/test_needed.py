@@ -40,6 +40,7 @@ def test_what_a_joined_sample_adds_makes_no_plan_dearer_than_without_repairs():
         api.fix(ill.proto, dict(ill.inputs), no_repair=no_repair).run for no_repair in (False, True)
     )
     assert repaired.verdict.passed
+    assert repaired.search
     assert repaired.search.joined
     assert repaired.plan
     assert repaired.worth
