@@ -22,7 +22,7 @@ def test_a_repaired_model_is_held_to_the_function(monkeypatch: pytest.MonkeyPatc
     assert set(tally.rules) == {"scale"}
     assert tally.worst <= 1
     monkeypatch.setattr(repair_graphs, "LIMIT", 0.0)
-    monkeypatch.setattr(repair_graphs, "ROUNDING", 0.5)
+    monkeypatch.setattr(repair_graphs, "LUCK", 0.5)
     with pytest.raises(repair_graphs.Unsound, match=r"scale: off by .* on a sample seen, and the"):
         examine(drawn(), tally)
 

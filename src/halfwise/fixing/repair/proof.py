@@ -38,10 +38,6 @@ FEWEST = 4
 DOUBLE_ELEMENTS = 1 << 28
 """Elements of weights, and of all activations over all samples, up to which FP64 is computed: 10 to
 35 times as long as FP32 on PP-OCRv3's detector, which has 2^26.5 on one."""
-ROUNDING = 2.0
-"""How much larger than the original's an error in FP32 may be, and tell nothing: the largest errors
-of two orders of the same sums are 0.8 to 1.3 times each other in PP-OCRv3's detector, and two that
-are off in opposite directions differ by the sum of both."""
 _FLOOR = 1 / 16
 """An output's largest value counts as at least this share of what it is on the given samples:
 where an output is zero but for rounding, nothing can be told of its error."""
@@ -49,7 +45,7 @@ where an output is zero but for rounding, nothing can be told of its error."""
 
 def allowed(proof: Proof) -> float:
     """Return the error up to which a repaired model counts as the same function."""
-    return max(LIMIT, ROUNDING * (proof.original or 0.0))
+    return max(LIMIT, proof.original or 0.0)
 
 
 def is_same(proof: Proof) -> bool:
@@ -191,7 +187,7 @@ class Prover:
         for case, found, differences in off:
             for name, difference in differences.items():
                 before = None if usual is None else usual[name]
-                excess = difference / max(LIMIT, ROUNDING * (before or 0.0))
+                excess = difference / max(LIMIT, before or 0.0)
                 if usual is None or excess <= 1:
                     yield before, difference
                 elif excess > beyond.get(case.kind, (0.0,))[0]:

@@ -232,7 +232,7 @@ TRAPS: dict[str, tuple[Callable[[], Trap], set[RepairRule], bool]] = {
     "lower end": (ends(1e-30, 1e-38), {"scale"}, False),
     "bodies": (bodies, {"scale"}, False),
     "dynamic": (dynamic, {"phase", "scale"}, True),
-    "composed": (composed, {"phase", "mask", "fold", "scale"}, True),
+    "composed": (composed, {"phase", "mask", "scale"}, True),
 }
 """Each with the rules that mend it, and whether all of it fits into FP16 then."""
 
