@@ -1,8 +1,7 @@
 """What one could do by hand, in the user's own names: all that a repair does, or nothing."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
-import onnx
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, graphs_of, node_name
@@ -34,26 +33,25 @@ def scaling_advice(
         given: Names that the user's model has; None for all.
     """
     full = completed(found, exponents)
-
-    def is_given(name: str | None) -> bool:
-        return given is None or name in given
-
+    needed: list[str | None] = []
     muls: dict[int, list[str]] = {}
     for name, edge in found.edges.items():
         if by := full[name] - full[edge.tensor]:
-            if not is_given(edge.tensor):
-                return ""
             body = "" if edge.slot is not None else "the bodies of "
             reader = "the output" if edge.node is None else f"{body}{edge.node.name}"
             muls.setdefault(by, []).append(f"{edge.tensor} for {reader}")
+            needed.append(edge.tensor)
     scaled: dict[int, list[str]] = {}
     for constant, by, is_copied in _scaled(found, full):
-        scaled.setdefault(by, []).append(_called(constant, is_copied, is_given))
+        scaled.setdefault(by, []).append(_called(constant, is_copied))
+        needed += [] if constant.value is None else [constant.value.name]
     adds: dict[int, list[str]] = {}
     for name in found.logs:
         log = found.edges[name].node
         if full[name] and log is not None:
             adds.setdefault(-full[name], []).append(node_name(log))
+    if given is not None and not all(name in given for name in needed):
+        return ""
     factors = ", ".join(f"{_all(names)} by 2^{e}" for e, names in sorted(scaled.items()))
     lines = [f"Scale {factors}."] if scaled else []
     lines += [f"Insert a Mul by 2^{e}: {_all(names)}." for e, names in sorted(muls.items())]
@@ -77,14 +75,11 @@ def _scaled(
             yield constant, by, constant.value is not None and constant.value not in whole
 
 
-def _called(constant: Constant, is_copied: bool, is_given: Callable[[str | None], bool]) -> str:
-    node, slot, value = constant.node, constant.slot, constant.value
-    if value is not None and is_given(value.name):
-        return f"a copy of {value.name} for {node.name}" if is_copied else str(value.name)
-    if isinstance(slot, int):
-        inputs = onnx.defs.get_schema(node.op_type).inputs
-        slot = inputs[min(slot, len(inputs) - 1)].name
-    return f"the {slot} of {node.name}"
+def _called(constant: Constant, is_copied: bool) -> str:
+    node, value = constant.node, constant.value
+    if value is None:
+        return f"the {constant.slot} of {node.name}"
+    return f"a copy of {value.name} for {node.name}" if is_copied else str(value.name)
 
 
 def _all(names: Sequence[str]) -> str:
