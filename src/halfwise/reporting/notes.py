@@ -158,7 +158,7 @@ def _linted(facts: Mapping[str, Any]) -> str:
     rules = [f"{often} × {rule}" for rule, often in found]
     more = [count(facts["more"], "more rule")] if facts["more"] else []
     repairs = facts.get("repairs", 0)
-    mended = f", before the {count(repairs, 'repair')} that may answer it" if repairs else ""
+    mended = f" as given, before {count(repairs, 'repair')}" if repairs else ""
     return (
         f"the linter finds {', '.join(rules + more)} in the file{mended}; `{facts['command']}` "
         "tells what to do"

@@ -100,7 +100,7 @@ def _effect(repair: Repair) -> str:
 
 def _powers(group: Sequence[Repair]) -> str:
     """Return the powers of two that tensors are stored times."""
-    found = [exponent for repair in group for exponent in repair.exponents.values()]
+    found = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
     least, most = min(found, default=0), max(found, default=0)
     powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
     return f", {count(len(found), 'tensor')} {powers}" if found else ""

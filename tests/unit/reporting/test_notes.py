@@ -126,4 +126,4 @@ def test_what_the_linter_finds_is_told_as_of_before_repairs():
     facts["command"] = "halfwise lint m"
     note = Note(kind="linted", severity="warning", facts=facts)
     assert "in the file; `halfwise" in clause(note)
-    assert "in the file, before the 7 repairs that may answer it; `" in clause(note, repairs=7)
+    assert "in the file as given, before 7 repairs; `" in clause(note, repairs=7)

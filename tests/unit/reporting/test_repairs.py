@@ -11,7 +11,7 @@ EQUAL = Proof(samples={"calibration": 6, "widened": 4}, original=None, repaired=
 SCALED = Repair(
     rule="scale",
     nodes=(NodeName("/a.0"), NodeName("/b.0")),
-    exponents={TensorName("a"): -10, TensorName("b"): 3},
+    exponents={TensorName("a"): -10, TensorName("b"): 3, TensorName("b@output"): 0},
     identity="(x·s)·W/s = x·W",
     guards=("overflow at /a.0",),
     before=inf,
