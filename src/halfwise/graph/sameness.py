@@ -39,16 +39,16 @@ def first_difference(network: Network, lowered: Network) -> str | None:
 def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
     """Return the float tensors that are computed alike in both, and read otherwise somewhere.
 
-    Alike are nodes of the main graph that are the same with all before them, without bodies.
+    Alike are nodes of the main graph that are the same with all before them, without bodies; what
+    only `other` has between two nodes makes a difference, a Cast too.
     """
-    own = {node_name(node) for node in network.nodes()}
     theirs = {node_name(node): node for node in other.nodes()}
     same: set[NodeName | None] = {None}
     found: list[ir.Value] = []
     for node in network.nodes():
         name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
         before = all(made is None or made.name in same for made in read)
-        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], own):
+        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], theirs):
             same.add(name)
             found += [v for v in node.outputs if v.name and is_float(v)]
     away = (v for v in found if any(use.node.name not in same for use in v.uses()))

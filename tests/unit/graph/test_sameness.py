@@ -10,7 +10,7 @@ from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.model import Network, add_constant, network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.graph.sameness import first_difference
+from halfwise.graph.sameness import first_difference, shared_tensors
 from tests.models import CLASSES, Factory, mask, two_bodies
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -90,3 +90,13 @@ def test_what_differs_is_named(change: Callable[[ir.Model], None], name: str) ->
         change(model)
         changed = network_from_proto(ir.serde.serialize_model(model))
         assert first_difference(sketch(), changed) == name
+
+
+def test_what_another_node_stands_before_is_not_shared() -> None:
+    def model(*, scaled: bool) -> Network:
+        s = Sketch()
+        x = s.op("Relu", s.input("x", [1, 4]), name="first")
+        read = s.op("Mul", x, 0.25, name="extra") if scaled else x
+        return s.network(s.op("Tanh", s.op("Neg", read, name="second"), name="third"))
+
+    assert shared_tensors(model(scaled=False), model(scaled=True)) == {"first_out"}
