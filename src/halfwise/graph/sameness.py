@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from halfwise.formats import BF16, FP16
@@ -12,26 +13,32 @@ from halfwise.graph.roles import bodies, is_float
 from halfwise.records import NodeName, TensorName
 
 _FORMATS = {ir.DataType.FLOAT16: FP16, ir.DataType.BFLOAT16: BF16}
+_FLOATS = frozenset((ir.DataType.FLOAT, *_FORMATS))
+"""Between these, a type does not count."""
 
 
 def first_difference(network: Network, lowered: Network) -> str | None:
     """Return the name of the first node or output in which two models differ; None for none.
 
-    Casts that `lowered` has and `network` has not are passed through, the types of values and of
-    attributes do not count, and constants in a low format have to be what they are stored as there
-    (`Format.store_constant`). Nodes are found by their names, also in bodies of If, Loop and Scan.
+    Casts between FP32, FP16 and BF16 that `lowered` has and `network` has not are passed through,
+    which of these a value or an attribute has does not count, and constants in a low format have to
+    be what they are stored as there (`Format.store_constant`). Nodes are found by their names, also
+    in bodies of If, Loop and Scan. An operator that ONNX changed between the opsets differs.
     """
     own = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
+    casts = {node for name, node in other.items() if name not in own and _casts_floats(node)}
     for name, node in other.items():
-        if name not in own and not is_standard(node, "Cast"):
+        if name not in own and node not in casts:
             return name
     for name, node in own.items():
-        if name not in other or not _alike(node, other[name], own):
+        if name not in other or not _alike(node, other[name], casts):
+            return name
+        if _version(node, network.opset) != _version(other[name], lowered.opset):
             return name
     given = {value.name: value for value in lowered.graph.outputs}
     for value in network.graph.outputs:
-        if not _same_value(value, given.get(value.name), own):
+        if not _same_value(value, given.get(value.name), casts):
             return value.name
     return None
 
@@ -48,22 +55,49 @@ def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
     for node in network.nodes():
         name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
         before = all(made is None or made.name in same for made in read)
-        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], theirs):
+        if before and name in theirs and not bodies(node) and _alike(node, theirs[name], ()):
             same.add(name)
             found += [v for v in node.outputs if v.name and is_float(v)]
     away = (v for v in found if any(use.node.name not in same for use in v.uses()))
     return frozenset(map(tensor_name, away))
 
 
-def _alike(node: ir.Node, other: ir.Node, own: Container[str]) -> bool:
+def _casts_floats(node: ir.Node) -> bool:
+    source = node.inputs[0] if is_standard(node, "Cast") else None
+    # Where types could not be inferred, what is read counts as a float.
+    known = None if source is None else source.dtype
+    return source is not None and {known or ir.DataType.FLOAT, _type(node, "to")} <= _FLOATS
+
+
+def _version(node: ir.Node, opset: int) -> int:
+    """Return the opset since when an operator is what it is at `opset`; 0 where it is unknown."""
+    if not is_standard(node) or not onnx.defs.has(node.op_type, opset, ""):
+        return 0
+    return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
+
+
+def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
+    """Return whether two nodes compute the same of the same, but for these Casts before `other`."""
     if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
         return False
     pairs = list(_read(node, other))
     names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
-    return all(_same_value(a, b, own) for a, b in pairs) and all(
-        _same_attribute(node.attributes.get(name), other.attributes.get(name), own)
-        for name in names
+    return (
+        all(_same_value(a, b, casts) for a, b in pairs)
+        and all(
+            _same_attribute(node.attributes.get(name), other.attributes.get(name), casts)
+            for name in names
+        )
+        and all(
+            one == two or {one, two} <= _FLOATS
+            for one, two in ((_type(node, name), _type(other, name)) for name in TYPE_ATTRIBUTES)
+        )
     )
+
+
+def _type(node: ir.Node, name: str) -> int:
+    """Return the type that an attribute holds, FP32's where the node leaves it out."""
+    return node.attributes.get_int(name, int(ir.DataType.FLOAT))
 
 
 def _read(node: ir.Node, other: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
@@ -73,15 +107,16 @@ def _read(node: ir.Node, other: ir.Node) -> Iterator[tuple[ir.Value | None, ir.V
         )
 
 
-def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, own: Container[str]) -> bool:
-    if one is None or other is None or one.type != other.type:
-        # A ConstantOfShape may say that it fills with zeros, or not.
+def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, casts: Container[ir.Node]) -> bool:
+    if one is None or other is None:
         said = one or other
-        return said is None or (said.name == "value" and not np.any(said.as_tensor().numpy()))
+        return said is None or _says_zeros(said)
+    if one.type != other.type:
+        return False
     if one.type == ir.AttributeType.GRAPH:
         pairs = zip(one.as_graph().outputs, other.as_graph().outputs, strict=False)
         return len(one.as_graph().outputs) == len(other.as_graph().outputs) and all(
-            _same_value(a, b, own) for a, b in pairs
+            _same_value(a, b, casts) for a, b in pairs
         )
     if one.type == ir.AttributeType.TENSOR:
         return _same_constant(one.as_tensor(), other.as_tensor())
@@ -90,10 +125,18 @@ def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, own: Container[s
     return bool(one.value == other.value)
 
 
-def _same_value(one: ir.Value | None, other: ir.Value | None, own: Container[str]) -> bool:
+def _says_zeros(said: ir.Attr) -> bool:
+    """Return whether a ConstantOfShape that leaves an attribute out fills with the same: zeros."""
+    if said.name != "value" or said.type != ir.AttributeType.TENSOR:
+        return False
+    filling = said.as_tensor()
+    return filling.dtype in _FLOATS and not np.any(filling.numpy())
+
+
+def _same_value(one: ir.Value | None, other: ir.Value | None, casts: Container[ir.Node]) -> bool:
     if one is None or other is None:
         return one is other
-    while (made := other.producer()) is not None and made.name not in own:
+    while (made := other.producer()) is not None and made in casts:
         source = made.inputs[0]
         assert source is not None
         other = source

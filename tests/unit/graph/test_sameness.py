@@ -74,9 +74,21 @@ def given_away(model: ir.Model) -> None:
     model.graph.outputs[0] = node.outputs[0]
 
 
+def truncated(model: ir.Model) -> None:
+    node = next(n for n in model.graph if n.name == "last")
+    through = node.inputs[1]
+    for to in (ir.DataType.INT32, ir.DataType.FLOAT):
+        cast = ir.node("Cast", [through], {"to": int(to)}, name=f"to_{to.name}")
+        cast.outputs[0].name = f"as_{to.name}"
+        model.graph.insert_before(node, cast)
+        through = cast.outputs[0]
+    node.replace_input_with(1, through)
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
+        (truncated, "to_INT32"),
         (nudged, "product"),
         (other_eps, "norm"),
         (swapped, "last"),
@@ -100,3 +112,39 @@ def test_what_another_node_stands_before_is_not_shared() -> None:
         return s.network(s.op("Tanh", s.op("Neg", read, name="second"), name="third"))
 
     assert shared_tensors(model(scaled=False), model(scaled=True)) == {"first_out"}
+
+
+def one_node(op: str, *, opset: int = 17, **attributes: int) -> Network:
+    x = (s := Sketch(opset)).input("x", [2, 3, 4])
+    return s.network(s.op("Relu", s.op(op, x, name="it", **attributes)))
+
+
+def test_what_a_cast_of_the_original_casts_to_counts() -> None:
+    whole, low = (one_node("Cast", to=int(t)) for t in (ir.DataType.INT32, ir.DataType.FLOAT16))
+    assert first_difference(whole, whole) is None
+    assert first_difference(whole, low) == first_difference(low, whole) == "it"
+    assert first_difference(one_node("Cast", to=int(ir.DataType.FLOAT)), low) is None
+
+
+def test_an_operator_that_is_another_at_another_opset_differs() -> None:
+    flat, single = (one_node("Softmax", opset=o, axis=1) for o in (12, 13))
+    assert first_difference(single, flat) == first_difference(flat, single) == "it"
+    # Relu is the same from 14 on.
+    assert first_difference(one_node("Relu", opset=14), one_node("Relu", opset=17)) is None
+
+
+def test_attributes_of_two_kinds_differ() -> None:
+    def attribute(network: Network, value: ir.Attr) -> Network:
+        model = network.copy()
+        next(n for n in model.graph if n.name == "it").attributes["value"] = value
+        return Network(model, None, "", {})
+
+    shape = (s := Sketch()).constant([2, 3])
+    plain = s.network(s.op("Relu", s.op("ConstantOfShape", shape, name="it")))
+    for array, name in ((f32([0]), None), (f32([1]), "it"), (np.array([0]), "it")):
+        other = attribute(plain, ir.AttrTensor("value", ir.tensor(array)))
+        assert first_difference(plain, other) == first_difference(other, plain) == name
+    zeros = attribute(plain, ir.AttrTensor("value", ir.tensor(f32([0]))))
+    number = attribute(plain, ir.AttrFloat32("value", 0.0))
+    for one in (plain, zeros):
+        assert first_difference(one, number) == first_difference(number, one) == "it"
