@@ -55,15 +55,15 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not left, f"Tests have left processes: {left}"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _without_repairs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave models as they are, but where tests are about repairs, as their module's path says.
+@pytest.fixture(scope="module")
+def unrepaired() -> Iterator[None]:
+    """Leave models as they are, in a whole module: `pytestmark = usefixtures("unrepaired")`.
 
-    Tiny ill models show what a search keeps, and why; most of them can be repaired.
+    For what is about a search: most of the tiny ill models that show what it keeps, and why, can
+    be repaired. A command line says so itself, with `--no-repair`.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if "repair" not in request.node.nodeid:
-            patch.setattr(rules, "RULES", ())
+        patch.setattr(rules, "RULES", ())
         yield
 
 

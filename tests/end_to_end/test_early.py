@@ -102,7 +102,7 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     pressing = threading.Thread(target=press)
     pressing.start()
     hang = Fault("build", "hang", when={"low": "fp16"})
-    ended = engines(models.conv_chain(), faults=[hang], pace=FAST_TF32)
+    ended = engines(models.conv_chain(), "--no-repair", faults=[hang], pace=FAST_TF32)
     over.set()
     pressing.join()
     assert ended.code == 0, ended.err
@@ -158,7 +158,9 @@ def test_where_tf32_is_not_right_fp32_is_the_first(engines, when_told):
 def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     """FP16 is fast and off, whatever is kept."""
     kept = sorted(models.conv_chain().kept)
-    ended = engines(models.conv_chain(), "--max-builds", 3, ignored=kept, pace=SPEECH)
+    ended = engines(
+        models.conv_chain(), "--no-repair", "--max-builds", 3, ignored=kept, pace=SPEECH
+    )
     assert ended.code == 0, ended.err
     assert ended.record["engines"]["rung"] == "tf32"
     assert "The delivered engine is FP32 with TF32: no FP16 plan passed." in told(ended)
@@ -168,7 +170,9 @@ def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
 def test_no_plan_is_looked_for_where_a_right_engine_is_faster_than_fp16(engines):
     """As for a model of which most plans cannot be built."""
     refused = Fault("build", "memory", when={"low": "fp16", "kept": ["conv_b"]})
-    ended = engines(models.conv_chain(), "--max-builds", 9, faults=[refused], pace=FAST_TF32)
+    ended = engines(
+        models.conv_chain(), "--no-repair", "--max-builds", 9, faults=[refused], pace=FAST_TF32
+    )
     assert ended.code == 0, ended.err
     found = ended.record["engines"]
     assert found["rung"] == "tf32"

@@ -24,6 +24,12 @@ from tests.end_to_end.soundness import (
 SUMMING = [make for make in models.CLASSES if "--accumulate" in make().options]
 
 
+@pytest.fixture
+def fix(fix):
+    """Fix a model by what is kept alone."""
+    return lambda ill, *options: fix(ill, "--no-repair", *options)
+
+
 @pytest.mark.parametrize("make", models.CLASSES, ids=lambda make: make.__name__)
 def test_keeps_what_is_needed_and_names_the_cause(fix, call, make):
     ill = make()

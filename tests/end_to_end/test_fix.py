@@ -163,7 +163,7 @@ def test_report_shows_a_run_again(fix, call):
 
 
 def test_report_of_a_failed_run_exits_as_the_run_did(fix, call):
-    ended = fix(models.layer_norm(), "--lower", "square")
+    ended = fix(models.layer_norm(), "--no-repair", "--lower", "square")
     assert (ended.code, call("report", "run").code) == (10, 10)
     assert call("report", "run").out == ended.out
 
@@ -188,7 +188,7 @@ def test_observe_lists_what_reaches_the_limit(call, saved):
 
 def test_rules_are_followed_and_told(fix):
     ill = models.layer_norm()
-    ended = fix(ill, "--keep", "gamma", "--keep-op", "Div")
+    ended = fix(ill, "--no-repair", "--keep", "gamma", "--keep-op", "Div")
     assert ended.code == 0
     assert ended.kept == ill.kept | {"gamma", "divide"}
     reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
@@ -212,7 +212,7 @@ def test_keep_outputs(fix):
 
 def test_a_lowered_node_that_is_needed_fails_the_verdict(fix):
     ill = models.layer_norm()
-    ended = fix(ill, "--lower", "squ.*")
+    ended = fix(ill, "--no-repair", "--lower", "squ.*")
     assert ended.code == 10
     assert "square" not in ended.kept
     assert any("out of tolerance" in reason for reason in ended.record["verdict"]["reasons"])
@@ -241,7 +241,9 @@ def test_without_time_the_best_passing_plan_counts(fix):
     assert not ended.record["plan"]["minimal"]
     search = ended.record["search"]
     assert search["exhausted"]
-    assert search["cut"] == ["observe", "emulate", "search", "growth", "curve", "worth"]
+    assert search["cut"] == [
+        *("observe", "emulate", "repair", "search", "growth", "curve", "worth"),
+    ]
     assert "The time budget of 0 s was spent: what is inside" in " ".join(ended.out.split())
     assert ended.record["verdict"]["unseen"]
     assert_valid(ended, ill)
@@ -260,7 +262,7 @@ def test_without_time_the_best_passing_plan_counts(fix):
 )
 def test_other_ways_to_judge(fix, options):
     ill = models.layer_norm()
-    ended = fix(ill, *options)
+    ended = fix(ill, "--no-repair", *options)
     assert ended.code == 0, ended.out
     assert ended.kept >= ill.kept
     assert ended.record["plan"]["minimal"]
@@ -328,7 +330,7 @@ def test_a_metric_of_the_users(fix, tmp_path):
         "                for r, c in zip(reference, candidate))\n"
     )
     ill = models.layer_norm()
-    ended = fix(ill, "--metric", "score.py:score", "--metric-drop", 0.01)
+    ended = fix(ill, "--no-repair", "--metric", "score.py:score", "--metric-drop", 0.01)
     assert ended.code == 0, ended.out
     assert ended.kept == ill.kept
     metric = ended.record["verdict"]["metric"]
@@ -340,7 +342,7 @@ def test_nodes_without_names_get_some_and_the_map_is_kept(fix):
     ill = models.layer_norm()
     for node in ill.proto.graph.node:
         node.name = ""
-    ended = fix(ill)
+    ended = fix(ill, "--no-repair")
     assert ended.code == 0
     assert len(ended.kept) == 4
     assert "" not in ended.kept

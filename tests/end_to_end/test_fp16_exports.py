@@ -50,7 +50,7 @@ def test_an_export_that_is_fine_needs_nothing(fix, low_io):
 def test_an_export_that_fp16_breaks_gets_its_nodes_back(fix, make):
     """The reference is the export without its roundings, so the same nodes are found."""
     ill = make()
-    ended = fix(exported(ill, low_io=False))
+    ended = fix(exported(ill, low_io=False), "--no-repair")
     assert ended.code == 0, ended.out
     assert ended.kept == ill.kept
     assert not ended.record["baseline"]["passed"]
@@ -87,7 +87,7 @@ def test_the_baseline_is_the_model_as_it_was_given(fix):
 
 def test_an_island_and_a_node_that_fp16_breaks(fix):
     ill = models.layer_norm()
-    ended = fix(exported(ill, "gamma", low_io=False))
+    ended = fix(exported(ill, "gamma", low_io=False), "--no-repair")
     assert ended.code == 0, ended.err
     reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
     assert reasons.keys() == ill.kept | {"gamma"}
@@ -153,7 +153,7 @@ def test_a_bf16_export_goes_to_fp16(fix):
 
 def test_a_bf16_export_that_fp16_breaks(fix):
     ill = models.layer_norm()
-    ended = fix(exported(ill, fmt=BF16))
+    ended = fix(exported(ill, fmt=BF16), "--no-repair")
     assert ended.code == 0, ended.err
     assert ended.kept == ill.kept
 
@@ -180,8 +180,9 @@ def test_observe_sees_the_export_in_fp32(saved, call):
 def test_what_fix_wrote_can_be_fixed_again(fix, call):
     """A mixed model is a model with islands: nothing more is needed, and nothing is lost."""
     ill = models.layer_norm()
-    first = fix(ill)
-    second = call("fix", first.model, "--inputs", "model.npz", "-o", "again", folder="again")
+    first = fix(ill, "--no-repair")
+    again = ("fix", first.model, "--inputs", "model.npz", "-o", "again", "--no-repair")
+    second = call(*again, folder="again")
     assert second.code == 0, second.err
     assert second.kept == first.kept == ill.kept
     assert second.record["plan"]["casts"] == first.record["plan"]["casts"]

@@ -154,9 +154,11 @@ def test_without_data_a_missing_rank_is_the_reason(call, tmp_path):
     assert "has no rank" in ended.err
 
 
-@pytest.mark.parametrize("keep", [(), ("--keep", "square", "--keep", "energy", "--keep", "norm")])
-def test_a_detector_whose_fp16_finds_nothing_is_fixed(keep, fix):
-    ended = fix(models.detector(), *keep)
+@pytest.mark.parametrize(
+    "options", [("--no-repair",), ("--keep", "square", "--keep", "energy", "--keep", "norm")]
+)
+def test_a_detector_whose_fp16_finds_nothing_is_fixed(options, fix):
+    ended = fix(models.detector(), *options)
     assert ended.code == 0, ended.err
     assert ended.kept == {"square", "energy", "norm"}
     assert [r["node"] for r in ended.record["baseline"]["failed_runs"]] == ["rows"] * 2
@@ -164,7 +166,7 @@ def test_a_detector_whose_fp16_finds_nothing_is_fixed(keep, fix):
 
 
 def test_a_candidate_that_cannot_be_run_has_failed(fix, call, tmp_path):
-    assert fix(models.detector(), "--lower", "norm", "--time-budget", "5").code == 10
+    assert fix(models.detector(), "--no-repair", "--lower", "norm", "--time-budget", "5").code == 10
     ended = call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "out")
     assert ended.code == 10, ended.err
     assert "node rows fails" in " ".join(ended.out.split())

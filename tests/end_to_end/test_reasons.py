@@ -132,7 +132,9 @@ def test_a_mask_that_becomes_infinite_is_not_told_as_the_cause(fix):
     values = s.op("MatMul", soft, x, name="values")
     large = s.op("Mul", values, f32(5e5), name="enlarge")
     y = s.op("Mul", large, f32(1e-5), name="reduce")
-    ended = fix(models.Ill(s.proto(y), {"x": models.signals(1, 8, 8, seed=13, peak=6)}))
+    ended = fix(
+        models.Ill(s.proto(y), {"x": models.signals(1, 8, 8, seed=13, peak=6)}), "--no-repair"
+    )
     assert ended.code == 0, ended.out
     inside = {
         t["producer"]: t["harmless"] for t in ended.record["baseline"]["intermediate_nonfinite"]
@@ -145,7 +147,7 @@ def test_a_mask_that_becomes_infinite_is_not_told_as_the_cause(fix):
 
 
 def test_a_rule_that_breaks_the_outputs_is_named_in_place_of_the_tolerance(fix):
-    ended = fix(models.conv_chain(), "--lower", "conv_b")
+    ended = fix(models.conv_chain(), "--no-repair", "--lower", "conv_b")
     assert ended.code == 10
     assert ended.record["next_step"][0].startswith("Leave --lower out: it decides about 1 node.")
     assert "tolerance fits" not in words(ended)
@@ -158,7 +160,7 @@ def test_an_overflow_that_a_node_reads_is_its_reason_ahead_of_small_weights(fix)
     little = s.op("MatMul", large, f32(np.full((16, 4), 4e-7)), name="weigh")
     y = s.op("Clip", little, f32(0), f32(5), name="clip")
     data = np.random.default_rng(14).uniform(1, 5, (24, 1, 8, 16)).astype(np.float32)
-    ended = fix(models.Ill(s.proto(y), {"x": data}))
+    ended = fix(models.Ill(s.proto(y), {"x": data}), "--no-repair")
     assert ended.code == 0, ended.out
     kinds = {g["kind"] for g in ended.record["guards"] if g["node"] == "weigh"}
     assert "constant-subnormal" in kinds

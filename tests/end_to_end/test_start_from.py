@@ -36,10 +36,10 @@ def told(ended) -> str:
 
 @pytest.mark.parametrize("source", ["first", "first/run.json", "first/model.onnx"])
 def test_what_halfwise_made_is_where_it_ends(fix, call, source):
-    first = fix(NORM)
+    first = fix(NORM, "--no-repair")
     assert first.code == 0
     first.folder.rename(first.folder.with_name("first"))
-    ended = fix(NORM, "--start-from", source)
+    ended = fix(NORM, "--no-repair", "--start-from", source)
     assert ended.code == 0, ended.err
     assert ended.kept == NORM.kept
     assert ended.record["plan"]["minimal"]
@@ -50,7 +50,7 @@ def test_what_halfwise_made_is_where_it_ends(fix, call, source):
 
 def test_a_plan_that_is_too_large_is_shrunk(fix, mixed):
     every = [n.name for n in NORM.proto.graph.node]
-    ended = fix(NORM, "--start-from", mixed(NORM, *every))
+    ended = fix(NORM, "--no-repair", "--start-from", mixed(NORM, *every))
     assert ended.code == 0, ended.err
     assert ended.kept == NORM.kept
     assert ended.record["plan"]["minimal"]
@@ -59,7 +59,7 @@ def test_a_plan_that_is_too_large_is_shrunk(fix, mixed):
 
 
 def test_a_plan_that_fails_is_extended(fix, mixed):
-    ended = fix(NORM, "--start-from", mixed(NORM, "square", "gamma"))
+    ended = fix(NORM, "--no-repair", "--start-from", mixed(NORM, "square", "gamma"))
     assert ended.code == 0, ended.err
     assert ended.kept == NORM.kept
     assert "the starting plan keeps 2 nodes and fails; this plan keeps 4" in told(ended)
@@ -72,7 +72,7 @@ def test_a_model_of_another_tool(fix, tmp_path, mixed):
     for i, node in enumerate(proto.graph.node):
         node.name = f"graph_{i}"
     onnx.save(proto, tmp_path / "peer.onnx")
-    ended = fix(NORM, "--start-from", "peer.onnx")
+    ended = fix(NORM, "--no-repair", "--start-from", "peer.onnx")
     assert ended.code == 0, ended.err
     assert "the starting plan keeps 4 nodes and passes" in told(ended)
 
@@ -122,3 +122,12 @@ def test_what_holds_no_plan_is_refused(refused, files, call, tmp_path):
     assert call("verify", files[0], files[0], "--inputs", files[1], "-o", "judged").code == 0
     assert "halfwise verify" in refused(7, *fixing, "judged")
     assert "--start-from has no meaning" in refused(2, *fixing, "judged", "--keep-above", "9")
+
+
+def test_repairs_may_take_away_what_the_starting_plan_keeps(fix):
+    first = fix(NORM, "--no-repair")
+    assert first.kept == NORM.kept
+    first.folder.rename(first.folder.with_name("first"))
+    ended = fix(NORM, "--start-from", "first", "--no-repair", "scale")
+    assert ended.code == 0, ended.err
+    assert [repair["rule"] for repair in ended.record["plan"]["repairs"]] == ["one-node"]

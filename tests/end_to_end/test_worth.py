@@ -92,7 +92,7 @@ def test_what_keeps_nothing_is_everything_low(fix, io):
 
 def test_a_mixed_candidate_has_its_worth_too(call, saved, fix):
     ill = models.layer_norm()
-    fixed = fix(ill)
+    fixed = fix(ill, "--no-repair")
     model, inputs = saved(ill)
     arguments = ("verify", model, fixed.model, "--inputs", inputs)
     ended = call(*arguments, "-o", "judged", folder="judged")

@@ -169,8 +169,8 @@ class _Fix:
                 self._repair()
         if self.start_from is not None:
             with self._stage("emulate"):
-                start = starting_plan(self.case.network, self.planner.roles, self.start_from)
-                self.planner.start_from(start)
+                case, roles, start = self.case, self.planner.roles, self.start_from
+                self.planner.start_from(starting_plan(case.network, roles, start, case.repairs))
         if self.choosing is not None:
             with self._stage("curve"):
                 chosen = self.choosing(self.planner, self.heldout)

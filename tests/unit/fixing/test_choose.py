@@ -15,6 +15,8 @@ from halfwise.inputs.samples import hash_sample
 from halfwise.store import read_run, write_run
 from tests.tasks import classifier, overflowing_classifier, pricing_classifier
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

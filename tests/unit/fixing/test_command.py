@@ -10,6 +10,8 @@ from halfwise import api
 from halfwise.errors import CaseError, UsageError
 from tests import models
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture
 def ill():

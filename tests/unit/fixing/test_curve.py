@@ -9,6 +9,8 @@ from halfwise.records import Curve
 from tests import models
 from tests.tasks import classifier, close_calls, fixed, overflowing_classifier, pricing_classifier
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture(scope="module")
 def normal():

@@ -12,6 +12,8 @@ from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.fixing.engines.test_run import wide
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 BLOCK = ("square", "variance", "eps", "root", "divide")
 
 

@@ -1,7 +1,11 @@
 """Where the error comes from that guards do not explain."""
 
+import pytest
+
 from tests import models
 from tests.unit.fixing.test_loop import Clock, found
+
+pytestmark = pytest.mark.usefixtures("unrepaired")
 
 
 def test_the_error_is_followed_where_guards_do_not_explain():

@@ -1,3 +1,5 @@
+import pytest
+
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
 from halfwise.judging.judge import Judged, judge_outputs
@@ -6,6 +8,8 @@ from halfwise.records import Criterion
 from tests import models
 from tests.models import Ill
 from tests.unit.fixing.test_loop import found
+
+pytestmark = pytest.mark.usefixtures("unrepaired")
 
 
 def left_of(fixed: Fixed) -> HeldOut:

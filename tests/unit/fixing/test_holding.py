@@ -1,12 +1,15 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
 import numpy as np
+import pytest
 from onnx import TensorProto
 
 from tests import models
 from tests.models import Ill
 from tests.unit.fixing.test_loop import Listener, found, kept
 from tests.unit.graph.sketch import Sketch, f32
+
+pytestmark = pytest.mark.usefixtures("unrepaired")
 
 
 def test_few_nodes_that_lead_to_the_decision_are_kept():

@@ -15,6 +15,8 @@ from tests.unit.casing import prepare
 from tests.unit.fixing.test_loop import Listener, found, kept
 from tests.unit.graph.sketch import Sketch, f32
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 LARGE = f32(np.linspace(-400, 400, 64).reshape(1, 64))
 
 

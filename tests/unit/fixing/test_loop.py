@@ -23,6 +23,8 @@ from halfwise.progress import Silent
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 class Listener(Silent):
     """Remembers notes."""

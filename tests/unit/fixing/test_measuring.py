@@ -16,6 +16,8 @@ from halfwise.records import Criterion, Curve, Point
 from tests import models
 from tests.tasks import fixed, overflowing_classifier
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture(scope="module")
 def normal() -> Fixed:

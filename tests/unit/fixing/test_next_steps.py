@@ -23,6 +23,8 @@ from tests import models
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import verdict
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture(scope="module")
 def fixed():

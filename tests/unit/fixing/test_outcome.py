@@ -30,6 +30,8 @@ from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines
 from tests.unit.reporting.runs import run
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 def test_the_model_is_made_when_asked_for():
     ill = models.layer_norm()

@@ -9,6 +9,8 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from tests import models
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture(scope="module")
 def ruled() -> Fixed:

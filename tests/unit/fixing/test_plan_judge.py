@@ -8,6 +8,8 @@ from halfwise.judging import inside
 from tests import models
 from tests.unit.fixing.test_loop import found, kept
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture
 def emulated(monkeypatch):

@@ -1,7 +1,11 @@
 """Records of plans."""
 
+import pytest
+
 from tests import models
 from tests.unit.fixing.test_loop import found
+
+pytestmark = pytest.mark.usefixtures("unrepaired")
 
 
 def test_the_record_tells_what_keeps_a_node():

@@ -10,6 +10,8 @@ from halfwise.records import NodeName
 from tests import models
 from tests.tasks import classifier, close_calls, fixed
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 def given(scoring: Scoring, kept) -> Any:
     return scoring.given(kept)

@@ -23,6 +23,8 @@ from tests import models
 from tests.graphs import Drawn, graphs
 from tests.unit.reporting.engine_runs import engines, failed, result
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 
 @pytest.fixture(scope="module")
 def fixed():

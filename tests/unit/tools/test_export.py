@@ -13,6 +13,8 @@ from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.runs import verification
 from tests.unit.tensorrt.recipes.made import words_of
 
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
 KINDS = ("trtexec", "python", "cpp", "polygraphy", "json")
 KEPT = ["conv_b", "relu", "conv_c"]
 

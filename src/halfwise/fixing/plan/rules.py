@@ -25,7 +25,7 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import blank_weights
-from halfwise.records import NodeName, Remark, Run
+from halfwise.records import NodeName, Remark, Repair, Run
 
 ISLAND = ""
 """What stands for a rule where the model's file itself computes a node in FP32 among lower ones."""
@@ -232,21 +232,25 @@ class Start:
     note: Remark | None = None
 
 
-def starting_plan(network: Network, roles: Roles, source: Network | Run) -> Start:
+def starting_plan(
+    network: Network, roles: Roles, source: Network | Run, made: Sequence[Repair] = ()
+) -> Start:
     """Return the plan that `source` holds, in the nodes of `network`.
 
     Args:
         network: The FP32 model.
         roles: Roles of its nodes.
         source: A mixed-precision model in the types of its file, or the record of a run.
+        made: Repairs that have been made in `network`. They take nodes away, so a run is held to
+            the network before them alone.
 
     Raises:
         CaseError: the mixed model has too few nodes in common with `network`.
-        RecordMismatch: the run has no plan, keeps a node that `network` does not have, or keeps
-            none and was made from another file with more or fewer compute nodes.
+        RecordMismatch: the run has no plan, keeps or first repairs a node that `network` does not
+            have, or does neither and was made from another file with more or fewer compute nodes.
     """
     if isinstance(source, Run):
-        return _from_run(network, roles.computing, source)
+        return _from_run(network, roles.computing, source, repaired=bool(made))
     return _from_model(network, roles.computing, source)
 
 
@@ -291,7 +295,9 @@ def _signature(node: ir.Node) -> tuple[str | None, ...]:
     return (node.op_type, *(v.name for v in node.outputs))
 
 
-def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Start:
+def _from_run(
+    network: Network, computing: frozenset[NodeName], run: Run, *, repaired: bool
+) -> Start:
     if run.plan is None:
         raise RecordMismatch(
             f"The run to start from has no plan: it is one of `halfwise {run.kind}`.",
@@ -301,14 +307,21 @@ def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Sta
     ops = {node_name(n): n.op_type for n in network.nodes()}
     for kept in plan.keep:
         # What repairs put in is there once they are made, if they are.
-        if ops.get(kept.node) != kept.op and not plan.repairs:
+        if ops.get(kept.node) != kept.op and not (plan.repairs or repaired):
             raise _of_another_model(run, f"has no {kept.op} called {kept.node}")
     if run.provenance.model_sha256 != network.sha256:
         # A plan that keeps nothing fits every model, so only the count can tell.
-        if not (plan.keep or plan.repairs) and plan.candidates != len(computing):
+        alike = repaired or plan.candidates == len(computing)
+        if not (plan.keep or plan.repairs or alike):
             counts = f"{len(computing)} compute nodes where that has {plan.candidates}"
             raise _of_another_model(run, f"has {counts}")
         shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"
+        if plan.repairs:
+            # Later repairs may name what earlier ones put in.
+            absent = [name for name in plan.repairs[0].nodes if name not in ops]
+            if absent and not repaired:
+                raise _of_another_model(run, f"has no {absent[0]}, which that repairs")
+            shared = "the nodes of its first repair"
         names = {**note.names, "shared": shared}
         note = Remark(kind="start", severity="warning", names=names)
     return Start(computing & {k.node for k in plan.keep}, note)

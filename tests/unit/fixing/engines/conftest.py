@@ -54,10 +54,14 @@ class Stage:
 
 @pytest.fixture
 def stage(
+    unrepaired: None,  # noqa: ARG001
     fake_worker: Callable[..., list[str]],
     tmp_path: Path,
 ) -> Iterator[Callable[..., Stage]]:
-    """Makes stages: `stage(ill, heldout=None, options={}, engine={}, version="8.6.1", **knobs)`."""
+    """Makes stages: `stage(ill, heldout=None, options={}, engine={}, version="8.6.1", **knobs)`.
+
+    Nothing is repaired: what is kept in engines is looked at.
+    """
     with ExitStack() as stack:
 
         def stage(
