@@ -52,7 +52,8 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     **dict.fromkeys(("PRelu", "RoiAlign", "MaxRoiPool"), (_CARRIES,)),
     # (x - mean) / √(mean square + eps) · scale + bias: the quotient does not depend on the scale of
     # x where eps has its square. With the scale's sign, whatever x is, NaN and infinities included.
-    "LayerNormalization": _NORM,
+    # A LayerNormalization may give the mean and 1 / √(mean square + eps) as well.
+    "LayerNormalization": (*_NORM, {0: 1, ~1: -1}, {0: 1, ~2: 1}),
     "RMSNormalization": _NORM[:2],
     "InstanceNormalization": _NORM,
     "GroupNormalization": _NORM,

@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.graph.scaling import relations
+from halfwise.graph.model import Network
+from halfwise.graph.scaling import Relations, relations
 from halfwise.graph.scaling.rules import HOMOGENEOUS, INVARIANT, RULES
 from tests.unit.graph.scaling.solving import check, random_exponents
 from tests.unit.graph.sketch import Operand, Sketch, f32
@@ -90,13 +91,30 @@ def test_one_operator_between_two_that_are_scaled(opset, op, shape, others, attr
     sketch = Sketch(opset)
     x = sketch.op("Identity", sketch.input("x", list(shape)), name="before")
     y = sketch.op(op, x, *others, name="it", **attributes)
-    net = sketch.network(y)
+    tell(sketch.network(y), shape, close=op == "ReduceLogSum")
+
+
+@pytest.mark.parametrize("given", [["mean"], ["", "inverse"], ["mean", "inverse"]])
+def test_what_a_norm_gives_besides_is_scaled_with_what_it_reads(given):
+    sketch = Sketch()
+    x = sketch.op("Identity", sketch.input("x", list(FLAT)), name="before")
+    y = sketch.op("LayerNormalization", x, f32([1, 2, 3, 4]), epsilon=0.1)
+    sketch.nodes[-1].output.extend(given)
+    every = (y, *filter(None, given))
+    ends = [sketch.op("Identity", name) for name in every]
+    found = tell(sketch.network(*ends), FLAT)
+    assert not found.fixed.intersection(every)
+
+
+def tell(net: Network, shape: tuple[int, ...], *, close: bool = False) -> Relations:
+    """Store tensors times random powers of two that fit, and compare the outputs."""
     found = relations(net.model)
     for seed in (0, 3):
         told = random_exponents(found, np.random.default_rng(seed), cuts=1.0)
         check(
             net,
             told,
-            {"x": f32(RNG.random(shape) - 0.5 * (op != "ReduceLogSum"))},
-            close=op == "ReduceLogSum",
+            {"x": f32(RNG.random(shape) - 0.5 * (not close))},
+            close=close,
         )
+    return found
