@@ -69,42 +69,54 @@ def chains(network: Network) -> Iterator[Chain]:
     """Yield the longest chains of the main graph, in graph order; no node is in two."""
     taken: set[ir.Node] = set()
     for node in network.nodes():
-        if node in taken:
+        if node in taken or (x := _variable(node)) is None:
             continue
-        found, nodes = read_chain([node]), [node]
-        while found is not None and (following := _only_reader(found.output)) is not None:
-            longer = read_chain([*nodes, following])
-            if longer is None:
-                break
-            found, nodes = longer, [*nodes, following]
-        if found is not None:
+        nodes, read = list[ir.Node](), _Read(x, (_identity(_rank(x)),))
+        following: ir.Node | None = node
+        while following is not None and (longer := read.then(following)) is not None:
+            nodes.append(following)
+            read, following = longer, _only_reader(longer.value)
+        if nodes:
             taken.update(nodes)
-            yield found
+            yield read.chain(nodes, x)
 
 
 def read_chain(nodes: Sequence[ir.Node]) -> Chain | None:
     """Return the chain of `nodes`; None where they are none, or not one that can be folded."""
     x = _variable(nodes[0])
-    if x is None or x.shape is None:
-        return None
-    rank = x.shape.rank()
-    maps = [_identity(rank)]
-    linear: ir.Node | None = None
-    value = x
+    read = None if x is None else _Read(x, (_identity(_rank(x)),))
     for node in nodes:
-        if _variable(node) is not value or (value is not x and _only_reader(value) is not node):
+        alone = read is not None and (read.value is x or _only_reader(read.value) is node)
+        read = read.then(node) if read is not None and alone else None
+    return None if x is None or read is None else read.chain(nodes, x)
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What the nodes of a chain do up to `value`: maps before and behind the linear node."""
+
+    value: ir.Value
+    maps: tuple[Affine, ...]
+    linear: "_Linear | None" = None
+
+    def then(self, node: ir.Node) -> "_Read | None":
+        """Return this with the next node; None where that cannot be folded with it."""
+        if _variable(node) is not self.value:
             return None
-        if is_standard(node, *_LINEAR) and linear is None and _Linear.of(node) is not None:
-            linear = node
-            maps.append(_identity(_rank(node.outputs[0])))
+        maps, linear = self.maps, self.linear
+        if linear is None and is_standard(node, *_LINEAR) and (linear := _Linear.of(node)):
+            maps = (*maps, _identity(_rank(node.outputs[0])))
+        elif (step := _step(node, self.value)) is not None:
+            maps = (*maps[:-1], maps[-1].then(step))
         else:
-            step = _step(node, value)
-            if step is None:
-                return None
-            maps[-1] = maps[-1].then(step)
-        value = node.outputs[0]
-    chain = Chain(tuple(nodes), x, maps[0], linear, maps[1] if linear is not None else None)
-    return chain if linear is None or _by_channel(chain) is not None else None
+            return None
+        fits = linear is None or _by_channel(linear, *maps) is not None
+        return _Read(node.outputs[0], maps, linear) if fits else None
+
+    def chain(self, nodes: Sequence[ir.Node], x: ir.Value) -> Chain:
+        """Return what was read, from `x` on."""
+        linear = None if self.linear is None else self.linear.node
+        return Chain(tuple(nodes), x, self.maps[0], linear, self.maps[1] if linear else None)
 
 
 def _identity(rank: int) -> Affine:
@@ -295,13 +307,9 @@ class _Linear:
         return np.asarray(product.sum(axis))
 
 
-def _by_channel(chain: Chain) -> tuple[Array, Array, Array, Array] | None:
-    """Return factor and offset before and after the linear node, by channel; None for others."""
-    assert chain.linear is not None
-    assert chain.after is not None
-    linear = _Linear(chain.linear)
+def _by_channel(linear: _Linear, before: Affine, after: Affine) -> tuple[Array, ...] | None:
+    """Return factor and offset before and after a linear node, by channel; None for others."""
     axis = 1 if linear.is_convolution else -1
-    before, after = chain.before, chain.after
     inner = _vector(before.factor, axis, linear.inputs)
     shift = _vector(before.offset, axis, linear.inputs)
     outer = _vector(after.factor, axis, linear.channels)
@@ -315,7 +323,9 @@ def _by_channel(chain: Chain) -> tuple[Array, Array, Array, Array] | None:
 def folded_weights(chain: Chain) -> tuple[Array, Array]:
     """Return weight and bias (by channel) of a linear node that does what its whole chain does."""
     assert chain.linear is not None
-    linear, vectors = _Linear(chain.linear), _by_channel(chain)
+    assert chain.after is not None
+    linear = _Linear(chain.linear)
+    vectors = _by_channel(linear, chain.before, chain.after)
     assert vectors is not None
     inner, shift, outer, offset = vectors
     weight, bias = linear.weight(), linear.bias()

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,24 @@ def test_what_is_read_twice_or_grows_ends_a_chain() -> None:
     network = s.network(s.op("Add", grown, twice, name="add"))
     assert [[node_name(n) for n in c.nodes] for c in chains(network)] == [["twice"], ["neg"]]
     assert read_chain(list(network.nodes())) is None
+
+
+def test_long_chains_take_as_many_steps_as_they_have_nodes() -> None:
+    calls = {}
+    for length in (1000, 2000):
+        s = Sketch()
+        value = s.input("x", [1, 4])
+        for i in range(length):
+            value = s.op("Add", value, f32(np.ones(4)), name=f"add{i}")
+        network, calls[length] = s.network(value), 0
+
+        def count(*_: object, length: int = length) -> None:
+            calls[length] += 1
+
+        sys.setprofile(count)
+        found = list(chains(network))
+        sys.setprofile(None)
+        (chain,) = found
+        assert len(chain.nodes) == length
+        assert chain.before.offset.tolist() == [[length] * 4]
+    assert calls[2000] < 2.2 * calls[1000]
