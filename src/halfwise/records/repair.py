@@ -37,7 +37,8 @@ class Proof(Record):
         repaired: That of the repaired model; how far it is from the original in FP32 where FP64 was
             not computed on that sample, or not at all.
         equal: Whether all outputs of both are equal bit for bit.
-        broken: Elements of outputs that are NaN or infinite, and finite in the original.
+        broken: Elements of outputs that are NaN or infinite and finite in the original, or NaN and
+            infinite there.
         mended: On given samples, those that are NaN or infinite in the original, and something else
             in the repaired model: no plan gives what the original does.
     """

@@ -44,7 +44,8 @@ _WORDS: Mapping[FailureKind, str] = {
     "unmade": "the repairs that its metadata names cannot be made on the original: {why}",
     "other-graph": "it is not the original with the repairs that its metadata names: at {node}",
     "unproven": "the repairs that its metadata names change the function: [{elements:element} of "
-    "its outputs are NaN or infinite that are finite in the original|by {error} of an output's "
+    "its outputs are NaN or infinite that are not so in the original|{mended:element} that are NaN "
+    "or infinite in the original are something else|by {error} of an output's "
     "largest value, {limit} is allowed]",
 }
 """Templates, see `wording.filled`; the other kinds bring their words."""

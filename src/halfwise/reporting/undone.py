@@ -14,7 +14,7 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "repair-unproven": "A repair was undone, {rule} at {nodes}: [{mended:element} of "
     "outputs {mended:are} NaN or infinite without it, and something else with it|FP32 is off by "
     "{value} of an output's largest value with it, and by {original} without|it changes an output "
-    "by {value} of its largest value][; {elements:d} elements are finite without it alone].",
+    "by {value} of its largest value][; {elements:d} elements are NaN or infinite with it alone].",
     "repair-failing": "A repair was undone, {rule} at {nodes}: with everything in FP32 too, the "
     "outputs are off by [{after} times what the search allows|more than the search allows].",
     "repair-spare": "A repair was undone, {rule} at {nodes}: the plan needs no more nodes without "

@@ -16,7 +16,7 @@ def test_what_is_undone_is_told_with_its_numbers():
     more = more.model_copy(update={"numbers": {**more.numbers, "value": 1e-3}})
     assert remark(more).endswith(
         "FP32 is off by 0.001 of an output's largest value with it, and by 1e−6 without; 2 "
-        "elements are finite without it alone."
+        "elements are NaN or infinite with it alone."
     )
     outdone = remark(Remark(kind="repair-outdone", names=names))
     assert outdone == "A repair was undone, fold at a, b: no plan with it passes."

@@ -39,10 +39,11 @@ def infinite_at(outputs: Outputs) -> bool:
 
 
 def lost(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
-    """Return how many elements are finite before, and not after."""
+    """Return how many elements are finite before and not after, or NaN after and not before."""
     if before.dtype.kind != "f" or before.shape != after.shape:
         return 0
-    return int(np.count_nonzero(np.isfinite(before) & ~np.isfinite(after)))
+    infinite = np.isfinite(before) & ~np.isfinite(after)
+    return int(np.count_nonzero(infinite | (np.isnan(after) & ~np.isnan(before))))
 
 
 def mended(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
@@ -56,16 +57,16 @@ def mended(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
 def error_of(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
     """Return the largest difference over the largest value of `truth`, at least `floor`.
 
-    Elements that are NaN in one count nothing, nor does what is finite in `truth` alone, which is
-    told apart; another infinity than in `truth` counts as inf. Of what is no float, the share of
-    elements that differ.
+    What is infinite in `truth` and anything else in `found` counts as inf. Elements that are NaN in
+    `truth` count nothing, nor does what is finite in `truth` alone: `lost` and `mended` tell these.
+    Of what is no float, the share of elements that differ.
     """
     if truth.shape != found.shape:
         return inf
     if truth.dtype.kind != "f":
         return float(np.mean(truth != found)) if truth.size else 0.0
     a, b = truth.astype(np.float64), found.astype(np.float64)
-    if np.any(np.isinf(a) & ~np.isnan(b) & (a != b)):
+    if np.any(np.isinf(a) & (a != b)):
         return inf
     both = np.isfinite(a) & np.isfinite(b)
     sizes, error = np.abs(a[both]), np.abs(a[both] - b[both])

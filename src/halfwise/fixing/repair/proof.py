@@ -50,7 +50,7 @@ def allowed(proof: Proof) -> float:
 
 def is_same(proof: Proof) -> bool:
     """Return whether a repaired model is the same function, as far as the samples show."""
-    return not proof.broken and proof.repaired <= allowed(proof)
+    return not proof.broken and not proof.mended and proof.repaired <= allowed(proof)
 
 
 def holds(proof: Proof, identity: Identity) -> bool:

@@ -92,8 +92,9 @@ def _failures(differs: str | None, proof: Proof | None) -> Iterator[Failure]:
         yield Failure(kind="other-graph", names={"node": differs})
     if proof is not None and not is_same(proof):
         numbers = {"error": proof.repaired, "limit": allowed(proof)}
-        broken = {"elements": proof.broken} if proof.broken else {}
-        yield Failure(kind="unproven", numbers={**numbers, **broken})
+        elements = {"elements": proof.broken, "mended": proof.mended}
+        told = {name: number for name, number in elements.items() if number}
+        yield Failure(kind="unproven", numbers={**numbers, **told})
 
 
 def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:

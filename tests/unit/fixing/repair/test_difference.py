@@ -29,6 +29,8 @@ def test_masks_hide_no_error_beside_them(mask: float) -> None:
         ([1, inf], [1, 5], inf, 0),
         ([1, np.nan], [1, 5], 0, 0),
         ([1, 5], [1, np.nan], 0, 1),
+        ([1, inf], [1, np.nan], inf, 1),
+        ([1, np.nan], [1, np.nan], 0, 0),
         ([0, 0], [0, 1], 16, 0),
         ([], [], 0, 0),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from halfwise.case import Samples
-from halfwise.fixing.repair.proof import LIMIT, Prover, holds, prove
+from halfwise.fixing.repair.proof import LIMIT, Prover, holds, is_same, prove
 from halfwise.fixing.repair.rule import Identity
 from halfwise.graph.model import Network
 from tests.unit.graph.sketch import Sketch, f32
@@ -139,6 +139,36 @@ def test_infinities_may_become_fewer_not_more() -> None:
     assert holds(
         prove(plain, powered(2.9, 1e-30), samples(), samples(0)), Identity("", "", exact=False)
     )
+
+
+def logarithm(wrong: float | None, above: float) -> Network:
+    """log(relu(x − above)), −∞ up to `above`; plus 0 times itself if wrong, NaN there."""
+    x = (sketch := Sketch()).input("x", [1, SIZE])
+    rest = sketch.op("Relu", sketch.op("Sub", x, f32(above)))
+    found = sketch.op("Log", rest, name="log")
+    if wrong is not None:
+        found = sketch.op("Add", found, sketch.op("Mul", found, f32(wrong)))
+    return sketch.network(sketch.op("Identity", found, name="last"))
+
+
+@pytest.mark.parametrize("above", [0.0, -10.0])
+def test_what_is_infinite_may_not_become_nan(above: float) -> None:
+    # With −10 only widened samples have infinities.
+    before = logarithm(None, above)
+    assert holds(prove(before, logarithm(None, above), samples(), samples(0)), EXACT)
+    proof = prove(before, logarithm(0.0, above), samples(), samples(0))
+    assert proof.broken
+    assert bool(proof.mended) == (above == 0)
+    assert not is_same(proof)
+    assert not holds(proof, Identity("", "", exact=False))
+
+
+def test_what_is_not_finite_on_given_samples_stays_so() -> None:
+    x = (sketch := Sketch()).input("x", [1, SIZE])
+    bounded = sketch.op("Max", sketch.op("Log", sketch.op("Relu", x)), f32(-50.0), name="last")
+    proof = prove(logarithm(None, 0.0), sketch.network(bounded), samples(), samples(0))
+    assert proof.mended
+    assert not is_same(proof)
 
 
 def test_one_prover_proves_many() -> None:
