@@ -80,6 +80,25 @@ def test_where_inputs_are_integers_what_is_changed_is_widened_itself(fault: Faul
     assert holds(proof, EXACT) == (fault is None)
 
 
+def attention(inserted: str | None) -> Network:
+    """Weights of scores that rows of a table give, with nodes in front of the Softmax."""
+    rows = (sketch := Sketch()).constant(np.concatenate([s["x"] for s in samples(3)]))
+    scores = sketch.op("Gather", rows, sketch.input("ids", [1], TensorProto.INT64), name="scores")
+    if inserted == "Clip":
+        scores = sketch.op("Clip", scores, f32(-15.0), f32(15.0), name="more")
+    elif inserted == "Sub":
+        largest = sketch.op("ReduceMax", scores, axes=[-1], keepdims=1, name="largest")
+        scores = sketch.op("Sub", scores, largest, name="more")
+    return sketch.network(sketch.op("Softmax", scores, axis=-1, name="last"))
+
+
+@pytest.mark.parametrize(("inserted", "accepted"), [("Clip", False), ("Sub", True)])
+def test_what_is_only_inserted_is_widened_too(inserted: str, *, accepted: bool) -> None:
+    proof = prove(attention(None), attention(inserted), ids(), ids(3, 1))
+    assert proof.samples["widened"] == 32
+    assert holds(proof, EXACT) == accepted
+
+
 def folded(seed: int, *, fold: bool, shift: float = 1.0) -> Network:
     """A product, times 3, plus a shift: in three nodes or in two, rounded differently."""
     generator = np.random.default_rng(seed)
