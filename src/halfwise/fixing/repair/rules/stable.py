@@ -180,6 +180,8 @@ def _mean(quotient: ir.Node) -> Form | None:
     x, axes, number = total.inputs[0], axes_of(total), found[1]
     if x is None or x.shape is None or not axes or quotient.inputs[0] is not total.outputs[0]:
         return None
+    if not _keeps_shape(quotient.inputs[1], total.outputs[0]):
+        return None
     sizes = [x.shape[axis] for axis in axes]
     count = prod(size for size in sizes if isinstance(size, int))
     divisor = number if quotient.op_type == "Div" else 1 / (number or inf)
@@ -226,8 +228,18 @@ def _squared(value: ir.Value | None) -> ir.Node | None:
     node = _maker(value, "Mul", "Pow")
     if node is None:
         return None
+    if node.inputs[0] is node.inputs[1]:
+        return node if node.op_type == "Mul" else None
     power = node.op_type == "Pow" and scalar(node.inputs[1]) == 2.0
-    return node if power or node.inputs[0] is node.inputs[1] else None
+    return node if power and _keeps_shape(node.inputs[1], node.inputs[0]) else None
+
+
+def _keeps_shape(number: ir.Value | None, value: ir.Value | None) -> bool:
+    """Return whether `value` has its shape still when combined with a constant."""
+    one, other = (None if v is None else v.shape for v in (number, value))
+    if one is None or other is None:
+        return False
+    return one.rank() <= other.rank() and all(size == 1 for size in one)
 
 
 def _exponential(product: ir.Node) -> Form | None:

@@ -111,6 +111,20 @@ def test_a_sum_over_the_number_of_terms_is_a_mean(op: str, number: float, keep: 
         assert now <= max(before, 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3,)])
+def test_a_number_that_makes_the_result_larger_is_part_of_the_form(shape: tuple[int, ...]) -> None:
+    x = f32(3e4 + np.random.default_rng(0).normal(size=(1, 2, 4)))
+    s = Sketch()
+    total = s.op("ReduceSum", s.input("x", [2, 4]), [1], keepdims=int(shape == (3,)))
+    large = evidence(Ill(s.proto(s.op("Div", total, f32(np.full(shape, 4)))), {"x": x}))
+    assert not list(Stable().propose(large))
+    s = Sketch()
+    own = s.op("ReduceMean", s.input("x", [2, 4]), axes=[1], keepdims=int(shape == (3,)))
+    squares = s.op("ReduceMean", s.op("Mul", "x", "x"), axes=[1], keepdims=int(shape == (3,)))
+    y = s.op("Sub", squares, s.op("Pow", own, f32(np.full(shape, 2))))
+    assert not list(Stable().propose(evidence(Ill(s.proto(y), {"x": x}))))
+
+
 def _with(seen, inner):
     observations = seen.observations.model_copy(update={"inner": (inner,)})
     return type(seen)(seen.network, seen.roles, observations, seen.fmt, 2.0, "fp32")
