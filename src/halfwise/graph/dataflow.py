@@ -276,9 +276,14 @@ def read_by(node: ir.Node) -> tuple[TensorName, ...]:
     return tuple(dict.fromkeys(tensor_name(v) for v in operands(node)))
 
 
-def varying_tensors(network: Network) -> frozenset[TensorName]:
-    """Return the tensors that depend on a graph input; the others are constant."""
-    found = {tensor_name(v) for v in network.graph.inputs}
+def varying_tensors(
+    network: Network, but: Collection[TensorName] = frozenset()
+) -> frozenset[TensorName]:
+    """Return the tensors that depend on a graph input, one not in `but`; the others are constant.
+
+    What depends on inputs in `but` alone is none of them either.
+    """
+    found = {tensor_name(v) for v in network.graph.inputs}.difference(but)
     for node in network.nodes():
         if found.intersection(read_by(node)):
             found.update(tensor_name(v) for v in node.outputs if v.name)

@@ -1,13 +1,14 @@
-"""Where no input can be widened, such as token ids: the part that a repair changes, by itself."""
+"""Where inputs cannot be widened, such as token ids: the part that a repair changes alone."""
 
 from dataclasses import replace
 
 from halfwise.case import Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.fixing.repair.widening import varying
-from halfwise.graph.dataflow import GIVEN, giving_out, region_model
+from halfwise.graph.dataflow import GIVEN, giving_out, region_model, varying_tensors
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.sameness import shared_tensors
+from halfwise.records import TensorName
 
 
 def changed_part(
@@ -22,14 +23,15 @@ def changed_part(
         runtime: Where the original runs.
 
     Returns:
-        Both with these tensors as inputs; None where inputs can be widened, or where there are no
-        such tensors.
+        Both with these tensors as inputs; None where there are no such tensors, or where each input
+        that these depend on can be widened.
     """
-    if varying(list(samples)):
-        return None
     outputs = [tensor_name(v) for v in original.graph.outputs]
     shared = sorted(shared_tensors(original, repaired).difference(outputs))
-    if not shared or any(v.producer() is None for v in original.graph.outputs):
+    widened = [TensorName(name) for name in varying(list(samples))]
+    if varying_tensors(original, widened).isdisjoint(shared):
+        return None
+    if any(v.producer() is None for v in original.graph.outputs):
         return None
     parts = [replace(n, model=region_model(n, outputs, shared)) for n in (original, repaired)]
     session = Session(giving_out(original.model, shared), runtime=runtime)

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import RunFailed
-from halfwise.fixing.repair.difference import error_of, infinite_at, lost, mended, same, size_of
+from halfwise.fixing.repair.difference import error_of, lost, mended, same, size_of
 from halfwise.fixing.repair.inside import changed_part
 from halfwise.fixing.repair.rule import Identity
 from halfwise.fixing.repair.widening import MOST, TIES, widen
@@ -90,10 +93,15 @@ class _Case:
     sample: Sample
     outputs: Outputs
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether it tells only that there is no more that is not finite."""
-        return self.group == "widened" and infinite_at(self.outputs)
+    def telling(self, name: str) -> NDArray[np.bool_]:
+        """Return which elements of an output tell of errors.
+
+        Where the original is not finite on a widened sample, it shows only that there is no more.
+        """
+        array = self.outputs[name]
+        if self.group != "widened" or array.dtype.kind != "f":
+            return np.ones(array.shape, np.bool_)
+        return np.isfinite(array)
 
 
 _Errors = dict[str, float]
@@ -129,10 +137,10 @@ class Prover:
 
         Of all samples and outputs, the error is told where it is largest beside what is accepted.
         Outputs that are no floats count by the share of elements that differ. Where the original
-        has NaN or infinities on a widened sample, it shows only whether there are more.
+        has NaN or infinities on a widened sample, such elements show only whether there are more.
 
-        Where no input may be widened, the part that is changed is proven by itself too, and what it
-        reads is widened.
+        Where it depends on an input that may not be widened, the part that is changed is proven by
+        itself too, and what it reads is widened.
 
         Raises:
             CaseError: ONNX Runtime cannot run the repaired network.
@@ -241,13 +249,14 @@ class Prover:
         return DoubleSession(self.original.model)
 
     def _differences(self, case: _Case, truth: Outputs, found: Outputs) -> _Errors:
-        if case.is_silent:
-            return {}
-        return {
-            name: error_of(array, found[name], self._scale.get(name, 0.0) * _FLOOR)
-            for name, array in truth.items()
-            if array.dtype.kind == "f" or case.kind not in TIES
-        }
+        errors: _Errors = {}
+        for name, right in truth.items():
+            if right.dtype.kind == "f" or case.kind not in TIES:
+                pair = right, found[name]
+                if right.shape == found[name].shape:
+                    pair = right[case.telling(name)], found[name][case.telling(name)]
+                errors[name] = error_of(*pair, self._scale.get(name, 0.0) * _FLOOR)
+        return errors
 
     @cached_property
     def _elements(self) -> int:

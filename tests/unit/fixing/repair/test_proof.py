@@ -99,6 +99,46 @@ def test_what_is_only_inserted_is_widened_too(inserted: str, *, accepted: bool) 
     assert holds(proof, EXACT) == accepted
 
 
+def timed(*, clipped: bool) -> Network:
+    """Rows of a table behind a Relu or a Clip, times an input that can be widened."""
+    rows = (sketch := Sketch()).constant(np.concatenate([s["x"] for s in samples(3)]))
+    x = sketch.op("Gather", rows, sketch.input("ids", [1], TensorProto.INT64))
+    x = (
+        sketch.op("Clip", x, f32(0), f32(9), name="o")
+        if clipped
+        else sketch.op("Relu", x, name="o")
+    )
+    return sketch.network(sketch.op("Mul", x, sketch.input("t", [1, 1]), name="last"))
+
+
+def test_an_input_that_can_be_widened_does_not_speak_for_one_that_cannot() -> None:
+    rows = [{**s, "t": f32([[i + 1]])} for i, s in enumerate(ids())]
+    given = Samples(tuple("abcdef"), lambda i: rows[i])
+    proof = prove(timed(clipped=False), timed(clipped=True), given, samples(0))
+    assert proof.samples["widened"] == 32
+    assert not holds(proof, EXACT)
+    assert holds(prove(timed(clipped=True), timed(clipped=True), given, samples(0)), EXACT)
+
+
+def beside_infinities(*, clipped: bool) -> Network:
+    """2x, perhaps clipped, and log(relu(4 − |x|)), which is −∞ wherever that shows."""
+    x = (sketch := Sketch()).input("x", [1, SIZE])
+    twice = sketch.op("Mul", x, f32(2))
+    if clipped:
+        twice = sketch.op("Clip", twice, f32(-8), f32(8), name="more")
+    last = sketch.op("Identity", twice, name="last")
+    rest = sketch.op("Relu", sketch.op("Sub", f32(4), sketch.op("Abs", x)))
+    return sketch.network(last, sketch.op("Log", rest, name="log"))
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_an_infinity_of_one_output_hides_no_error_of_another(*, clipped: bool) -> None:
+    before, after = beside_infinities(clipped=False), beside_infinities(clipped=clipped)
+    few = samples().select([0, 1])
+    proof = prove(before, after, few, samples(0))
+    assert holds(proof, EXACT) == (not clipped)
+
+
 def folded(seed: int, *, fold: bool, shift: float = 1.0) -> Network:
     """A product, times 3, plus a shift: in three nodes or in two, rounded differently."""
     generator = np.random.default_rng(seed)
