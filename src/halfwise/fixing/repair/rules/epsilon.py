@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.small import small_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named
+from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import constant_array, graphs_of, node_name
 from halfwise.graph.normal_form import Names, drop_unused_constants
 from halfwise.graph.writing import Writer
@@ -16,6 +18,7 @@ from halfwise.wording import typed
 
 _SLOTS = {"Add": (0, 1), "Sum": (0, 1), "Max": (0, 1), "Clip": (1,)}
 """Where the operators read an eps that may be raised: one that is subtracted may change signs."""
+_RAISED = frozenset(fmt.smallest_normal for fmt in LOW_FORMATS.values())
 
 
 class Epsilon:
@@ -61,13 +64,20 @@ class Epsilon:
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Give the node a constant of its own, raised; see `Rule.apply`."""
+        """Give the node a constant of its own, raised; see `Rule.apply`.
+
+        Other numbers than `propose` gives are refused: no samples prove what is no identity.
+        """
         (node,) = named(model, repair, *_SLOTS)
-        slot = int(repair.numbers["slot"])
-        value = node.inputs[slot] if slot < len(node.inputs) else None
+        slot, eps = int(repair.numbers["slot"]), repair.numbers["eps"]
+        value = (
+            node.inputs[slot] if slot in _SLOTS[node.op_type] and slot < len(node.inputs) else None
+        )
         if value is None or value.const_value is None:
             raise misfit(repair)
-        array = np.maximum(constant_array(value), np.float32(repair.numbers["eps"]))
+        array: NDArray[np.float32] = constant_array(value).astype(np.float32)
+        if not np.all((array > 0) & (array < eps)) or eps not in _RAISED:
+            raise misfit(repair)
         w = Writer(model, node_name(node), Names(graphs_of(model)))
-        node.replace_input_with(slot, w.constant("eps", array.astype(np.float32)))
+        node.replace_input_with(slot, w.constant("eps", np.full_like(array, eps)))
         drop_unused_constants((model.graph,))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import mask_guards, range_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named
-from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name
+from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name, opset_of
 from halfwise.graph.normal_form import Names
 from halfwise.graph.patterns.reading import scalar
 from halfwise.graph.roles import is_float
@@ -109,8 +109,10 @@ class Mask:
         """Put the mask's distance in the place of the mask; see `Rule.apply`."""
         sums = named(model, repair, "Add", "Sub")
         slot, axis = int(repair.numbers["slot"]), int(repair.numbers["axis"])
-        mask = sums[0].inputs[slot]
+        mask, opset = sums[0].inputs[slot], opset_of(model)
         if mask is None or any(node.inputs[slot] is not mask for node in sums):
+            raise misfit(repair)
+        if any(_axis(node.outputs[0], opset) != axis for node in sums):
             raise misfit(repair)
         names = Names(graphs_of(model))
         w = Writer(model, repair.nodes[0], names)

@@ -9,6 +9,7 @@ from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import range_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.fixing.repair.rules.mask import Mask
+from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import graphs_of, is_standard, node_name, tensor_name
 from halfwise.graph.normal_form import Names
 from halfwise.graph.patterns.reading import scalar
@@ -78,13 +79,17 @@ class Saturate:
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Clip a tensor for all that reads it, or bound a mask; see `Rule.apply`."""
+        """Clip a tensor for all that reads it, or bound a mask; see `Rule.apply`.
+
+        Other ends than a low format's are refused: no samples prove what is no identity.
+        """
         if "most" not in repair.numbers:
             Mask().apply(model, repair)
             return
         (node,) = named(model, repair)
         index, most = int(repair.numbers["output"]), repair.numbers["most"]
-        if index >= len(node.outputs):
+        ends = {fmt.max for fmt in LOW_FORMATS.values() if not fmt.has_range_of_fp32}
+        if not 0 <= index < len(node.outputs) or most not in ends:
             raise misfit(repair)
         value = node.outputs[index]
         uses = tuple(value.uses())

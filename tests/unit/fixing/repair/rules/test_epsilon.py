@@ -34,5 +34,12 @@ def test_one_reader_gets_an_eps_that_survives() -> None:
     expected = repairing.run(network, sample)
     assert repairing.error(expected, repairing.run(after, sample)) < 2e-3
     assert repairing.error(expected, repairing.run_low(after, sample)) < 3e-3
-    with pytest.raises(CaseError, match="'epsilon' at eps does not fit"):
-        repairing.repaired(after, [repair.model_copy(update={"numbers": {"slot": 0}})], Epsilon())
+    for numbers in (
+        {"slot": 0, "eps": SMALLEST},
+        {"slot": -1, "eps": SMALLEST},
+        {"slot": 1, "eps": 1.0},
+        {"slot": 1, "eps": 2.0**-126},
+    ):
+        wrong = repair.model_copy(update={"numbers": numbers})
+        with pytest.raises(CaseError, match="'epsilon' at eps does not fit"):
+            repairing.repaired(network, [wrong], Epsilon())

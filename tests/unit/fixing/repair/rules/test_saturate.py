@@ -27,9 +27,14 @@ def test_a_tensor_close_to_the_end_of_the_range() -> None:
     assert np.isnan(before["rest_out"][0, 2])
     assert now["rest_out"][0, 2] == 32752
     assert repairing.run(after, larger)["large_out"][0, 2] == 400_000
-    wrong = repairs[0].model_copy(update={"numbers": {"most": 1.0, "output": 1}})
-    with pytest.raises(CaseError, match="'saturate' at large does not fit"):
-        repairing.repaired(network, [wrong], Saturate())
+    for numbers in (
+        {"most": 65504.0, "output": 1},
+        {"most": 65504.0, "output": -1},
+        {"most": 1.0, "output": 0},
+    ):
+        wrong = repairs[0].model_copy(update={"numbers": numbers})
+        with pytest.raises(CaseError, match="'saturate' at large does not fit"):
+            repairing.repaired(network, [wrong], Saturate())
 
 
 def test_a_mask_that_swallows_the_scores_that_were_seen() -> None:
@@ -44,3 +49,8 @@ def test_a_mask_that_swallows_the_scores_that_were_seen() -> None:
     expected = repairing.run(network, sample)
     assert repairing.error(expected, repairing.run(after, sample)) == 0
     assert repairing.error(expected, repairing.run_low(after, sample)) < 5e-3
+    numbers = {**repairs[0].numbers, "axis": -2}
+    with pytest.raises(CaseError, match="does not fit"):
+        repairing.repaired(
+            network, [repairs[0].model_copy(update={"numbers": numbers})], Saturate()
+        )
