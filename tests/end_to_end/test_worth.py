@@ -40,7 +40,7 @@ def test_a_plan_without_a_finite_error_is_not_worth_naming(fix):
     x = s.input("x", [1, 64])
     back = s.op("Mul", s.op("Mul", x, 1e5, name="large"), 1e-5, name="back")
     ill = models.Ill(s.proto(s.op("Relu", back, name="last")), {"x": models.signals(1, 64, seed=9)})
-    ended = fix(ill)
+    ended = fix(ill, "--no-repair")
     assert ended.code == 0
     assert ended.record["worth"]["fp32"] < 1
     assert ended.record["worth"]["nearest"] is None
