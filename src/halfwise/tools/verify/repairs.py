@@ -1,6 +1,7 @@
 """The repairs that a candidate's metadata names: made again on the original, and proven again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from halfwise.case import Case, Runtime, Samples
 from halfwise.errors import CaseError
@@ -78,13 +79,26 @@ def _proof(
     samples: Samples,
     runtime: Runtime,
 ) -> Proof | None:
-    """Prove those that are identities, all together."""
+    """Prove those that are identities, each run of them on what the repairs before it leave."""
     exact = {rule.name for rule in rules.RULES if rule.identity.exact}
-    kept = [repair for repair in repairs if repair.rule in exact]
-    if not kept:
-        return None
-    exactly = made if len(kept) == len(repairs) else repaired(network, kept)
-    return prove(network, exactly, samples, samples.select(()), runtime=runtime)
+    proofs, end = list[Proof](), 0
+    for is_exact, run in groupby(repairs, lambda repair: repair.rule in exact):
+        start, end = end, end + len(list(run))
+        if is_exact:
+            before = repaired(network, repairs[:start])
+            after = made if end == len(repairs) else repaired(network, repairs[:end])
+            proofs.append(prove(before, after, samples, samples.select(()), runtime=runtime))
+    return _worst(proofs) if proofs else None
+
+
+def _worst(proofs: Sequence[Proof]) -> Proof:
+    worst = max(proofs, key=lambda proof: proof.repaired / allowed(proof))
+    every = {
+        "equal": all(proof.equal for proof in proofs),
+        "broken": sum(proof.broken for proof in proofs),
+        "mended": sum(proof.mended for proof in proofs),
+    }
+    return worst.model_copy(update=every)
 
 
 def _failures(differs: str | None, proof: Proof | None) -> Iterator[Failure]:
