@@ -61,7 +61,7 @@ def choose_repairs(planner: Planner, heldout: HeldOut, watcher: Watcher) -> Choi
     """
     asked = asked_rules(planner.settings)
     choosing = _Choosing(planner, heldout, watcher)
-    if any(map(choosing.proposed, asked)):
+    if asked:
         planner.budget.within("repair", lambda: choosing.run(asked), None, part=PART)
     if choosing.left:
         numbers = {"elements": choosing.left, "size": PROBES}
@@ -140,6 +140,7 @@ class _Choosing:
     def proposed(self, rule: Rule) -> list[Repair]:
         """Return what a rule proposes for the network of now, without what was tried before."""
         planner, settings = self.planner, self.planner.settings
+        planner.budget.check()
         evidence = Evidence(
             planner.case.network,
             planner.roles,

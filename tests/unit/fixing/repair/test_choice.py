@@ -1,9 +1,11 @@
 """What is repaired, and what is undone."""
 
+from dataclasses import dataclass, field
 from math import isfinite
 
 import pytest
 
+from halfwise.emulation.bounded import OutOfTime
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import Fixed, fix
 from halfwise.fixing.repair import choice, rules
@@ -106,3 +108,28 @@ def test_advice_on_nodes_that_repairs_made_is_left_out(found):
     telling = Telling()
     found(Sluice(spoil=renamed), telling)
     assert telling.told == {("up_0",): "Do so.", ("wide_0",): "Do so.", ("down_0_again",): ""}
+
+
+@dataclass(frozen=True)
+class Asked(Sluice):
+    """Counts how often it is asked; `late` runs out of time then."""
+
+    late: bool = False
+    times: list[int] = field(default_factory=list)
+
+    def propose(self, evidence):
+        self.times.append(1)
+        if self.late:
+            raise OutOfTime
+        return list(super().propose(evidence))
+
+
+def test_rules_are_asked_once_a_round_and_within_the_budget(found):
+    idle, rule, late = Asked(above=1e9), Asked(), Asked(late=True)
+    found(idle)
+    assert len(idle.times) == 1
+    assert len(found(rule).plan.repairs) == 1
+    assert len(rule.times) == 2
+    fixed = found(late)
+    assert not fixed.plan.repairs
+    assert fixed.verdict.passed
