@@ -217,6 +217,7 @@ RemarkKind = Literal[
     "unscaled",
     "repair-untried",
     "repair-left",
+    "scale-limited",
     "repair-outdone",
     "repair-failing",
     "start",

@@ -28,6 +28,8 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "{after} times what everything low does, and one without {before} times|no plan with it "
     "passes].",
     "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
+    "scale-limited": "For {elements:d} tensors and constants the search for powers of two was "
+    "ended at its limit: others may need fewer Muls, or bring into range what these do not.",
     "repair-untried": "Of {size:repair}, {elements:d} were not left out one by one: the plan "
     "passes with all of them, and may do so with fewer.",
 }

@@ -22,6 +22,7 @@ from halfwise.records import (
     NodeName,
     Observation,
     Observations,
+    Remark,
     TensorName,
 )
 
@@ -83,6 +84,7 @@ class Evidence:
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
         known: The guards that all this gives rise to, where they are told already.
         given: Names of the values that the user's model has; None for all.
+        remarks: What rules that read this tell beside what they find.
     """
 
     network: Network
@@ -93,6 +95,7 @@ class Evidence:
     accumulate: str
     known: tuple[Guard, ...] | None = None
     given: frozenset[str] | None = None
+    remarks: list[Remark] = field(default_factory=list)
     _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @cached_property

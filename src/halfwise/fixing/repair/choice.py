@@ -153,6 +153,7 @@ class _Choosing:
         )
         formula = {"identity": rule.identity.formula}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
+        self.remarks += [r for r in evidence.remarks if r not in self.remarks]
         proposed = [r if self._is_own(r) else r.model_copy(update={"advice": ""}) for r in proposed]
         new = [r for r in proposed if r not in self._tried]
         return [r for r in new if not self._removes_named(rule, r)]

@@ -10,7 +10,6 @@ programs in which the weight of each difference is the inverse of what it was in
 """
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -18,11 +17,12 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.fixing.repair.exponent_work import Allowance
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
 
 Vector = NDArray[np.float64]
-_Problem = Callable[[float], Vector | None]
+_Problem = Callable[[], tuple[Vector | None, bool]]
 
 FARTHEST = 30
 """The largest exponent of a tensor: FP16 spans 40 binades, so none needs more."""
@@ -42,6 +42,10 @@ _LEAST = 1e-6
 """By which a solution must be better."""
 _GAP = 1e-5
 """How far from the best a solution may be, relative to it."""
+_NODES = 1000
+"""Of the tree that is searched for whole numbers, in each program; most need one."""
+_LIMITED = 1
+"""How `milp` tells that a limit ended it."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +75,19 @@ class Solution:
     Attributes:
         exponents: By name, edges and constants included.
         worth: What they cost, Muls and all that is lost, but not their own size.
-        in_time: Whether no time limit ended the search for them.
+        complete: Whether no limit ended the search for them.
     """
 
     exponents: Mapping[TensorName, int]
     worth: float
-    in_time: bool
+    complete: bool
 
 
 def solve(
     found: Relations,
     free: frozenset[TensorName],
     losses: Mapping[TensorName, Loss],
-    seconds: float,
+    allowance: Allowance,
     *,
     multiplying: bool = True,
 ) -> Solution:
@@ -93,17 +97,19 @@ def solve(
         found: What they must satisfy.
         free: The names that may have one; all others have 0.
         losses: What exponents cost, by name; nothing for others.
-        seconds: Time after which the best known are taken; 0 everywhere is always known.
+        allowance: What is left for programs; without, the best known are taken, 0 at first.
         multiplying: Whether Muls may be inserted.
     """
     if not free:
-        return Solution({}, 0.0, in_time=True)
-    search = _Search(_Program(found, free, losses), time.monotonic() + seconds)
+        return Solution({}, 0.0, complete=True)
+    if not allowance.covers(len(free)):
+        return Solution({}, math.inf, complete=False)
+    search = _Search(_Program(found, free, losses), len(free), allowance)
     search.take({})
     # Whatever Muls are worth, one costs as much.
     if multiplying and search.worth >= MUL:
         search.run()
-    return Solution(search.best, search.worth, search.in_time)
+    return Solution(search.best, search.worth, search.complete)
 
 
 @dataclass
@@ -111,11 +117,12 @@ class _Search:
     """Where Muls stand: first by weights, then without one after the other."""
 
     program: "_Program"
-    end: float
+    size: int
+    allowance: Allowance
     best: dict[TensorName, int] = field(default_factory=dict)
     lowest: float = math.inf
     worth: float = math.inf
-    in_time: bool = True
+    complete: bool = True
 
     def run(self) -> None:
         """Find places for Muls, then leave out those that are worth less than they cost."""
@@ -142,9 +149,11 @@ class _Search:
         return True
 
     def _solved(self, problem: "_Problem") -> Vector | None:
-        left = self.end - time.monotonic()
-        values = problem(left) if left > 0 else None
-        self.in_time &= time.monotonic() < self.end
+        values, whole = None, False
+        if self.allowance.covers(self.size):
+            self.allowance.left -= self.size
+            values, whole = problem()
+        self.complete &= whole
         return values
 
 
@@ -251,13 +260,13 @@ class _Program:
         bounds = Bounds(np.array(self.lower), np.array(self.upper))
         limits = LinearConstraint(matrix, np.array(rows.lower), np.array(rows.upper))
 
-        def solved(seconds: float) -> Vector | None:
-            options = {"time_limit": seconds, "mip_rel_gap": _GAP}
+        def solved() -> tuple[Vector | None, bool]:
+            options = {"node_limit": _NODES, "mip_rel_gap": _GAP}
             whole = np.array(self.whole)
             found = milp(
                 costs, integrality=whole, bounds=bounds, constraints=limits, options=options
             )
-            return None if found.x is None else np.asarray(found.x)
+            return None if found.x is None else np.asarray(found.x), found.status != _LIMITED
 
         return solved
 

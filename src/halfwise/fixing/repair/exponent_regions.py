@@ -4,11 +4,11 @@ Small parts first. Where factors find no place in the weights of one, they may i
 one; where they find none, Muls are inserted.
 """
 
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from halfwise.fixing.repair.exponent_program import MUL, Loss, solve
+from halfwise.fixing.repair.exponent_work import WORK, Allowance
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
 
@@ -23,8 +23,8 @@ def assigned(
     found: Relations,
     problems: Iterable[TensorName],
     losses: Mapping[TensorName, Loss],
-    seconds: float,
-) -> dict[TensorName, int]:
+    work: int = WORK,
+) -> tuple[dict[TensorName, int], int]:
     """Return exponents, those that are not 0, with which problems cost least.
 
     What is settled stays: relations are linear, so exponents that satisfy them and are 0 wherever
@@ -34,36 +34,47 @@ def assigned(
         found: What exponents must satisfy.
         problems: Names to begin at.
         losses: What exponents cost.
-        seconds: For all programs together; problems that they leave are not solved.
+        work: For all programs together; problems that they leave are not solved.
+
+    Returns:
+        The exponents, and how many problems a limit left without the best there is.
     """
-    end, near = time.monotonic() + seconds, _near(found)
+    near, problems, allowance = _near(found), list(dict.fromkeys(problems)), Allowance(work)
     settled: dict[TensorName, int] = {}
-    waiting = list(problems)
+    waiting, known, limited = problems, set[Names](), set[TensorName]()
     for size, multiplying in SIZES:
-        reached = (around(found, near, name, size) for name in waiting)
-        free = Names().union(*reached) - settled.keys()
+        free = around(found, near, waiting, size) - settled.keys()
         solved: set[TensorName] = set()
         for piece in pieces(found, free, near):
-            left = end - time.monotonic()
-            solution = solve(found, piece, losses, left, multiplying=multiplying)
+            if piece in known and not multiplying:
+                continue
+            known.add(piece)
+            solution = solve(found, piece, losses, allowance, multiplying=multiplying)
+            limited = limited - piece if solution.complete else limited | piece
             if multiplying or solution.worth < MUL:
                 settled |= solution.exponents
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
-    return settled
+    return settled, sum(name in limited for name in problems)
 
 
-def around(found: Relations, near: _Near, start: TensorName, most: int) -> Names:
-    """Return the names that relations tie to `start`, about the nearest `most` of them."""
-    reached = {start: None}
-    waiting = deque(reached)
-    while waiting and len(reached) < most:
+def around(found: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:
+    """Return the names that relations tie to `starts`, about `most` for each.
+
+    All begin at once and each name counts for the start that is first to reach it, so none is
+    visited twice.
+    """
+    of = {name: name for name in starts}
+    counts, waiting = Counter(list(of)), deque(of)
+    while waiting:
         name = waiting.popleft()
-        if name not in found.fixed:
-            new = [n for n in near.get(name, ()) if n not in reached]
-            reached |= dict.fromkeys(new)
-            waiting += new
-    return frozenset(reached) - found.fixed
+        if name in found.fixed or counts[of[name]] >= most:
+            continue
+        new = dict.fromkeys(n for n in near.get(name, ()) if n not in of)
+        of |= dict.fromkeys(new, of[name])
+        counts[of[name]] += len(new)
+        waiting += new
+    return frozenset(of) - found.fixed
 
 
 def pieces(

@@ -1,10 +1,14 @@
+import time
+from collections import Counter
+
 import numpy as np
 
+from halfwise.fixing.repair import exponent_regions
 from halfwise.fixing.repair.exponent_program import Loss
 from halfwise.fixing.repair.exponent_regions import SIZES, assigned, pieces
 from halfwise.graph.scaling import completed, relations
 from halfwise.records import TensorName
-from tests.unit.fixing.repair.test_exponent_program import SECONDS, chain
+from tests.unit.fixing.repair.test_exponent_program import chain
 from tests.unit.graph.sketch import Sketch, f32
 
 LIMITS = {TensorName(f"mm{i}_out"): Loss(-3) for i in (0, 30)}
@@ -12,7 +16,8 @@ LIMITS = {TensorName(f"mm{i}_out"): Loss(-3) for i in (0, 30)}
 
 def test_problems_far_from_each_other_are_solved_apart_and_add_up():
     found = chain(*[1.0] * 60)
-    exponents = assigned(found, LIMITS, LIMITS, SECONDS)
+    exponents, left = assigned(found, LIMITS, LIMITS)
+    assert left == 0
     tensors = {str(n): e for n, e in exponents.items() if n in found.tensors}
     assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3)
     one, other = pieces(found, exponents.keys())
@@ -31,7 +36,7 @@ def test_a_larger_part_is_taken_where_a_small_one_needs_a_mul():
         value = s.op("Max", value, start, name=f"max{i}")
     found = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
     middle = TensorName("max9_out")
-    exponents = assigned(found, [middle], {middle: Loss(-2)}, SECONDS)
+    exponents, _ = assigned(found, [middle], {middle: Loss(-2)})
     assert exponents["first_out"] == exponents["max24_out"] == -2  # type: ignore[index]
     assert all(
         exponents[n] == exponents[e.tensor] for n, e in found.edges.items() if n in exponents
@@ -43,9 +48,33 @@ def test_muls_stand_where_no_weights_are():
     x = s.input("x", [1, 2])
     found = relations(s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model)
     total = TensorName("sum_out")
-    exponents = assigned(found, [total], {total: Loss(-1)}, SECONDS)
+    exponents, _ = assigned(found, [total], {total: Loss(-1)})
     assert exponents["sum_out"] == exponents["x@sum:1"] == -1  # type: ignore[index]
 
 
-def test_without_time_nothing_is_assigned():
-    assert assigned(chain(1.0, 1.0), LIMITS, LIMITS, 0.0) == {}
+def test_without_work_nothing_is_assigned_and_what_was_left_is_counted():
+    found = chain(*[1.0] * 60)
+    assert assigned(found, LIMITS, LIMITS, 0) == ({}, 2)
+
+
+def test_problems_share_one_search_of_what_lies_around_them():
+    found = chain(*[1.0] * 60)
+    near = exponent_regions._near(found)
+    visits = Counter[TensorName]()
+
+    class Seen(dict[TensorName, list[TensorName]]):
+        def get(self, name, default=()):
+            visits[name] += 1
+            return super().get(name, default)
+
+    names = exponent_regions.around(found, Seen(near), list(found.tensors), 100)
+    assert names > {*found.tensors} - found.fixed
+    assert max(visits.values()) == 1
+
+
+def test_the_time_changes_nothing(monkeypatch):
+    found = chain(*[1.0] * 60)
+    expected = assigned(found, LIMITS, LIMITS)
+    clock = iter(range(0, 10**9, 10**5))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    assert assigned(found, LIMITS, LIMITS) == expected

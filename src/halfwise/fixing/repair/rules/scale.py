@@ -14,7 +14,7 @@ from halfwise.fixing.repair.exponent_regions import assigned, pieces
 from halfwise.fixing.repair.rule import Identity
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
-from halfwise.records import Guard, GuardKind, Repair, RepairRule, TensorName
+from halfwise.records import Guard, GuardKind, Remark, Repair, RepairRule, TensorName
 
 _KINDS: frozenset[GuardKind] = frozenset(
     (
@@ -24,8 +24,6 @@ _KINDS: frozenset[GuardKind] = frozenset(
 )
 """Suspicions about a range, which factors may take away."""
 Place = tuple[TensorName, list[TensorName]]
-SECONDS = 8.0
-"""Time for the program of one model."""
 
 
 class Scale:
@@ -53,7 +51,9 @@ class Scale:
         own = dict(losses(evidence, found, problems))
         places = _places(found)
         start = [place for name in problems for place, _ in places.get(name, ())]
-        exponents = assigned(found, start, own, SECONDS)
+        exponents, left = assigned(found, start, own)
+        if left:
+            evidence.remarks.append(Remark(kind="scale-limited", numbers={"elements": left}))
         about = [[p for n in _problems(evidence, [g]) for p in places.get(n, ())] for g in guards]
         for part in _parts(found, exponents):
             mended = [any(_mends(own, part, *place) for place in some) for some in about]

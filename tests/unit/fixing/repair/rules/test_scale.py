@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair import exponent_work
 from halfwise.fixing.repair.rules.scale import Scale
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
@@ -131,3 +132,15 @@ def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, s
         for name in found.tensors:
             peak = evidence.tensors[name].absmax
             assert peak >= limit or math.ldexp(peak, full[name]) < limit
+
+
+def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
+    large = {"project_out": 1e3, "square_out": 1e6, "mean_out": 1e6, "eps_out": 1e6}
+    evidence = seen(norm(), large)
+    assert list(Scale().propose(evidence))
+    assert evidence.remarks == []
+    monkeypatch.setattr(exponent_work, "_LARGEST", 1)
+    assert not list(Scale().propose(evidence))
+    (remark,) = evidence.remarks
+    assert remark.kind == "scale-limited"
+    assert remark.numbers["elements"] > 0
