@@ -28,7 +28,7 @@ def test_the_report_is_that_of_the_demo(tmp_path):
         folder=tmp_path,
     )
     printed = readme.output("report", "runs/demo", folder=tmp_path)
-    assert "Kept in FP32: 52 of 258 compute nodes" in printed
+    assert "Kept in FP32: 0; without repairs 52" in printed
     assert plain(block("report")) == plain(printed)
 
 
