@@ -55,7 +55,7 @@ def test_a_vision_transformer(call, fake_worker, tmp_path):
     engine = (ended.folder / "model.engine").read_bytes()
     assert found["delivered"]["sha256"] == hashlib.sha256(engine).hexdigest()
     assert found["delivered"]["side"] == "here"
-    assert [row["name"] for row in found["results"]] == TABLE[:3]
+    assert [row["name"] for row in found["results"]][:3] == TABLE[:3]
     samples = {tuple(row["verdict"]["samples"]) for row in found["results"]}
     assert len(samples) == 1
     shapes = [json.dumps(row["latency"]["shapes"]) for row in found["results"]]
@@ -193,7 +193,7 @@ def test_an_engine_that_cannot_be_fetched_leaves_a_run_without_it(
 
     monkeypatch.setattr(Fetched, "keep", lambda *_: None)
     monkeypatch.setattr(Worker, "fetch", gone)
-    ended = engines(models.layer_norm())
+    ended = engines(models.layer_norm(), "--no-repair")
     assert ended.code == 10
     assert "the engine passed, and cannot be fetched from" in told(ended)
     assert "The connection to worker fake is lost." in told(ended)
