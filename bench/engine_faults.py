@@ -240,6 +240,7 @@ def fixed(trial: Trial, folder: Path, library: Path) -> Ended:
             trt_command=shlex.join(command),
             builds=1,
             max_builds=trial.max_builds,
+            no_repair=True,  # faults are told by what is kept
             build_timeout=TIMEOUT if hangs else 300,
         )
     except HalfwiseError as error:

@@ -90,7 +90,7 @@ def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
     monkeypatch.setattr(race, "SECONDS", 0.001)
     monkeypatch.setattr(race, "WARMUP", 0.001)
     monkeypatch.setattr(race, "ITERATIONS", 2)
-    job = Job(small, options=("--builds", "1"), race=True)
+    job = Job(small, options=("--builds", "1", "--no-repair"), race=True)
     monkeypatch.setitem(JOBS, "small", job)
     models = tmp_path / "models"
     small().save(models / "small")

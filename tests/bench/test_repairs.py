@@ -32,7 +32,7 @@ def test_both_sides_of_a_model_are_run_and_its_file_is_judged() -> None:
     ill = models.batch_norm()
     found = repairs.pair(Task(ill.name, ill.proto, dict(ill.inputs), keywords(ill.options)))
     assert (found.without.kept, found.without.rules) == (1, {})
-    assert (found.repaired.kept, found.repaired.rules) == (0, {"fold": 1})
+    assert (found.repaired.kept, found.repaired.rules) == (0, {"scale": 1})
     assert found.repaired.passed
     assert found.repaired.right
     assert found.without.cost is not None
