@@ -47,7 +47,7 @@ def test_choices_that_cannot_be_made_are_told(fix, call, refused):
 
 
 def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):
-    assert fix(models.near_the_edge()).kept
+    assert fix(models.near_the_edge(), "--no-repair").kept
     ended = call("choose", "run", "--kept", "0", "-o", "low", folder="low")
     assert (ended.code, ended.kept) == (0, set())
     assert "At 2 × the ranges that were seen this plan gives NaN" in said(ended)
