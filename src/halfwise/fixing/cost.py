@@ -143,8 +143,7 @@ class CostModel:
                 if not self._stays_inside(name, fp32, bf16):
                     moved += elements * types[name].size
             if not node.is_free:
-                per_byte = FLOPS_PER_BYTE_FP32 if own is _Type.FP32 else FLOPS_PER_BYTE_LOW
-                total += node.times * max(node.flops / per_byte, moved)
+                total += node.times * max(node.flops / own.flops_per_byte, moved)
         for name, elements in self._outputs:
             wanted = low_ends.get(name, _Type.FP32)
             casts.add(name, elements, computed.get(name, wanted), wanted)
@@ -172,7 +171,7 @@ class CostModel:
             part = self._parts[node.name]
             end: End = part.decider if part.role.free else True
             if not node.is_free and not isinstance(end, bool):
-                extra = self._alone(node, is_low=False) - self._alone(node, is_low=True)
+                extra = self._alone(node, _Type.FP32) - self._alone(node, _Type.LOW)
                 terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
             for name, elements, takes_low in node.inputs:
                 readers, most = read.get(name, ([], 0.0))
@@ -187,16 +186,15 @@ class CostModel:
             terms.values.append((ends.get(name, True), tuple(readers), bytes_each * most))
         return terms
 
-    def _alone(self, node: _Node, *, is_low: bool) -> float:
+    def _alone(self, node: _Node, own: "_Type") -> float:
         """Return what a node costs where all that may be fused with it has its precision."""
         values = [
             elements
             for name, elements, _ in (*node.inputs, *node.outputs)
             if name not in self._inner
         ]
-        moved = (node.stored + sum(values)) * _size(is_low)
-        per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
-        return node.times * max(node.flops / per_byte, moved)
+        moved = (node.stored + sum(values)) * own.size
+        return node.times * max(node.flops / own.flops_per_byte, moved)
 
     def _stays_inside(
         self, value: TensorName, fp32: frozenset[NodeName], bf16: frozenset[NodeName]
@@ -217,6 +215,11 @@ class _Type(Enum):
     def size(self) -> int:
         """Bytes of an element."""
         return FP32_BYTES if self is _Type.FP32 else LOW_BYTES
+
+    @property
+    def flops_per_byte(self) -> float:
+        """Operations of a product in the time in which memory moves a byte."""
+        return FLOPS_PER_BYTE_FP32 if self is _Type.FP32 else FLOPS_PER_BYTE_LOW
 
 
 class _Casts:
@@ -239,10 +242,6 @@ class _Casts:
 
 def _elements(value: ir.Value, shapes: Shapes) -> int:
     return prod(shapes.get(tensor_name(value), (0,)))
-
-
-def _size(is_low: bool) -> int:
-    return LOW_BYTES if is_low else FP32_BYTES
 
 
 def _described(
