@@ -38,7 +38,7 @@ from halfwise.records import Run, WorkerInfo
 
 RESULTS = ROOT / "bench" / "results"
 FILES = ("model.onnx", "inputs.npz", "heldout.npz", AUTOCAST)
-BISECT_SECONDS = 150.0
+BISECT_SECONDS = 420.0
 REPEAT_SECONDS = 200.0
 
 
