@@ -22,6 +22,7 @@ from halfwise.records import (
     Note,
     Prefer,
     Profile,
+    RangeMethod,
     Repair,
     RepairRule,
     Typing,
@@ -207,6 +208,8 @@ class Settings:
         chosen: The plan, instead of searching for one.
         keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
+        int8: Whether nodes get INT8 where that is enough, once a plan with the low format passes.
+        ranges: How ranges of INT8 are found: `RangeMethod`, or "auto": as the outputs decide.
         io: Type of float graph inputs and outputs: FP32, or the low format; with "fp32", those that
             the user's file stores in the low format stay so.
         accumulate: Format of running sums inside FP16 ops.
@@ -225,6 +228,8 @@ class Settings:
     chosen: Chosen | None = None
     keep_above: float | None = None
     fmt: Format = FP16
+    int8: bool = False
+    ranges: RangeMethod | Literal["auto"] = "auto"
     io: Literal["fp32", "fp16", "bf16"] = default("io")
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
     no_repair: tuple[RepairRule, ...] = ()

@@ -40,13 +40,11 @@ from halfwise.records.diagnosis import (
     TriedInputs,
 )
 from halfwise.records.engine import (
-    FULL_RUNGS,
     AttentionCore,
     CoreForm,
     EngineLayer,
     EngineResult,
     EngineRound,
-    EngineRung,
     Engines,
     NodePrecision,
     Precision,
@@ -93,6 +91,13 @@ from halfwise.records.judged import (
     Side,
     SliceGroup,
     Verdict,
+)
+from halfwise.records.ladder import (
+    FULL_RUNGS,
+    RANGE_METHODS,
+    EngineRung,
+    LadderRung,
+    RangeMethod,
 )
 from halfwise.records.planned import (
     LEAST_SAVED,
@@ -156,6 +161,7 @@ __all__ = [
     "FULL_RUNGS",
     "LEAST_SAVED",
     "OF_METRIC",
+    "RANGE_METHODS",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "UNDONE",
@@ -221,6 +227,7 @@ __all__ = [
     "KeptBy",
     "KeptNode",
     "Kind",
+    "LadderRung",
     "Latency",
     "LeftAlone",
     "Level",
@@ -257,6 +264,7 @@ __all__ = [
     "Proof",
     "ProvenEngine",
     "Provenance",
+    "RangeMethod",
     "Recipe",
     "Recognised",
     "Record",

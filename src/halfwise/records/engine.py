@@ -6,6 +6,7 @@ from halfwise.records.band import Band
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
 from halfwise.records.cause import Cause
 from halfwise.records.judged import Verdict
+from halfwise.records.ladder import FULL_RUNGS, EngineRung
 from halfwise.records.record import NodeName, Record, TensorName
 from halfwise.records.refusal import Move, Refusal
 from halfwise.records.timed import Latency, ProvenEngine, Spared, TimeRatio
@@ -14,12 +15,6 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "oth
 """How a node computes in an engine. "other": it computes on integers or Booleans, or moves data;
 "unknown": it is inside a fused block that tells nothing about its parts."""
 
-
-EngineRung = Literal["fp32", "tf32", "bf16", "fp16"]
-"""The lowest type that an engine may compute in; the ladder, most exact first. A plan that keeps
-nodes in FP32 belongs to its lowest type."""
-FULL_RUNGS: tuple[EngineRung, ...] = ("fp32", "tf32")
-"""Rungs of engines that compute nothing in a low format."""
 Prefer = Literal["speed", "memory", "exact"]
 """What decides between engines whose times differ by less than their noise: the smaller median, the
 smaller device memory, the smaller error."""

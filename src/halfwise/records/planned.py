@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from halfwise.records.ladder import RangeMethod
 from halfwise.records.record import GuardKind, NodeName, Record, Remark, TensorName
 from halfwise.records.repair import Repair
 
@@ -71,12 +72,12 @@ BudgetEnd = Literal["work", "seconds", "interrupt"]
 
 
 class KeptNode(Record):
-    """A node that stays in FP32.
+    """A node that stays in FP32, or in the low format where others have INT8.
 
     Attributes:
         node: Name of the node.
         op: Operator type.
-        precision: What it has instead of the low format.
+        precision: What it has instead of the low format, or, with "fp16", of INT8.
         reason: One sentence with numbers, and the usual repair, for readers of the record: the
             report makes both of `because`. "" before a run is put on record.
         why: The sentence alone; empty in records before this field.
@@ -93,7 +94,7 @@ class KeptNode(Record):
 
     node: NodeName
     op: str
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     reason: str = ""
     why: str = ""
     kept_by: KeptBy = "search"
@@ -186,6 +187,11 @@ class Plan(Record):
         candidates: Number of compute nodes that could be low.
         casts: Number of Cast nodes that the rewriter inserts.
         lowered: Nodes that user rules lowered, whatever the search would have found → the rule.
+        int8: The nodes that have INT8: they read their inputs through QuantizeLinear and
+            DequantizeLinear; none in records before this field.
+        left_out: Those that could have it and have the low format, since INT8 is not enough.
+        ranges: By which method the ranges of INT8 were found; None without INT8, and where a file
+            brought them.
         repairs: Those of the network whose nodes these are, in the order in which they are made;
             none in records before this field.
         notes: Sentences about the plan as a whole, for readers of the record; empty before a run is
@@ -202,6 +208,9 @@ class Plan(Record):
     candidates: int
     casts: int
     lowered: dict[NodeName, str] = Field(default_factory=dict)
+    int8: tuple[NodeName, ...] = ()
+    left_out: tuple[KeptNode, ...] = ()
+    ranges: RangeMethod | None = None
     repairs: tuple[Repair, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()

@@ -8,6 +8,7 @@ from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
 from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
+from halfwise.records.ladder import LadderRung
 from halfwise.records.planned import Followed, Plan, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.repair import Remade
@@ -93,6 +94,8 @@ class Run(Record):
             names none, and in records before this field.
         curve: The plans that the search evaluated, to choose from; None without a search, and in
             records before this field.
+        rungs: What each type came to, most exact first; none where one alone was asked for, and in
+            records before this field.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -121,6 +124,7 @@ class Run(Record):
     worth: Worth | None = None
     remade: Remade | None = None
     curve: Curve | None = None
+    rungs: tuple[LadderRung, ...] = ()
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

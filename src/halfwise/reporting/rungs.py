@@ -21,7 +21,13 @@ from halfwise.records import (
 )
 from halfwise.wording import count, filled, fixed, listed, number, seconds, shorten, verb
 
-_RUNGS: Mapping[EngineRung, str] = {"fp32": "FP32", "tf32": "TF32", "bf16": "BF16", "fp16": "FP16"}
+_RUNGS: Mapping[EngineRung, str] = {
+    "fp32": "FP32",
+    "tf32": "TF32",
+    "bf16": "BF16",
+    "fp16": "FP16",
+    "int8": "INT8",
+}
 _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "delivered": "delivered",
     "slower": "passed, and is slower",
