@@ -9,7 +9,16 @@ import onnx
 
 from halfwise.api import lint
 from halfwise.records import LintReport
-from tests.faults import export, exporters, numbers, shapes, tensorrt, tidiness, written_out
+from tests.faults import (
+    export,
+    exporters,
+    numbers,
+    quantisation,
+    shapes,
+    tensorrt,
+    tidiness,
+    written_out,
+)
 from tests.faults.fault import Fault, registered
 
 FAULTS: tuple[Fault, ...] = registered()
@@ -21,6 +30,7 @@ __all__ = [
     "exporters",
     "linted",
     "numbers",
+    "quantisation",
     "shapes",
     "tensorrt",
     "tidiness",

@@ -200,14 +200,3 @@ def double(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     x = s.input("x", [4], TensorProto.DOUBLE if ill else TensorProto.FLOAT)
     return s.proto(s.op("Relu", x, name="double"))
-
-
-@fault("quantised", "warning", "quantise")
-def quantised(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [4])
-    if not ill:
-        return s.proto(s.op("Relu", x, name="quantise"))
-    zero = s.constant(np.asarray(0, np.int8))
-    low = s.op("QuantizeLinear", x, 0.1, zero, name="quantise")
-    return s.proto(s.op("DequantizeLinear", low, 0.1, zero, name="dequantise"))

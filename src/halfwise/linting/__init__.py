@@ -3,14 +3,23 @@
 from collections.abc import Collection
 
 from halfwise.graph.unchecked import Unchecked
-from halfwise.linting import exporters, numbers, shapes, tensorrt, tidiness, types, written_out
+from halfwise.linting import (
+    exporters,
+    numbers,
+    quantisation,
+    shapes,
+    tensorrt,
+    tidiness,
+    types,
+    written_out,
+)
 from halfwise.linting.rule import Rule, Subject, registered
 from halfwise.records import SEVERITIES, Finding
 from halfwise.tensorrt.versions import Version
 
 __all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
 
-FAMILIES = (written_out, numbers, shapes, types, tidiness, exporters, tensorrt)
+FAMILIES = (written_out, numbers, quantisation, shapes, types, tidiness, exporters, tensorrt)
 """The modules of rules, in the order in which they are listed."""
 _ORDER = [module.__name__.rpartition(".")[2] for module in FAMILIES]
 RULES: tuple[Rule, ...] = tuple(sorted(registered(), key=lambda rule: _ORDER.index(rule.family)))

@@ -24,7 +24,7 @@ from halfwise.tensorrt.trtexec.notation import read
 from halfwise.tensorrt.versions import known_version
 from halfwise.wording import clean, count, listed, sentence, shorten
 
-_PRECISION = ("written_out", "numbers", "types")
+_PRECISION = ("written_out", "numbers", "quantisation", "types")
 """Families of rules that are about precision; others are about shapes, names and parsers."""
 _MOST_RULES = 4
 """Rules that a remark names; the rest is counted."""

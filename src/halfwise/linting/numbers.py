@@ -304,7 +304,8 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 def float_indices(subject: Subject) -> Iterator[Found]:
     """Indices and sizes computed in floating point: FP16 holds every integer up to 2048 only."""
     for node in subject.nodes():
-        source = node.inputs[0] if node.op_type == "Cast" and node.inputs else None
+        is_cast = node.op_type == "Cast" and node.inputs and node.outputs
+        source = node.inputs[0] if is_cast else None
         if source is None or not _is_floating(source) or is_constant(source):
             continue
         root = behind(source).value

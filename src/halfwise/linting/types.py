@@ -1,12 +1,10 @@
 """Types that TensorRT lacks, and Casts that lose what they carry."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from halfwise.graph.model import QUANTISED
-from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+from halfwise.linting.rule import Found, Subject, name_of, rule
 
 _BITS = {
     ir.DataType.DOUBLE: 53,
@@ -63,25 +61,6 @@ def doubles(subject: Subject) -> Iterator[Found]:
                 node,
                 name_of(node.outputs[0]),
             )
-
-
-@rule(
-    "quantised",
-    "warning",
-    "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html",
-    reads_graph=False,
-)
-def quantised(subject: Subject) -> Iterator[Found]:
-    """Quantised operators fix the precision of what is around them; halfwise fix refuses them."""
-    found = [each for each in standard_nodes(subject) if each[1].op_type.startswith(QUANTISED)]
-    if found:
-        counts = Counter(node.op_type for _, node in found)
-        kinds = ", ".join(f"{number} {op}" for op, number in counts.items())
-        yield Found(
-            f"the model is quantised: {kinds}",
-            "Look for lost accuracy in the model before quantisation first.",
-            found[0][0],
-        )
 
 
 def _source(node: ir.Node) -> ir.Value | None:

@@ -41,6 +41,9 @@ Feature = Literal[
     "strong typing",
     "bf16",
     "int64",
+    "FP8",
+    "INT4",
+    "FP4",
     "strong typing by default",
     "unfused tensors",
     "FP32 sums in fused attention",
@@ -57,6 +60,9 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "strong typing": (9, 0),
     "bf16": (9, 0),
     "int64": (10, 0),
+    "FP8": (9, 0),
+    "INT4": (10, 0),
+    "FP4": (10, 8),
     "strong typing by default": (10, 0),
     "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
     # Where Q, K and V are cast up to FP32 (release notes of 11.3).

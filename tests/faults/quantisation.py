@@ -1,0 +1,102 @@
+"""Quantised models that a parser refuses or reads otherwise, and that lose a channel."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from tests.faults.fault import fault
+from tests.unit.graph.sketch import Operand, Sketch, f32
+
+INT8 = np.zeros((), np.int8)
+PARSED = ("quantised", "unconstrainable")
+"""What is found besides in every quantised model, for a version of TensorRT."""
+
+
+def pair(s: Sketch, x: Operand, name: str, scale: Operand = 0.1, zero: Any = INT8) -> str:
+    """Quantise `x` and dequantise it again; without a zero point where that is None."""
+    parameters = [scale if isinstance(scale, str) else s.constant(scale)]
+    parameters += [] if zero is None else [s.constant(np.asarray(zero))]
+    low = s.op("QuantizeLinear", x, *parameters, name=name)
+    return s.op("DequantizeLinear", low, *parameters, name=f"{name}_back")
+
+
+def quantised_relu(ill: bool, scale: Operand = 0.1, zero: Any = INT8) -> onnx.ModelProto:
+    """Relu of a quantised input; without the fault of INT8 with a zero point of 0."""
+    s = Sketch(13)
+    low = pair(s, s.input("x", [4]), "quantise", *((scale, zero) if ill else ()))
+    return s.proto(s.op("Relu", low, name="relu"))
+
+
+@fault("quantised", "info", "quantise")
+def quantised(ill: bool) -> onnx.ModelProto:
+    if ill:
+        return quantised_relu(ill)
+    s = Sketch()
+    return s.proto(s.op("Relu", s.input("x", [4]), name="quantise"))
+
+
+@fault("quantisation-zero-point", "error", "quantise", besides=PARSED, tensorrt="10.3")
+def asymmetric(ill: bool) -> onnx.ModelProto:
+    return quantised_relu(ill, zero=np.int8(-128))
+
+
+@fault("quantisation-zero-point", "warning", "weight", besides=("quantised",))
+def asymmetric_weight(ill: bool) -> onnx.ModelProto:
+    """Weights that are stored as integers: there is no QuantizeLinear."""
+    s = Sketch(13)
+    zero = s.constant(np.asarray(ill, np.int8))
+    low = s.constant(np.arange(16, dtype=np.int8).reshape(4, 4))
+    weight = s.op("DequantizeLinear", low, 0.1, zero, name="weight")
+    return s.proto(s.op("MatMul", pair(s, s.input("x", [1, 4]), "x_low"), weight, name="product"))
+
+
+@fault("quantisation-type", "warning", "quantise", besides=("quantised",))
+def unsigned(ill: bool) -> onnx.ModelProto:
+    return quantised_relu(ill, zero=np.uint8(0))
+
+
+@fault("quantisation-type", "error", "quantise", besides=PARSED, tensorrt="8.6")
+def without_zero_point(ill: bool) -> onnx.ModelProto:
+    return quantised_relu(ill, zero=None)
+
+
+@fault("quantisation-type", "warning", "bias_low", besides=("quantised",))
+def quantised_bias(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    low = np.arange(4, dtype=np.int32)
+    bias = s.op("DequantizeLinear", low, 0.1, name="bias_low") if ill else f32(low)
+    return s.proto(s.op("Add", pair(s, s.input("x", [1, 4]), "x_low"), bias, name="add"))
+
+
+@fault(
+    "quantisation-type",
+    "error",
+    "quantise",
+    besides=(*PARSED, "opset-unparsed"),
+    tensorrt="8.6",
+)
+def eight_bit_floats(ill: bool) -> onnx.ModelProto:
+    """FP8, which 8.6 does not have; without the fault INT8."""
+    s = Sketch(19)
+    dtype = onnx.TensorProto.FLOAT8E4M3FN if ill else onnx.TensorProto.INT8
+    s.constants.append(onnx.helper.make_tensor("zero", dtype, [], [0]))
+    scale = s.constant(0.1)
+    low = s.op("QuantizeLinear", s.input("x", [4]), scale, "zero", name="quantise")
+    return s.proto(s.op("DequantizeLinear", low, scale, "zero", name="quantise_back"))
+
+
+@fault("quantisation-scale", "error", "quantise", besides=("quantised",))
+def no_scale(ill: bool) -> onnx.ModelProto:
+    return quantised_relu(ill, scale=0.0)
+
+
+@fault("quantisation-scale", "error", "quantise", besides=("quantised",))
+def infinite_scale_of_a_channel(ill: bool) -> onnx.ModelProto:
+    scales: NDArray[np.float32] = f32([0.1, np.inf, 0.1, 0.1])
+    s = Sketch(13)
+    zero = s.constant(np.zeros(4, np.int8))
+    scale = s.constant(scales if ill else f32(np.ones(4)))
+    low = s.op("QuantizeLinear", s.input("x", [4]), scale, zero, name="quantise", axis=0)
+    return s.proto(s.op("DequantizeLinear", low, scale, zero, name="quantise_back", axis=0))
