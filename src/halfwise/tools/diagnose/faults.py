@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, log10
 
-from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES
 from halfwise.graph.model import Network, node_name
 from halfwise.interruption import interruption
 from halfwise.records import EngineDiagnosis, EngineFault, NodeName
@@ -67,7 +66,7 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
         searched=len(reads),
         marks=found.marked.effect,
         suspects=_in_order(frozenset().union(*found.marked.suspects), network),
-        limit_db=decibels(max(OTHER_KERNELS, TOLERANCES[transplants.kind])),
+        limit_db=decibels(transplants.tolerance),
         faults=tuple(
             EngineFault(
                 operators=_operators(places[0], network),

@@ -8,7 +8,6 @@ is found has to show itself on true inputs too.
 from dataclasses import dataclass, field
 from math import sqrt
 
-from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES
 from halfwise.graph.dataflow import Ancestry
 from halfwise.graph.model import tensor_name
 from halfwise.graph.roles import is_float
@@ -67,12 +66,8 @@ def look(transplants: Transplants, marked: Marked) -> None:
         marked.suspects |= _suspects(transplants, given)
     right = transplants.values(ends)
     errors = [relative_rms(right[n], given[n]) for given in sets for n in ends if n in given]
-    outputs_right = max(errors, default=0.0) <= _limit(transplants)
+    outputs_right = max(errors, default=0.0) <= transplants.tolerance
     marked.effect = "cured" if outputs_right else "shown" if marked.suspects else "hidden"
-
-
-def _limit(transplants: Transplants) -> float:
-    return max(OTHER_KERNELS, TOLERANCES[transplants.kind])
 
 
 def _floats(transplants: Transplants) -> list[TensorName]:
@@ -92,7 +87,7 @@ def _suspects(transplants: Transplants, given: Outputs) -> dict[Part, float]:
     runtime = transplants.engines.settings.runtime
     computed = Regions(network, have, have, runtime=runtime).run(sample, given)
     errors = {n: relative_rms(computed[n], given[n]) for n in have if n in computed}
-    above = [name for name, error in errors.items() if error > _limit(transplants)]
+    above = [name for name, error in errors.items() if error > transplants.tolerance]
     if not above:
         return {}
     unit = UNITS[transplants.kind]

@@ -132,6 +132,11 @@ class Transplants:
         return {**self.one, **next(right.get(list(names)))}
 
     @property
+    def tolerance(self) -> float:
+        """Relative RMS error up to which a tensor is right: that of its arithmetic in kernels."""
+        return max(OTHER_KERNELS, TOLERANCES[self.kind])
+
+    @property
     def one(self) -> Sample:
         """The sample."""
         return self.engines.case.calibration[self.sample]
@@ -283,8 +288,7 @@ class Transplants:
         names = [name for name in piece.outputs[part] if name in outputs]
         errors = {name: relative_rms(right[name], outputs[name]) for name in names if name in right}
         self.errors[part] = max(errors.values(), default=0.0)
-        limit = max(OTHER_KERNELS, TOLERANCES[self.kind])
-        above = [name for name, error in errors.items() if error > limit]
+        above = [name for name, error in errors.items() if error > self.tolerance]
         natural = self._natural(part, above) if above else {}
         self.known[part] = any(errors[name] > natural[name] for name in above)
 
