@@ -191,10 +191,10 @@ def _fits(constant: Array, x: ir.Value) -> bool:
 
 
 def _batch_norm(node: ir.Node, rank: int) -> Affine | None:
-    training = node.attributes.get("training_mode")
-    if (training is not None and training.as_int()) or "spatial" in node.attributes or rank < 2:
+    trains = bool(node.attributes.get_int("training_mode", 0))
+    if trains or "spatial" in node.attributes or rank < 2:
         return None
-    eps = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+    eps = node.attributes.get_float("epsilon", 1e-5)
     weight, bias, mean, variance = (
         _array(v).reshape((1, -1) + (1,) * (rank - 2)) for v in node.inputs[1:]
     )
@@ -219,7 +219,7 @@ class _Linear:
         found = _Linear(node)
         if weight is None or weight.const_value is None or _rank(node.outputs[0]) < 2:
             return None
-        if node.op_type == "Gemm" and _integer(node, "transA"):
+        if node.op_type == "Gemm" and node.attributes.get_int("transA", 0):
             return None
         if not 2 <= len(found.shape) <= max(2, _rank(node.outputs[0])):
             return None
@@ -243,11 +243,11 @@ class _Linear:
         """Whether the channels of the result are the first axis of the weight."""
         if self.is_convolution:
             return self.node.op_type == "Conv"
-        return bool(_integer(self.node, "transB"))
+        return bool(self.node.attributes.get_int("transB", 0))
 
     @property
     def _groups(self) -> int:
-        return _integer(self.node, "group", 1) if self.is_convolution else 1
+        return self.node.attributes.get_int("group", 1) if self.is_convolution else 1
 
     @property
     def channels(self) -> int:
@@ -281,12 +281,12 @@ class _Linear:
         rest = [v for v in self.node.inputs[2:] if v is not None]
         if not rest:
             return None
-        array = _array(rest[0]) * _number(self.node, "beta")
+        array = _array(rest[0]) * self.node.attributes.get_float("beta", 1.0)
         return array.reshape(-1) if array.shape[:-1] in ((), (1,)) else array
 
     def weight(self) -> Array:
         """Return the weight, times Gemm's alpha."""
-        return _array(self.node.inputs[1]) * _number(self.node, "alpha")
+        return _array(self.node.inputs[1]) * self.node.attributes.get_float("alpha", 1.0)
 
     def along(self, vector: Array, *, inputs: bool) -> Array:
         """Return f64[channels of x, or of the result] in a shape that broadcasts to the weight."""
@@ -333,14 +333,6 @@ def folded_weights(chain: Chain) -> tuple[Array, Array]:
     added = added if bias is None else added + bias
     weight = weight * linear.along(inner, inputs=True) * linear.along(outer, inputs=False)
     return weight, np.broadcast_to(added * outer + offset, (linear.channels,))
-
-
-def _integer(node: ir.Node, name: str, default: int = 0) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
-
-
-def _number(node: ir.Node, name: str) -> float:
-    return node.attributes[name].as_float() if name in node.attributes else 1.0
 
 
 def _vector(array: Array, axis: int, size: int) -> Array | None:

@@ -47,13 +47,12 @@ def exponential_of(node: ir.Node) -> ir.Node | None:
 
 def summed_axis(node: ir.Node) -> int | None:
     """Return the one axis, positive, over which a reduction goes that keeps it; else None."""
-    x, keep = node.inputs[0], node.attributes.get("keepdims")
-    axes = axes_of(node)
+    x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None
     given = node.inputs[1] if len(node.inputs) > 1 else None
     known = given is None or (given.const_value is not None and constant_array(given).size == 1)
-    kept = keep is None or bool(keep.as_int())
+    kept = bool(node.attributes.get_int("keepdims", 1))
     return axes[0] % x.shape.rank() if kept and known else None
 
 

@@ -139,8 +139,7 @@ def is_invariant(node: ir.Node) -> bool:
 def _is_special(node: ir.Node) -> bool:
     """Return whether options of a node make it another operator than the tables describe."""
     if node.op_type == "BatchNormalization":
-        training = node.attributes.get("training_mode")
-        return training is not None and bool(training.as_int())
+        return bool(node.attributes.get_int("training_mode", 0))
     if node.op_type == "Attention":
         return len(node.inputs) > 4 or len(node.outputs) > 1
     reduction = node.attributes.get("reduction")

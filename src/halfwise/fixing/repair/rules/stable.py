@@ -168,7 +168,7 @@ def _log_sum(log_node: ir.Node) -> Form | None:
 
 
 def _keeps(node: ir.Node) -> bool:
-    return "keepdims" not in node.attributes or bool(node.attributes["keepdims"].as_int())
+    return bool(node.attributes.get_int("keepdims", 1))
 
 
 def _mean(quotient: ir.Node) -> Form | None:
