@@ -5,6 +5,7 @@ it only passes on counts for nothing, and one build tells of all nodes. Marks en
 is found has to show itself on true inputs too.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -28,11 +29,11 @@ class Marked:
 
     Attributes:
         effect: What the engine does with them; None where that was not told.
-        suspects: Nodes that go wrong there, with their relative RMS error.
+        suspects: Nodes that go wrong there, each once.
     """
 
     effect: MarksEffect | None = None
-    suspects: dict[Part, float] = field(default_factory=dict)
+    suspects: list[Part] = field(default_factory=list)
 
 
 def look(transplants: Transplants, marked: Marked) -> None:
@@ -54,7 +55,7 @@ def look(transplants: Transplants, marked: Marked) -> None:
     sets = [given]
     if ending != OFF and not ending.late and half:
         what = f"{what}, half of them"
-        halves = [(names[:half], f"{what}"), (names[half:], f"the other {what}")]
+        halves = [(names[:half], what), (names[half:], f"the other {what}")]
         runs = [transplants.built(transplants.engines, w, n, transplants.one) for n, w in halves]
         sets = [given for ending, given in runs if ending == OFF]
     elif ending != OFF:
@@ -62,8 +63,8 @@ def look(transplants: Transplants, marked: Marked) -> None:
     if not sets:
         marked.effect = "late" if ending.late else "refused"
         return
-    for given in sets:
-        marked.suspects |= _suspects(transplants, given)
+    shown = (part for given in sets for part in _suspects(transplants, given))
+    marked.suspects = list(dict.fromkeys(shown))
     right = transplants.values(ends)
     errors = [relative_rms(right[n], given[n]) for given in sets for n in ends if n in given]
     outputs_right = max(errors, default=0.0) <= transplants.tolerance
@@ -77,8 +78,8 @@ def _floats(transplants: Transplants) -> list[TensorName]:
     return [name for name in comparable(network) if name in varying and name in floats]
 
 
-def _suspects(transplants: Transplants, given: Outputs) -> dict[Part, float]:
-    """Return the nodes that give what they do not compute of what an engine gave them.
+def _suspects(transplants: Transplants, given: Outputs) -> Iterator[Part]:
+    """Yield the nodes that give what they do not compute of what an engine gave them.
 
     Where tensors are not given, a few nodes between those that are; more tell nothing.
     """
@@ -89,14 +90,12 @@ def _suspects(transplants: Transplants, given: Outputs) -> dict[Part, float]:
     errors = {n: relative_rms(computed[n], given[n]) for n in have if n in computed}
     above = [name for name, error in errors.items() if error > transplants.tolerance]
     if not above:
-        return {}
+        return
     unit = UNITS[transplants.kind]
     wiggled = Regions(network, above, have, runtime=runtime).run(sample, given, unit)
     ancestry, searched = Ancestry(network), frozenset(transplants.pieces.reads)
-    found: dict[Part, float] = {}
     for name in above:
         part = searched.intersection(ancestry.between(have, name))
         natural = relative_rms(computed[name], wiggled[name]) if name in wiggled else 0.0
         if 0 < len(part) <= STRETCH and errors[name] > natural * WIGGLED * sqrt(len(part)):
-            found[part] = max(errors[name], found.get(part, 0.0))
-    return found
+            yield part
