@@ -20,8 +20,8 @@ from halfwise.records import NodeName
 MOST_STEPS = 256
 """Longest sequence that is written out. Our choice: a GRU has about 12 nodes per step and
 direction, and builders are quick with some thousands of nodes, not with tens of thousands."""
-_AXES_ARE_READ = 13
-"""First operator set in which Split and Unsqueeze take sizes and axes as inputs."""
+_SIZES_ARE_READ = 13
+"""First operator set in which Split takes sizes as an input."""
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
 UNROLLED_OPS = tuple(_ACTIVATIONS)
 """Operators that are written out."""
@@ -150,16 +150,14 @@ class _Writer(Writer):
 
     def row(self, state: ir.Value, *axes: int) -> ir.Value:
         """Return a state with further axes of size 1."""
-        if self.opset < _AXES_ARE_READ:
-            return self.op("Unsqueeze", state, axes=axes)
-        return self.op("Unsqueeze", state, self.constant("axes", np.array(axes, np.int64)))
+        return self.reshaped("Unsqueeze", state, *axes)
 
     def joined(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
         return self.op("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
     def gates(self, value: ir.Value, sizes: tuple[int, ...]) -> tuple[ir.Value, ...]:
         """Return the parts of the last axis."""
-        if self.opset < _AXES_ARE_READ:
+        if self.opset < _SIZES_ARE_READ:
             return self.ops("Split", [value], len(sizes), axis=-1, split=sizes)
         told = self.constant("sizes", np.array(sizes, np.int64))
         return self.ops("Split", [value, told], len(sizes), axis=-1)

@@ -12,6 +12,8 @@ from halfwise.graph.normal_form import Names
 
 _REDUCED_AXES_ARE_READ = 18
 """First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
+_AXES_OF_SIZE_1_ARE_READ = 13
+"""First operator set in which Squeeze and Unsqueeze do."""
 
 
 class Writer:
@@ -52,10 +54,19 @@ class Writer:
 
     def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
         """Return a reduction other than ReduceSum over `axes`, which stay with size 1 or go."""
-        if self.opset < _REDUCED_AXES_ARE_READ:
-            return self.op(op, value, axes=axes, keepdims=int(keep))
-        read = self.constant("axes", np.array(axes, np.int64))
-        return self.op(op, value, read, keepdims=int(keep))
+        return self._along(_REDUCED_AXES_ARE_READ, op, value, axes, keepdims=int(keep))
+
+    def reshaped(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
+        """Return a Squeeze or Unsqueeze of `axes`."""
+        return self._along(_AXES_OF_SIZE_1_ARE_READ, op, value, axes)
+
+    def _along(
+        self, first: int, op: str, value: ir.Value, axes: tuple[int, ...], **attributes: int
+    ) -> ir.Value:
+        """Return a node's output over `axes`, which are an input from the opset `first` on."""
+        if self.opset < first:
+            return self.op(op, value, axes=axes, **attributes)
+        return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), **attributes)
 
     def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
         """Return what `node` would give were `value` its first input."""

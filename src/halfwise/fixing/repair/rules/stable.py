@@ -27,8 +27,6 @@ _FARTHEST = 15360.0
 four times the input FP16 still has it."""
 _FP32 = 2.0**-23
 """How far a number in FP32, and its inverse, may be off."""
-_AXES_ARE_READ = 13
-"""First operator set in which Squeeze reads its axes."""
 Write = Callable[[Writer], ir.Value]
 
 
@@ -157,11 +155,7 @@ def _log_sum(log_node: ir.Node) -> Form | None:
         sums = w.like(summed, w.op("Exp", w.op("Sub", x, largest)))
         if _keeps(summed):
             return w.op("Add", w.op("Log", sums), largest)
-        if w.opset < _AXES_ARE_READ:
-            flat = w.op("Squeeze", largest, axes=axes)
-        else:
-            flat = w.op("Squeeze", largest, w.constant("axes", np.array(axes, np.int64)))
-        return w.op("Add", w.op("Log", sums), flat)
+        return w.op("Add", w.op("Log", sums), w.reshaped("Squeeze", largest, *axes))
 
     advice = "Subtract the largest value before the exponential, and add it to the logarithm."
     return Form((exponential, total, log_node), write, advice)
