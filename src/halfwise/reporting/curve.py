@@ -123,8 +123,8 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
         if not shown[score.metric] or not score.passed:
             shown[score.metric] = _value(score)
     told = [mark for mark, own in marks.items() if own == place]
-    off = against(curve, point, devices)
-    if off is not None and place == curve.recommended and not off.explained:
+    off = against(curve, point, devices) if place == curve.recommended else None
+    if off is not None and not off.explained:
         told = [mark for mark in told if mark != "recommended"]
         told.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
