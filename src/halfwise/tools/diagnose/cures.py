@@ -40,7 +40,7 @@ class Cures:
         kind: What they compute in.
         references: What the outputs should be, by sample.
         criterion: What is acceptable.
-        seconds: What a build may take; None for what the settings say.
+        seconds: What a build may take; see `seconds_for`.
         folder: Takes the engine of the fastest that is right, and its model where that is another.
     """
 
@@ -48,7 +48,7 @@ class Cures:
     kind: Arithmetic
     references: Sequence[Outputs]
     criterion: Criterion
-    seconds: float | None
+    seconds: float
     folder: Path
 
     def tried(self, found: EngineDiagnosis, wrong: Collection[NodeName]) -> EngineDiagnosis:
@@ -100,8 +100,7 @@ class Cures:
 
     def _try(self, cure: Cure) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
         """Build what a cure tells, and return it with what came of it."""
-        settings = self.engines.engine_settings
-        settings = replace(settings, build_timeout=self.seconds or settings.build_timeout)
+        settings = replace(self.engines.engine_settings, build_timeout=self.seconds)
         if cure.level is not None:
             settings = replace(settings, optimization_level=cure.level)
         if cure.tactic_sources is not None:

@@ -93,7 +93,7 @@ class Transplants:
         right: What is true.
         sample: The sample's place.
         symptom: How the engine of the whole is wrong.
-        seconds: What a build may take; None for what the settings say.
+        seconds: What a build may take; see `seconds_for`.
         late: Builds that took longer.
         builds: Builds used, that of the whole included.
         known: Which parts are wrong; None where that could not be told.
@@ -107,7 +107,7 @@ class Transplants:
     right: ModelRunner
     sample: int
     symptom: Symptom
-    seconds: float | None = None
+    seconds: float
     late: int = 0
     builds: int = 1
     known: dict[Part, bool | None] = field(default_factory=dict)
@@ -254,8 +254,7 @@ class Transplants:
         if self.builds >= self.most or interruption().asked:
             raise Spent
         self.builds += 1
-        how = maker.engine_settings
-        settings = replace(how, build_timeout=self.seconds or how.build_timeout)
+        settings = replace(maker.engine_settings, build_timeout=self.seconds)
         side = maker.side(self.kind, settings=settings, what=what)
         build = side.build(marks)
         self.late += build.status == "timeout"

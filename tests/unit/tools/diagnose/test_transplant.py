@@ -10,7 +10,7 @@ from tests.fake_tensorrt.regions import Region, Wrong
 
 def transplants(made, **changed):
     right = reference(made.case.network, made.samples, made.settings)
-    return Transplants(made.engines, "fp32", right, 0, OFF, **changed)
+    return Transplants(made.engines, "fp32", right, 0, OFF, 60.0, **changed)
 
 
 def part(*names):
