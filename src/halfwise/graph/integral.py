@@ -77,8 +77,7 @@ class Integers:
         if is_standard(node, *_STEPS):
             return self.of(operands[0])
         read = [self.of(v) if v in operands else v for v in node.inputs if v is not None]
-        attributes = {name: a.value for name, a in node.attributes.items()}
-        return self._w.op(node.op_type, *read, **attributes)
+        return self._w.op(node.op_type, *read, **node.attributes)
 
     def _divided(self, dividend: ir.Value, floor: ir.Node) -> ir.Value:
         """Return ⌊a / c⌋: a less its remainder, which has the sign of c, over c."""

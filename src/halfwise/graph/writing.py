@@ -15,6 +15,8 @@ _REDUCED_AXES_ARE_READ = 18
 _AXES_OF_SIZE_1_ARE_READ = 13
 """First operator set in which Squeeze and Unsqueeze do."""
 
+Attribute = int | tuple[int, ...] | ir.Attr
+
 
 class Writer:
     """Makes nodes for the main graph of a model, which whoever asks for them puts into it.
@@ -33,12 +35,12 @@ class Writer:
         self.stem, self.names = stem, names
         self.made: list[ir.Node] = []
 
-    def op(self, op: str, *read: ir.Value, **attributes: int | tuple[int, ...]) -> ir.Value:
+    def op(self, op: str, *read: ir.Value, **attributes: Attribute) -> ir.Value:
         """Return the output of a new node."""
         return self.ops(op, read, 1, **attributes)[0]
 
     def ops(
-        self, op: str, read: Sequence[ir.Value], count: int, **attributes: int | tuple[int, ...]
+        self, op: str, read: Sequence[ir.Value], count: int, **attributes: Attribute
     ) -> tuple[ir.Value, ...]:
         """Return the `count` outputs of a new node."""
         name = self.names.take(f"{self.stem}/{op}")
@@ -71,8 +73,4 @@ class Writer:
     def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
         """Return what `node` would give were `value` its first input."""
         read = [v for v in node.inputs[1:] if v is not None]
-        name = self.names.take(f"{self.stem}/{node.op_type}")
-        new = ir.node(node.op_type, [value, *read], attributes=dict(node.attributes), name=name)
-        new.outputs[0].name = self.names.take(f"{name}_output")
-        self.made.append(new)
-        return new.outputs[0]
+        return self.op(node.op_type, value, *read, **node.attributes)
