@@ -51,6 +51,23 @@ def allowed(proof: Proof) -> float:
     return max(LIMIT, proof.original or 0.0)
 
 
+def worst(proofs: Sequence[Proof]) -> Proof:
+    """Return the proof, of at least one, with the most error over what is accepted.
+
+    It counts the elements of all that are broken or mended, and is equal where all are.
+    """
+    every = {
+        "equal": all(proof.equal for proof in proofs),
+        "broken": sum(proof.broken for proof in proofs),
+        "mended": sum(proof.mended for proof in proofs),
+    }
+    return max(proofs, key=_excess).model_copy(update=every)
+
+
+def _excess(proof: Proof) -> float:
+    return proof.repaired / allowed(proof)
+
+
 def is_same(proof: Proof) -> bool:
     """Return whether a repaired model is the same function, as far as the samples show."""
     return not proof.broken and not proof.mended and proof.repaired <= allowed(proof)
@@ -183,7 +200,7 @@ class Prover:
         for original, error in self._errors(off):
             update = {"original": original, "repaired": error}
             told.append(told[0].model_copy(update=update))
-        return max(told, key=lambda proof: proof.repaired / allowed(proof))
+        return max(told, key=_excess)
 
     def _errors(
         self, off: Sequence[tuple[_Case, Outputs, _Errors]]
@@ -298,15 +315,9 @@ class Prover:
 
 def _both(whole: Proof, part: Proof) -> Proof:
     """Return the worse of two proofs, with what both show; the samples are those of the first."""
-    worse = max((whole, part), key=lambda proof: proof.repaired / allowed(proof))
     widened = whole.samples.get("widened", 0) + part.samples.get("widened", 0)
-    update = {
-        "samples": {**whole.samples, "widened": widened},
-        "equal": whole.equal and part.equal,
-        "broken": whole.broken + part.broken,
-        "mended": whole.mended,
-    }
-    return worse.model_copy(update=update)
+    update = {"samples": {**whole.samples, "widened": widened}, "mended": whole.mended}
+    return worst((whole, part)).model_copy(update=update)
 
 
 def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:

@@ -1,18 +1,17 @@
 """The repairs that a candidate's metadata names: made again on the original, and proven again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from halfwise.case import Case, Runtime, Samples
 from halfwise.errors import CaseError
-from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.metadata import marked, with_readable
-from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.fixing.repair.proof import allowed, is_same, prove, worst
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network
 from halfwise.graph.sameness import first_difference
-from halfwise.records import Failure, Proof, Remade, Repair, Verdict
+from halfwise.records import APPROXIMATE, Failure, Proof, Remade, Repair, Verdict
 from halfwise.reporting.reasons import with_failures
 
 
@@ -80,25 +79,14 @@ def _proof(
     runtime: Runtime,
 ) -> Proof | None:
     """Prove those that are identities, each run of them on what the repairs before it leave."""
-    exact = {rule.name for rule in rules.RULES if rule.identity.exact}
     proofs, end = list[Proof](), 0
-    for is_exact, run in groupby(repairs, lambda repair: repair.rule in exact):
+    for approximate, run in groupby(repairs, lambda repair: repair.rule in APPROXIMATE):
         start, end = end, end + len(list(run))
-        if is_exact:
+        if not approximate:
             before = repaired(network, repairs[:start])
             after = made if end == len(repairs) else repaired(network, repairs[:end])
             proofs.append(prove(before, after, samples, samples.select(()), runtime=runtime))
-    return _worst(proofs) if proofs else None
-
-
-def _worst(proofs: Sequence[Proof]) -> Proof:
-    worst = max(proofs, key=lambda proof: proof.repaired / allowed(proof))
-    every = {
-        "equal": all(proof.equal for proof in proofs),
-        "broken": sum(proof.broken for proof in proofs),
-        "mended": sum(proof.mended for proof in proofs),
-    }
-    return worst.model_copy(update=every)
+    return worst(proofs) if proofs else None
 
 
 def _failures(differs: str | None, proof: Proof | None) -> Iterator[Failure]:
