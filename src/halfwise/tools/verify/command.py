@@ -96,26 +96,30 @@ def verify(
     watcher.stage("judge")
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
-    worth = _worth(candidate, case, request)
-    found = _remade(candidate, given, request, watcher)
+    worth, found = _beside(candidate, given, case, request, watcher)
     verdict = with_remade(judged(references, nonfinite), found)
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
     return _written(run.model_copy(update={"remade": found}), folder)
 
 
-def _remade(candidate: Model, case: Case, request: Request, watcher: Watcher) -> Remade | None:
-    """Return what comes of the repairs that a model names; outputs on record name none."""
+def _beside(
+    candidate: Model, given: Case, case: Case, request: Request, watcher: Watcher
+) -> tuple[Worth | None, Remade | None]:
+    """Return what a model is worth, and what comes of its repairs; outputs on record have neither.
+
+    Args:
+        candidate: The model, or outputs on record.
+        given: The case as it was given.
+        case: That on the outputs that the candidate has.
+        request: What was asked for.
+        watcher: Is told what is done.
+    """
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        return None
+        return None, None
+    mixed, settings = load_model(candidate), request.settings
+    worth = candidate_worth(case, settings, mixed)
     watcher.stage("repair")
-    return remade(case, load_model(candidate), runtime=request.settings.runtime)
-
-
-def _worth(candidate: Model, case: Case, request: Request) -> Worth | None:
-    """Return what a mixed model is worth; outputs on record have no nodes."""
-    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        return None
-    return candidate_worth(case, request.settings, load_model(candidate))
+    return worth, remade(given, mixed, runtime=settings.runtime)
 
 
 def _written(run: Run, folder: Path | None) -> Result:
