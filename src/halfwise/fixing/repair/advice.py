@@ -7,7 +7,7 @@ import onnx_ir as ir
 from halfwise.graph.model import Network, graphs_of, node_name
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.scaling import Constant, Relations, completed, in_place, multiples
-from halfwise.records import Repair, TensorName
+from halfwise.records import NodeName, TensorName
 from halfwise.wording import listed
 
 
@@ -16,10 +16,10 @@ def own_names(network: Network) -> frozenset[str]:
     return frozenset(str(v.name) for g in graphs_of(network.model) for v in values_of(g) if v.name)
 
 
-def is_about(repair: Repair, original: Network, network: Network) -> bool:
-    """Return whether a repair of `network` is of nodes that `original` has with these operators."""
-    ops, now = ({node_name(n): n.op_type for n in of.nodes()} for of in (original, network))
-    return all(name in ops and ops[name] == now.get(name) for name in repair.nodes)
+def own_nodes(original: Network, network: Network) -> frozenset[NodeName]:
+    """Return the nodes of `network` that `original` has too, with the same operators."""
+    then, now = ({(node_name(n), n.op_type) for n in of.nodes()} for of in (original, network))
+    return frozenset(name for name, _ in then & now)
 
 
 def scaling_advice(

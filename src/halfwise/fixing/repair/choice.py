@@ -11,7 +11,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import rules
-from halfwise.fixing.repair.advice import is_about, own_names
+from halfwise.fixing.repair.advice import own_names, own_nodes
 from halfwise.fixing.repair.difference import infinite_at
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, holds
@@ -154,13 +154,10 @@ class _Choosing:
         formula = {"identity": rule.identity.formula}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
-        proposed = [r if self._is_own(r) else r.model_copy(update={"advice": ""}) for r in proposed]
+        own, untold = own_nodes(self._original.case.network, planner.case.network), {"advice": ""}
+        proposed = [r if own.issuperset(r.nodes) else r.model_copy(update=untold) for r in proposed]
         new = [r for r in proposed if r not in self._tried]
         return [r for r in new if not self._removes_named(rule, r)]
-
-    def _is_own(self, repair: Repair) -> bool:
-        """Return whether its nodes are the user's, and no other repair's."""
-        return is_about(repair, self._original.case.network, self.planner.case.network)
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make those that are worth making; return whether there are any."""
