@@ -19,7 +19,7 @@ from halfwise.fixing.repair.rule import Rule
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher
-from halfwise.records import APPROXIMATE, Guard, GuardKind, NodeName, Remark, RemarkKind, Repair
+from halfwise.records import APPROXIMATE, Guard, NodeName, Remark, RemarkKind, Repair
 from halfwise.wording import listed
 
 ROUNDS = 3
@@ -244,13 +244,13 @@ class _Choosing:
         if not _falls(*errors) and others:
             kept = ((now, now.ruled | others & names), (tried, tried.ruled | others))
             beside = [p.trials.excess(nodes) for p, nodes in kept]
-        left, known = keys(tried.evidence.guards), keys(now.evidence.guards)
+        before, after = now.evidence.guards, tried.evidence.guards
         return _Effect(
             before=errors[0],
             after=errors[1],
             beside=(beside[0], beside[1]),
-            answered=tuple(g for g in now.evidence.guards if (g.kind, g.node) not in left),
-            new=any(g.severity >= 1 and (g.kind, g.node) not in known for g in tried.guards),
+            answered=gone(before, after),
+            new=any(guard.severity >= 1 for guard in gone(after, before)),
         )
 
 
@@ -293,9 +293,10 @@ def _falls(before: float, after: float) -> bool:
     return passes_now or (after < before and after <= FALLS * before)
 
 
-def keys(guards: Iterable[Guard]) -> set[tuple[GuardKind, NodeName]]:
-    """Return what tells guards of two networks to be the same."""
-    return {(guard.kind, guard.node) for guard in guards}
+def gone(before: Iterable[Guard], after: Iterable[Guard]) -> tuple[Guard, ...]:
+    """Return the guards of one network that another has none of the same kind and node for."""
+    left = {(guard.kind, guard.node) for guard in after}
+    return tuple(guard for guard in before if (guard.kind, guard.node) not in left)
 
 
 def cost_within(planner: Planner, kept: Assignment) -> float | None:

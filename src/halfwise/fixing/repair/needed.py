@@ -8,7 +8,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.choice import Choice, cost_within, keys, named, with_repairs
+from halfwise.fixing.repair.choice import Choice, cost_within, gone, named, with_repairs
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
 
@@ -61,9 +61,8 @@ def _outdone(
     if found.passed and found.kept <= planner.ruled:
         return None
     _catch_up(original, planner)
-    mended = keys(original.evidence.guards) - keys(planner.evidence.guards)
-    guards = [g for g in original.evidence.guards if (g.kind, g.node) in mended]
-    nodes = frozenset[NodeName]().union(*map(original.holdable, guards))
+    mended = gone(original.evidence.guards, planner.evidence.guards)
+    nodes = frozenset[NodeName]().union(*map(original.holdable, mended))
     kept = (found.kept & original.roles.computing) | original.ruled | nodes
     watcher.note("a search without repairs: nodes are kept in spite of them")
     planner.budget.within("repair", lambda: _searched(original, kept), None, part=SEARCHED)
