@@ -16,7 +16,7 @@ from halfwise.fixing.repair.difference import infinite_at
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, holds
 from halfwise.fixing.repair.rule import Rule
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher
 from halfwise.records import APPROXIMATE, Guard, NodeName, Remark, RemarkKind, Repair
@@ -102,7 +102,7 @@ class _Choosing:
         self.planner = planner
         self.remarks: list[Remark] = []
         self._original, self._heldout, self._watcher = planner, heldout, watcher
-        self._provers: dict[Network, Prover] = {}
+        self._known: Prover | None = None
         self._tried: list[Repair] = []
         self._probes = self.left = 0
 
@@ -113,23 +113,20 @@ class _Choosing:
         made = self.planner.case.repairs
         if any(repair.rule in APPROXIMATE for repair in made):
             network = self.planner.case.network
-        if self._provers.get(network) is None:
+        if self._known is None or self._known.original is not network:
             seen, unseen = self._original, self._heldout
             ids = (*seen.case.calibration.ids, *unseen.samples.ids)
             outputs = (*seen.evidence.references, *unseen.references)
-            self._provers = {
-                network: Prover(
-                    network,
-                    seen.case.calibration,
-                    unseen.samples,
-                    infinite=frozenset(
-                        i for i, o in zip(ids, outputs, strict=True) if infinite_at(o)
-                    ),
-                    runtime=seen.settings.runtime,
-                    budget=seen.budget,
-                )
-            }
-        return self._provers[network]
+            infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
+            self._known = Prover(
+                network,
+                seen.case.calibration,
+                unseen.samples,
+                infinite=frozenset(infinite),
+                runtime=seen.settings.runtime,
+                budget=seen.budget,
+            )
+        return self._known
 
     def run(self, asked: Sequence[Rule]) -> None:
         for _ in range(ROUNDS):
