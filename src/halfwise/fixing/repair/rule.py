@@ -20,14 +20,11 @@ class Identity:
         formula: The identity, such as "norm(x; eps) = norm(s·x; s²·eps)".
         holds: The inputs for which it holds in exact arithmetic.
         exact: Whether it is an identity at all; what is none is opt-in (`--allow approximate`).
-        bitwise: Whether the repaired model in FP32 is equal bit for bit, as powers of two give it
-            where nothing becomes subnormal.
     """
 
     formula: str
     holds: str
     exact: bool = True
-    bitwise: bool = False
 
 
 class Rule(Protocol):

@@ -38,7 +38,7 @@ class Sluice:
     off: float = 1.0
     above: float = WIDE
     spoil: Callable[[ir.Model, ir.Node], None] = lambda _model, _node: None
-    identity: Identity = field(default=Identity("(x·s)·W/s = x·W", "all x", bitwise=True))
+    identity: Identity = field(default=Identity("(x·s)·W/s = x·W", "all x"))
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
         for name in evidence.nodes:

@@ -35,7 +35,6 @@ class Scale:
         "log(2^a·x) = a·log 2 + log x",
         holds="all inputs; in FP32 bit for bit where nothing becomes subnormal or leaves FP32's "
         "range, but for the rounding of a·log 2",
-        bitwise=True,
     )
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
