@@ -11,18 +11,13 @@ import onnx_ir as ir
 
 from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import cast, round_value
-from halfwise.formats import BF16, FP16, Format
-from halfwise.graph.casts import lower_bodies
+from halfwise.formats import FP16, Format
+from halfwise.graph.casts import FORMATS, lower_bodies
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
 from halfwise.graph.model import is_standard, opset_of
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import DATA_MOVEMENT, Roles
 from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, LowWeights, is_large
-
-_FORMATS: dict[ir.DataType | None, Format] = {
-    ir.DataType.FLOAT16: FP16,
-    ir.DataType.BFLOAT16: BF16,
-}
 
 
 def emulate_typed(
@@ -57,7 +52,7 @@ def _stays_low(value: ir.Value) -> bool:
     weight = value.const_value
     return (
         weight is not None
-        and weight.dtype in _FORMATS
+        and weight.dtype in FORMATS
         and weight.nbytes > LARGE_TENSOR_BYTES
         and not value.is_graph_output()
     )
@@ -87,9 +82,9 @@ class _Widener:
         self.nodes = list(graph)
         own = list(values_of(graph))
         formats = {
-            v: _FORMATS[v.dtype]
+            v: FORMATS[v.dtype]
             for v in own
-            if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
+            if isinstance(v.type, ir.TensorType) and v.dtype in FORMATS
         }
         self.formats = {**captured, **formats}
         for value in own:
@@ -98,7 +93,7 @@ class _Widener:
             value.type = upcast_type(value.type)
             if value.const_value is not None:
                 value.const_value = upcast_tensor(value.const_value)
-        for value in [v for v in self.formats if v.dtype in _FORMATS]:
+        for value in [v for v in self.formats if v.dtype in FORMATS]:
             self._widen_late(value)
 
     def widen(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.formats import BF16, Format
+from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
 from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import Part, Role, Roles, is_float
@@ -39,6 +39,10 @@ class Rewritten:
 def low_type(fmt: Format) -> ir.DataType:
     """Return the ONNX element type of a low format."""
     return ir.DataType.from_numpy(fmt.dtype)
+
+
+FORMATS: Mapping[ir.DataType | None, Format] = {low_type(f): f for f in LOW_FORMATS.values()}
+"""The low formats by their element types."""
 
 
 def rewrite(

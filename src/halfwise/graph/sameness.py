@@ -1,20 +1,18 @@
 """Whether one graph is another but for Casts and types: what lowering makes of it."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
+from itertools import zip_longest
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.formats import BF16, FP16
+from halfwise.graph.casts import FORMATS
 from halfwise.graph.conversion import TYPE_ATTRIBUTES
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.weights import FLOATS
 from halfwise.records import NodeName, TensorName
-
-_FORMATS = {ir.DataType.FLOAT16: FP16, ir.DataType.BFLOAT16: BF16}
-_FLOATS = frozenset((ir.DataType.FLOAT, *_FORMATS))
-"""Between these, a type does not count."""
 
 
 def first_difference(network: Network, lowered: Network) -> str | None:
@@ -66,7 +64,7 @@ def _casts_floats(node: ir.Node) -> bool:
     source = node.inputs[0] if is_standard(node, "Cast") else None
     # Where types could not be inferred, what is read counts as a float.
     known = None if source is None else source.dtype
-    return source is not None and {known or ir.DataType.FLOAT, _type(node, "to")} <= _FLOATS
+    return source is not None and {known or ir.DataType.FLOAT, _type(node, "to")} <= FLOATS
 
 
 def _version(node: ir.Node, opset: int) -> int:
@@ -80,16 +78,15 @@ def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
     """Return whether two nodes compute the same of the same, but for these Casts before `other`."""
     if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
         return False
-    pairs = list(_read(node, other))
     names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
     return (
-        all(_same_value(a, b, casts) for a, b in pairs)
+        all(_same_value(a, b, casts) for a, b in zip_longest(node.inputs, other.inputs))
         and all(
             _same_attribute(node.attributes.get(name), other.attributes.get(name), casts)
             for name in names
         )
         and all(
-            one == two or {one, two} <= _FLOATS
+            one == two or {one, two} <= FLOATS
             for one, two in ((_type(node, name), _type(other, name)) for name in TYPE_ATTRIBUTES)
         )
     )
@@ -98,13 +95,6 @@ def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
 def _type(node: ir.Node, name: str) -> int:
     """Return the type that an attribute holds, FP32's where the node leaves it out."""
     return node.attributes.get_int(name, int(ir.DataType.FLOAT))
-
-
-def _read(node: ir.Node, other: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
-    for slot in range(max(len(node.inputs), len(other.inputs))):
-        yield tuple(  # type: ignore[misc]
-            n.inputs[slot] if slot < len(n.inputs) else None for n in (node, other)
-        )
 
 
 def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, casts: Container[ir.Node]) -> bool:
@@ -130,7 +120,7 @@ def _says_zeros(said: ir.Attr) -> bool:
     if said.name != "value" or said.type != ir.AttributeType.TENSOR:
         return False
     filling = said.as_tensor()
-    return filling.dtype in _FLOATS and not np.any(filling.numpy())
+    return filling.dtype in FLOATS and not np.any(filling.numpy())
 
 
 def _same_value(one: ir.Value | None, other: ir.Value | None, casts: Container[ir.Node]) -> bool:
@@ -155,6 +145,6 @@ def _same_constant(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
     if one.shape != other.shape:
         return False
     a, b = np.asarray(one.numpy()), np.asarray(other.numpy())
-    if one.dtype == ir.DataType.FLOAT and other.dtype in _FORMATS:
-        a = _FORMATS[other.dtype].store_constant(a)
+    if one.dtype == ir.DataType.FLOAT and other.dtype in FORMATS:
+        a = FORMATS[other.dtype].store_constant(a)
     return a.dtype == b.dtype and (a.tobytes() == b.tobytes() or bool(np.array_equal(a, b)))
