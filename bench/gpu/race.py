@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -270,24 +270,24 @@ def figures(name: str, racers: Sequence[Racer]) -> Iterator[Figure]:
         yield reported(f"{name}: delivered / fastest that passes", "nothing to compare with")
         return
     best = min(timed, key=lambda r: median(r.medians))
-    yield against(name, delivered, best)
+    found = against(f"{name}: delivered / fastest that passes", delivered, best, CLOSE)
+    yield replace(found, note=f"{best.name}; {found.note}")
 
 
-def against(name: str, delivered: Racer, best: Racer) -> Figure:
-    """Return the ratio of times, which is to be at most `CLOSE` unless its interval holds 1.
+def against(what: str, one: Racer, other: Racer, limit: float) -> Figure:
+    """Return the ratio of times, which is to be at most `limit` unless its interval holds 1.
 
-    With too few rounds for an interval the median of the ratios is to be at most that.
+    With too few rounds for an interval the median of the ratios is to be at most that; without
+    any, nothing is reached.
     """
-    ratio = time_ratio(delivered.medians, best.medians)
-    told = [a / b for a, b in zip(delivered.medians, best.medians, strict=False)]
+    reach = f"≤ {limit:g}, or the interval holds 1"
+    told = [a / b for a, b in zip(one.medians, other.medians, strict=False)]
+    if not told:
+        return Figure(what, reach, "not timed", reached=False)
+    ratio = time_ratio(one.medians, other.medians)
     middle, interval = median(told), "too few for an interval"
     if ratio is not None:
-        interval = f"interval {ratio.low:.3f} to {ratio.high:.3f}"
+        interval = f"interval {ratio.low:.4f} to {ratio.high:.4f}"
     equal = ratio is not None and ratio.low <= 1 <= ratio.high
-    return Figure(
-        f"{name}: delivered / fastest that passes",
-        f"≤ {CLOSE:g}, or the interval holds 1",
-        middle,
-        bool(equal or middle <= CLOSE),
-        f"{best.name}; {len(told)} rounds, {interval}{', which holds 1' if equal else ''}",
-    )
+    note = f"{len(told)} rounds, {interval}{', which holds 1' if equal else ''}"
+    return Figure(what, reach, middle, bool(equal or middle <= limit), note)

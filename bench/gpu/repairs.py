@@ -27,10 +27,9 @@ from bench.figures import Figure, Result, equal, machine, reported, table
 from bench.gpu.figures import RESULTS
 from bench.gpu.jobs import BATCH, Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
-from bench.gpu.race import Racer, take_turns
+from bench.gpu.race import Racer, against, take_turns
 from bench.gpu.repair_plans import FILE, SCALE, SCALED, Planned, Scaled, read
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.repair.making import repaired
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
@@ -191,23 +190,8 @@ def figures(field: Field) -> Iterator[Figure]:
         for other, limit in REACH.items():
             pair = told.get(name), told.get(other)
             if pair[0] is not None and pair[1] is not None and pair[1].racer.medians:
-                yield ratio(field.name, pair[0].racer, pair[1].racer, limit)
-
-
-def ratio(model: str, one: Racer, other: Racer, limit: float) -> Figure:
-    """Return the ratio of times, to be at most `limit` unless its interval holds 1."""
-    told = [a / b for a, b in zip(one.medians, other.medians, strict=False)]
-    what = f"{model}: time of {one.name} / {other.name}"
-    reach = f"≤ {limit:g}, or the interval holds 1"
-    if not told:
-        return Figure(what, reach, "not timed", reached=False)
-    found = time_ratio(one.medians, other.medians)
-    holds = found is not None and found.low <= 1 <= found.high
-    interval = "too few for an interval"
-    if found is not None:
-        interval = f"interval {found.low:.4f} to {found.high:.4f}"
-    reached = bool(median(told) <= limit or holds)
-    return Figure(what, reach, median(told), reached, f"{len(told)} rounds, {interval}")
+                what = f"{field.name}: time of {name} / {other}"
+                yield against(what, pair[0].racer, pair[1].racer, limit)
 
 
 def measure(

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.figures import Figure
 from bench.gpu import race, session
 from bench.gpu.autocast import FILE
 from bench.gpu.blocks import Blocks
@@ -54,6 +55,18 @@ def test_the_delivered_engine_is_compared_with_the_fastest_that_passes() -> None
     assert (few.reached, few.note) == (False, "tf32; 3 rounds, too few for an interval")
     lone = list(race.figures("m", [delivered, wrong, racer("tf32", [])]))[-1]
     assert lone.measured == "nothing to compare with"
+
+
+def test_a_ratio_reaches_by_its_median_or_where_its_interval_holds_1() -> None:
+    def ratio(*medians: float) -> Figure:
+        return race.against("m", racer("e", list(medians)), racer("e", [1.0] * 7), 1.02)
+
+    assert ratio(*[1.01] * 7).reached
+    slow = ratio(*[1.03] * 7)
+    assert (slow.reached, slow.note) == (False, "7 rounds, interval 1.0300 to 1.0300")
+    assert ratio(0.9, *[1.1] * 6).reached
+    assert ratio(*[1.03] * 3).note.endswith("too few for an interval")
+    assert not ratio().reached
 
 
 def test_sets_that_are_the_same_run_once(tmp_path: Path) -> None:

@@ -70,18 +70,3 @@ def test_engines_of_the_plans_are_judged_and_timed_in_turns(
         assert "7 rounds, interval" in measured[f"small: time of repaired / {other}"].note
     late = repairs.measure(plans, Host(str(python), "", None), -inf, save)
     assert {r["failure"] for r in late.details["small"]} == {"no time left"}
-
-
-def test_a_ratio_reaches_by_its_median_or_where_its_interval_holds_1() -> None:
-    def racer(*medians: float) -> race.Racer:
-        return race.Racer("e", (), "fp16", tf32=False, medians=list(medians))
-
-    one = racer(*[1.0] * 7)
-    assert repairs.ratio("m", racer(*[1.01] * 7), one, 1.02).reached
-    slow = repairs.ratio("m", racer(*[1.03] * 7), one, 1.02)
-    assert (slow.reached, slow.note) == (False, "7 rounds, interval 1.0300 to 1.0300")
-    assert repairs.ratio("m", racer(0.9, *[1.1] * 6), one, 1.02).reached
-    assert repairs.ratio("m", racer(*[1.03] * 3), one, 1.02).note.endswith(
-        "too few for an interval"
-    )
-    assert not repairs.ratio("m", racer(), one, 1.02).reached

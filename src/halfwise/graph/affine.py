@@ -219,7 +219,7 @@ class _Linear:
         found = _Linear(node)
         if weight is None or weight.const_value is None or _rank(node.outputs[0]) < 2:
             return None
-        if node.op_type == "Gemm" and node.attributes.get_int("transA", 0):
+        if node.op_type == "Gemm" and node.attributes.get_int("transA", 0) != 0:
             return None
         if not 2 <= len(found.shape) <= max(2, _rank(node.outputs[0])):
             return None

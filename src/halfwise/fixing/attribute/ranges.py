@@ -118,7 +118,7 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
         )
 
 
-_MOSTLY = 0.5
+MOSTLY = 0.5
 """A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
 
 ADDENDS = {
@@ -197,7 +197,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         zeroed += int(np.count_nonzero(magnitudes <= fmt.flush_threshold))
         largest = max(largest, float(magnitudes.max(initial=0)))
     share = subnormal / max(1, nonzero)
-    if share <= _MOSTLY:
+    if share <= MOSTLY:
         return []
     return evidence.guard(
         "constant-subnormal",

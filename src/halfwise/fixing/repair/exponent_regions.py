@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from halfwise.fixing.repair.exponent_program import MUL, Loss, solve
 from halfwise.fixing.repair.exponent_work import WORK, Allowance
+from halfwise.graph.dataflow import reached
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
 
@@ -84,13 +85,9 @@ def pieces(
     near, left = near or _near(found), set(names)
     for name in (*found.tensors, *found.edges, *found.constants):
         if name in left:
-            piece, waiting = {name}, [name]
-            while waiting:
-                new = {n for n in near.get(waiting.pop(), ()) if n in left} - piece
-                piece |= new
-                waiting += new
-            left -= piece
-            yield frozenset(piece)
+            piece = frozenset(reached([name], lambda n: left.intersection(near.get(n, ()))))
+            left.difference_update(piece)
+            yield piece
 
 
 def _near(found: Relations) -> _Near:

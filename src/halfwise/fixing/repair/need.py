@@ -29,4 +29,9 @@ def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ..
         or (g.tensor is None and g.node in names)
         or (g.kind == "cancellation" and g.node in given)
     )
-    return tuple(f"{g.kind} at {g.node}" for g in found)
+    return tuple(map(label, found))
+
+
+def label(guard: Guard) -> str:
+    """Return what `Repair.guards` calls a guard."""
+    return f"{guard.kind} at {guard.node}"

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.patterns.reading import scalar
 from halfwise.graph.writing import Writer
@@ -103,17 +104,9 @@ def _between(
     output: ir.Value, known: Mapping[ir.Value, Array], order: Mapping[ir.Node, int]
 ) -> tuple[ir.Node, ...]:
     """Return the nodes that lead from x to `output`."""
-    found: set[ir.Node] = set()
-    waiting = [output]
-    while waiting:
-        value = waiting.pop()
-        node = value.producer()
-        if value in known and node in order and node is not None and node not in found:
-            if value is next(iter(known)):
-                continue
-            found.add(node)
-            waiting += [v for v in node.inputs if v is not None]
-    return tuple(sorted(found, key=order.__getitem__))
+    made = {v: node for v in list(known)[1:] if (node := v.producer()) is not None}
+    back = reached([made[output]], lambda n: (made[v] for v in n.inputs if v in made))
+    return tuple(sorted(back, key=order.__getitem__))
 
 
 def _form(values: Array) -> Callable[[Writer, ir.Value], ir.Value] | None:

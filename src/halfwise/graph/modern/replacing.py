@@ -76,6 +76,18 @@ def put_in_place(
     Returns:
         The nodes that are gone, because nothing reads them any more, in graph order.
     """
+    root = put_before(graph, output, new, result, names)
+    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
+
+
+def put_before(
+    graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
+) -> ir.Node:
+    """Let all read `result` of `new` nodes, with its name, instead of `output`.
+
+    Returns:
+        The node that gives `output`, which stays behind them, unread.
+    """
     root = output.producer()
     assert root is not None
     graph.insert_before(root, new)
@@ -83,7 +95,7 @@ def put_in_place(
     name = output.name
     ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
     output.name, result.name = names.take(f"{name}_before"), name
-    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
+    return root
 
 
 def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from halfwise.graph.model import Network, constant_array, is_standard
 from halfwise.graph.patterns.reading import axes_of, scalar
 
-_BY_AXIS = 13
+BY_AXIS = 13
 """From this opset on, Softmax is over one axis; before, over all from its axis on."""
 
 
@@ -32,7 +32,7 @@ def read_softmaxes(network: Network) -> Iterator[WrittenSoftmax]:
         x, total = exp.inputs[0], node.outputs[0]
         assert x is not None
         assert x.shape is not None
-        if network.opset < _BY_AXIS and axis != x.shape.rank() - 1:
+        if network.opset < BY_AXIS and axis != x.shape.rank() - 1:
             continue
         for output, op in _ends(total, exp, x):
             yield WrittenSoftmax(op, x, output, axis)

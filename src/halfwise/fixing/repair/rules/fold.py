@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.ranges import MOSTLY
 from halfwise.fixing.attribute.repairs import folding
 from halfwise.fixing.repair.need import answered
 from halfwise.fixing.repair.rule import Identity
@@ -24,8 +25,6 @@ from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 from halfwise.wording import listed
 
-_MOSTLY = 0.5
-"""A minority of tiny weights is usual and harmless next to large ones (`constant_guards`)."""
 _FEW = 0.01
 """Share of weights that may stay subnormal where they are scaled up."""
 
@@ -131,7 +130,7 @@ def _shift(chain: Chain, evidence: Evidence) -> int | None:
     sizes = np.abs(factor[factor != 0])
     if not np.isfinite(sizes).all() or not np.isfinite(offset).all() or not sizes.size:
         return None
-    if sizes.max() <= fmt.max and np.mean(sizes < fmt.smallest_normal) <= _MOSTLY:
+    if sizes.max() <= fmt.max and np.mean(sizes < fmt.smallest_normal) <= MOSTLY:
         return 0
     up = fmt.smallest_normal / float(np.quantile(sizes, _FEW))
     most = _room(fmt, float(sizes.max()))
@@ -140,7 +139,7 @@ def _shift(chain: Chain, evidence: Evidence) -> int | None:
     most = min(most, _room(fmt, seen * evidence.headroom))
     shift = most if most < 0 else min(most, -floor(-log2(up)))
     lost = np.mean(sizes * 2.0**shift < fmt.smallest_normal)
-    return shift if lost <= _MOSTLY else None
+    return shift if lost <= MOSTLY else None
 
 
 def _room(fmt: Format, largest: float) -> int:

@@ -26,8 +26,10 @@ from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import mask_guards, range_guards
+from halfwise.fixing.repair.need import label
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name, opset_of
+from halfwise.graph.modern.softmaxes import BY_AXIS
 from halfwise.graph.normal_form import Names
 from halfwise.graph.patterns.reading import scalar
 from halfwise.graph.roles import is_float
@@ -48,8 +50,6 @@ _ALL = 2.0**40
 number does, −1e12 does not."""
 _VANISHED = 104.0
 """exp(−104) is zero in FP32."""
-_SINGLE_AXIS = 13
-"""First operator set whose Softmax is over one axis, not over all from it on."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Mask:
             return
         guards: dict[NodeName, list[str]] = {}
         for guard in (*mask_guards(evidence), *range_guards(evidence)):
-            guards.setdefault(guard.node, []).append(f"{guard.kind} at {guard.node}")
+            guards.setdefault(guard.node, []).append(label(guard))
         groups: dict[tuple[object, ...], list[_Masked]] = {}
         for name, node in evidence.nodes.items():
             found = _masked(evidence, node, self.larger, self.least) if name in guards else None
@@ -238,9 +238,9 @@ def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | Non
     assert value.shape is not None
     rank = value.shape.rank()
     if is_standard(node, "Softmax"):
-        axis = node.attributes.get_int("axis", -1 if opset >= _SINGLE_AXIS else 1)
+        axis = node.attributes.get_int("axis", -1 if opset >= BY_AXIS else 1)
         axis -= rank if axis >= 0 else 0
-        return axis if opset >= _SINGLE_AXIS or axis == -1 else None
+        return axis if opset >= BY_AXIS or axis == -1 else None
     bound = scalar(node.inputs[1 - slot]) if is_standard(node, "Max") and rank else None
     if is_standard(node, "Identity") or (bound is not None and bound < -_QUANTISED):
         return _axis(node.outputs[0], opset)

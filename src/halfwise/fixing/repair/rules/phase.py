@@ -26,6 +26,7 @@ from halfwise.emulation.folding import constant_nodes, fold_constants, make_cons
 from halfwise.errors import RunFailed
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.integers import integer_guards
+from halfwise.fixing.repair.need import label
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.graph.dataflow import consumers, drop_unused_nodes, moves, reached
 from halfwise.graph.integral import FIRST_OPSET, Integers, from_integer, is_whole
@@ -37,6 +38,7 @@ from halfwise.graph.model import (
     normalise,
     tensor_name,
 )
+from halfwise.graph.modern.replacing import put_before
 from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import is_float
 from halfwise.graph.writing import Writer
@@ -89,7 +91,7 @@ class Phase:
             rule=self.name,
             nodes=names,
             numbers={form: 1.0},
-            guards=tuple(f"{g.kind} at {g.node}" for g in told),
+            guards=tuple(map(label, told)),
             advice=advice,
         )
 
@@ -205,13 +207,8 @@ def _count(model: ir.Model, node: ir.Node, w: Writer) -> None:
 
 
 def _replace(model: ir.Model, node: ir.Node, result: ir.Value, w: Writer) -> None:
-    old = node.outputs[0]
-    result.type, result.shape = old.type, old.shape
-    model.graph.insert_before(node, w.made)
+    put_before(model.graph, node.outputs[0], w.made, result, w.names)
     w.made = []
-    name = old.name
-    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
-    old.name, result.name = w.names.take(f"{name}_before"), name
 
 
 def _turns(evidence: Evidence, node: ir.Node, guards: list[Guard]) -> bool:
