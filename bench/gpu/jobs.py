@@ -132,5 +132,5 @@ JOBS: Mapping[str, Job] = {
     # On these windows TF32 is off by 2 %.
     "basic_pitch_wide": Job(judging=("--rel-max", "0.05"), published="basic_pitch", as_tf32=True),
     "ppocr_v3_det": Job(judging=JUDGING["ppocr_v3_det"], options=(*_FEW, *_QUICK)),
-    **{name: Job(make, seconds=150, race=True) for name, make in NETWORKS.items()},
+    **{name: Job(make, seconds=300, race=True) for name, make in NETWORKS.items()},
 }
