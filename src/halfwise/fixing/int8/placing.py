@@ -1,0 +1,249 @@
+"""Put QuantizeLinear and DequantizeLinear (Q and DQ) before the nodes that are to compute in INT8.
+
+The result is what onnxruntime.quantization makes with the options that it documents for TensorRT:
+symmetric INT8, weights per channel, biases and outputs as they are, a pair of Q and DQ of its own
+for each reader. Its QDQQuantizer is not what makes it: that lets every reader of a tensor with one
+INT8 reader read the DQ, such as the Add of a residual, so that nodes left out would not compute
+what they did; it quantises an output of the model that a node reads too, copies shared biases,
+forgets Gemm's `beta`, and scales weights along the axis that is summed over where they come first
+or have three axes. Where none of that happens both make the same numbers (test_placing.py).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.model import (
+    Network,
+    add_constant,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+    tensor_name,
+)
+from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.roles import is_float
+from halfwise.records import NodeName, TensorName
+
+OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""What is computed in INT8; the inputs 0 and 1 are read through pairs."""
+LIMIT = 127
+"""The largest magnitude of symmetric INT8; -128 is not used."""
+_FIRST_OPSET = 13
+"""The first whose Q and DQ have an axis."""
+_KERNELS = ("Conv", "ConvTranspose")
+"""Operators that TensorRT has in INT8 for constant weights alone ("Explicit Quantization")."""
+
+
+class _Weight(NamedTuple):
+    """A constant input.
+
+    Attributes:
+        value: The initializer.
+        axis: That of its channels in `value`; None for one scale.
+        mover: The Transpose between it and the node, if there is one.
+    """
+
+    value: ir.Value
+    axis: int | None
+    mover: ir.Node | None
+
+
+def quantisable(network: Network) -> tuple[NodeName, ...]:
+    """Return the nodes of the main graph that could compute in INT8, in graph order.
+
+    Convolutions with constant weights and products of matrices, of FP32 tensors of which at least
+    one is computed from the inputs; not those with constants that hold NaN or infinities.
+    """
+    return tuple(node_name(node) for node in network.nodes() if _is_quantisable(node))
+
+
+def activations(network: Network) -> tuple[TensorName, ...]:
+    """Return the tensors that need a range for these nodes to be quantised, in graph order."""
+    read = {value for node in network.nodes() if _is_quantisable(node) for value in _read(node)}
+    given = (*network.graph.inputs, *(v for node in network.nodes() for v in node.outputs))
+    return tuple(tensor_name(value) for value in given if value in read)
+
+
+def scale_of(absmax: NDArray[np.float64] | float) -> NDArray[np.float32]:
+    """Return f32[*shape]: what a step of INT8 is worth where `absmax` is the largest magnitude.
+
+    1 where that would be subnormal or 0, as in onnxruntime.quantization.
+    """
+    scale = (np.asarray(absmax, np.float64) / LIMIT).astype(np.float32)
+    return np.where(scale < np.finfo(np.float32).tiny, np.float32(1), scale)
+
+
+def quantised(
+    network: Network,
+    nodes: Collection[NodeName],
+    ranges: Mapping[TensorName, tuple[float, float]],
+) -> Network:
+    """Return `network` with `nodes` in INT8: their inputs go through Q and DQ, weights are INT8.
+
+    Nodes and tensors keep their names; whatever else reads a tensor reads it as before. A weight is
+    stored once, however many read it; in FP32 only where others read that too. Opsets below 13 are
+    raised to it.
+
+    Args:
+        network: The model, in FP32; not changed, its constants are shared.
+        nodes: Those to quantise; the ones that are not `quantisable`, or read a tensor without a
+            range, stay as they are.
+        ranges: Smallest and largest value of each tensor, finite.
+
+    Raises:
+        CaseError: ONNX cannot raise the opset.
+    """
+    if network.opset < _FIRST_OPSET:
+        network = raise_opset(network, _FIRST_OPSET)
+    placing = _Placing(network.copy(), ranges)
+    for node in list(placing.graph):
+        if node.name in nodes and _is_quantisable(node):
+            placing.quantise(node)
+    drop_unused_constants((placing.graph,))
+    return replace(network, model=placing.model)
+
+
+class _Placing:
+    """Puts pairs into a model, in place."""
+
+    def __init__(self, model: ir.Model, ranges: Mapping[TensorName, tuple[float, float]]) -> None:
+        self.model, self.graph = model, model.graph
+        self._ranges = ranges
+        self._names = Names(graphs_of(model))
+        self._scales: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self._stored: dict[tuple[ir.Value, int | None], tuple[ir.Value, ir.Value, ir.Value]] = {}
+
+    def quantise(self, node: ir.Node) -> None:
+        """Let `node` read through pairs, where all that it reads has a range."""
+        if any(tensor_name(value) not in self._ranges for value in _read(node)):
+            return
+        made: dict[ir.Value, ir.Value] = {}
+        for slot in (0, 1):
+            source, weight = node.inputs[slot], _weight(node, slot)
+            assert source is not None
+            if weight is None:
+                made[source] = made.get(source) or self._pair(source, node)
+                node.replace_input_with(slot, made[source])
+            elif weight.mover is not None:
+                weight.mover.replace_input_with(0, self._dequantised(weight, weight.mover))
+            else:
+                node.replace_input_with(slot, self._dequantised(weight, node))
+
+    def _pair(self, source: ir.Value, reader: ir.Node) -> ir.Value:
+        name = tensor_name(source)
+        if source not in self._scales:
+            absmax = max(map(abs, self._ranges[name]))
+            self._scales[source] = self._constants(name, scale_of(absmax))
+        scales = self._scales[source]
+        low = self._node("QuantizeLinear", source, [source, *scales], reader, ir.DataType.INT8)
+        return self._node("DequantizeLinear", source, [low, *scales], reader, ir.DataType.FLOAT)
+
+    def _dequantised(self, weight: _Weight, reader: ir.Node) -> ir.Value:
+        value, axis = weight.value, weight.axis
+        if (value, axis) not in self._stored:
+            stored, scale = _stored(constant_array(value), axis)
+            name = tensor_name(value)
+            held = add_constant(self.graph, self._names.take(f"{name}_quantized"), stored)
+            self._stored[value, axis] = (held, *self._constants(name, scale))
+        held, *scales = self._stored[value, axis]
+        read = [held, *scales]
+        return self._node("DequantizeLinear", value, read, reader, ir.DataType.FLOAT, axis)
+
+    def _constants(self, name: str, scale: NDArray[np.float32]) -> tuple[ir.Value, ir.Value]:
+        zero = np.zeros(scale.shape, np.int8)
+        return (
+            add_constant(self.graph, self._names.take(f"{name}_scale"), scale),
+            add_constant(self.graph, self._names.take(f"{name}_zero_point"), zero),
+        )
+
+    def _node(
+        self,
+        op: str,
+        of: ir.Value,
+        read: list[ir.Value],
+        reader: ir.Node,
+        dtype: ir.DataType,
+        axis: int | None = None,
+    ) -> ir.Value:
+        """Return the output of a new node that stands for the tensor `of`, before `reader`."""
+        name = self._names.take(f"{of.name}_{op}")
+        attributes = {} if axis is None else {"axis": axis}
+        node = ir.node(op, read, attributes=attributes, name=name)
+        made = node.outputs[0]
+        made.name = self._names.take(f"{name}_Output")
+        made.type, made.shape = ir.TensorType(dtype), of.shape
+        self.graph.insert_before(reader, node)
+        return made
+
+
+def _is_quantisable(node: ir.Node) -> bool:
+    if not is_standard(node, *OPERATORS) or not all(map(is_float, node.inputs[:2])):
+        return False
+    weights = [_weight(node, slot) for slot in (0, 1)]
+    if all(weights) or (weights[1] is None and is_standard(node, *_KERNELS)):
+        return False
+    return all(np.isfinite(constant_array(w.value)).all() for w in weights if w is not None)
+
+
+def _read(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield what a quantisable node reads and is no weight."""
+    for slot in (0, 1):
+        value = node.inputs[slot]
+        if value is not None and _weight(node, slot) is None:
+            yield value
+
+
+def _weight(node: ir.Node, slot: int) -> _Weight | None:
+    value = node.inputs[slot]
+    assert value is not None
+    mover = value.producer()
+    if mover is None:
+        return _Weight(value, _channels(node, slot, value), None) if value.const_value else None
+    source = mover.inputs[0] if is_standard(mover, "Transpose") else None
+    if source is None or source.const_value is None or len(value.uses()) > 1:
+        return None
+    if value.is_graph_output() or source.shape is None:
+        return None
+    axis, rank = _channels(node, slot, value), source.shape.rank()
+    order = mover.attributes.get_ints("perm", tuple(reversed(range(rank))))
+    return _Weight(source, None if axis is None else order[axis], mover)
+
+
+def _channels(node: ir.Node, slot: int, value: ir.Value) -> int | None:
+    """Return the axis of the channels that a weight makes; None where one scale has to do.
+
+    These are the axes that TensorRT scales: the output channels of a convolution, and the columns
+    of the second matrix of a product.
+    """
+    if slot == 0:
+        return None
+    rank = value.shape.rank() if value.shape is not None else 0
+    if node.op_type == "Conv":
+        return 0
+    if node.op_type == "ConvTranspose":
+        return 1 if node.attributes.get_int("group", 1) == 1 else None
+    if node.op_type == "Gemm":
+        return 0 if node.attributes.get_int("transB", 0) else 1
+    return 1 if rank == 2 else None
+
+
+def _stored(
+    array: NDArray[np.generic], axis: int | None
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return i8[*shape] of f32[*shape], and the scale, f32[] or f32[channels]."""
+    weights = np.asarray(array, np.float32)
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    wide = np.abs(weights).max(axis=None if axis is None else others, initial=0.0)
+    scale = scale_of(wide)
+    shape = [1] * weights.ndim
+    if axis is not None:
+        shape[axis] = -1
+    steps = np.rint(weights / scale.reshape(shape if axis is not None else ()))
+    return np.clip(steps, -LIMIT, LIMIT).astype(np.int8), scale
