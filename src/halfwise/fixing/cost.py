@@ -6,22 +6,25 @@ what the memory could move in that time. Values inside of what builders fuse are
 constant time per kernel is left out: it is the same in every precision, so small inputs on large
 GPUs, where it is all, gain less than this says.
 
+INT8 nodes read a byte for each element of what they take quantised. The kernel that makes a value
+quantises it too, and stores nothing else where nobody reads anything else (TensorRT's documentation
+on explicit quantisation: QuantizeLinear is fused with what comes before it); graph inputs are
+quantised by a kernel of their own. Sums are wider inside: the kernel gives what its readers take.
+
 Nothing is fitted. `bench/worth.py` compares with times of real engines.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum
-from math import prod
 
 import onnx_ir as ir
 
-from halfwise.emulation.rounding import POINTWISE
+from halfwise.fixing.kernels import QUANTISING, Kernel, Shapes, described, elements, fused
 from halfwise.fixing.plan.cut import End, Terms
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
-from halfwise.graph.roles import NodeRole, Part, Role, Roles, is_float
+from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
 FLOPS_PER_BYTE_LOW = 200.0
@@ -29,37 +32,13 @@ FLOPS_PER_BYTE_LOW = 200.0
 sheets: A100 312 TFLOP/s at 1.555 TB/s, H200 989 at 4.8, T4 65 at 0.32, all within 3 %."""
 FLOPS_PER_BYTE_FP32 = 14.0
 """FP32 without TF32: A100 19.5 TFLOP/s, H200 67; T4 has 25 for each byte with 8.1."""
+FLOPS_PER_BYTE_INT8 = 2 * FLOPS_PER_BYTE_LOW
+"""Dense INT8, by the same data sheets: A100 624 TOP/s, H200 1979, T4 130."""
 LOW_BYTES, FP32_BYTES = 2, 4
+INT8_BYTES = 1
 
-_VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_RECURRENT = ("GRU", "LSTM", "RNN")
-
-Shapes = Mapping[TensorName, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class _Node:
-    """What the cost of a node is made of.
-
-    Attributes:
-        name: Its name.
-        flops: Operations of its products.
-        stored: Elements of the constants that it reads.
-        inputs: Per float input that is no constant: its name, elements, whether a low node takes
-            it low.
-        outputs: Per float output: its name, elements, whether a low node gives it low.
-        is_free: Whether it moves nothing.
-        times: How often it runs.
-    """
-
-    name: NodeName
-    flops: float
-    stored: int
-    inputs: tuple[tuple[TensorName, int, bool], ...]
-    outputs: tuple[tuple[TensorName, int, bool], ...]
-    is_free: bool
-    times: float
+Assignment = frozenset[NodeName]
+_NONE: Assignment = frozenset()
 
 
 class CostModel:
@@ -84,9 +63,9 @@ class CostModel:
             runs: How often bodies of If, Loop and Scan run; without, they cost nothing.
         """
         self.low_io, self._roles = low_io, roles
-        self._nodes: list[_Node] = []
+        self._nodes: list[Kernel] = []
         self._parts: dict[NodeName, Part] = {}
-        self._inner: dict[TensorName, tuple[NodeName, NodeName]] = {}
+        self._inner: dict[TensorName, NodeName] = {}
         self._outputs: list[tuple[TensorName, int]] = []
         self._times: dict[TensorName, float] = {}
         self._add(network.graph, shapes, runs or {}, 1.0)
@@ -103,56 +82,87 @@ class CostModel:
         """Take the nodes of a graph that runs so many times, those of bodies before their node."""
         for node in graph:
             part, name = self._roles.part(node), node_name(node)
-            if part.role.role is Role.BLIND:
+            if part.role.role is Role.BLIND or is_standard(node, *QUANTISING):
                 continue
             bodies = [(body, runs.get((name, at))) for at, body in bodies_of(node)]
             for body, ran in bodies:
                 if ran:
                     self._add(body, shapes, runs, ran)
-            is_free = is_standard(node, *_VIEWS) or any(ran is not None for _, ran in bodies)
-            described = _described(node, part.role, shapes, is_free=is_free, times=times)
-            self._nodes.append(described)
+            has_bodies = any(ran is not None for _, ran in bodies)
+            kernel = described(node, part.role, shapes, has_bodies=has_bodies, times=times)
+            self._nodes.append(kernel)
             self._parts[name] = part
-            self._inner |= {tensor_name(v): pair for v, pair in _fused(node)}
-            self._times |= {value: times for value, _, _ in described.outputs}
+            self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
+            self._times |= {value: times for value, _, _ in kernel.outputs}
         values = dict.fromkeys(v for v in graph.outputs if v.name and is_float(v))
-        self._outputs += [(tensor_name(v), _elements(v, shapes)) for v in values]
+        self._outputs += [(tensor_name(v), elements(v, shapes)) for v in values]
 
-    def cost(self, fp32: frozenset[NodeName], bf16: frozenset[NodeName] = frozenset()) -> float:
+    def cost(self, fp32: Assignment, bf16: Assignment = _NONE, int8: Assignment = _NONE) -> float:
         """Return the cost in bytes.
 
         Args:
             fp32: The nodes that are not low, moved data included.
             bf16: Those of them that have BF16.
+            int8: The products of the main graph that have INT8, in `fp32` or not. They take in INT8
+                what they read through a quantisation, or both factors where the network has none.
         """
+        own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
         low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
+        wanted = self._wanted(own, low_ends)
         types: dict[TensorName, _Type] = dict(low_ends)
         computed: dict[TensorName, _Type] = {}
         casts = _Casts(self._times)
         total = 0.0
         for node in self._nodes:
-            own = self._type_of(node.name, fp32, bf16)
-            moved = node.stored * own.size
-            for name, elements, takes_low in node.inputs:
-                wanted = own if takes_low else _Type.FP32
-                casts.add(name, elements, types.get(name, _Type.FP32), wanted)
-                if name not in computed or not self._stays_inside(name, fp32, bf16):
-                    moved += elements * wanted.size
-            for name, elements, gives_low in node.outputs:
-                types[name] = computed[name] = own if gives_low else _Type.FP32
-                if not self._stays_inside(name, fp32, bf16):
-                    moved += elements * types[name].size
+            mine = own[node.name]
+            moved = node.weights * mine.size + (node.stored - node.weights) * mine.made.size
+            for read in node.inputs:
+                want = mine.read(low=read.takes_low, quantised=read.quantised)
+                name, given = read.name, types.get(read.name, _Type.FP32)
+                if want is not _Type.INT8 or name not in computed:
+                    casts.add(name, read.elements, given, want)
+                if name not in computed or not self._stays_inside(name, computed[name], own):
+                    moved += read.elements * want.size
+            for name, count, gives_low in node.outputs:
+                wants = wanted.get(name, set())
+                made = mine.made if gives_low else _Type.FP32
+                if mine is _Type.INT8 and _Type.FP32 in wants:
+                    made = _Type.FP32
+                types[name] = computed[name] = made
+                if not self._stays_inside(name, made, own):
+                    moved += count * _stored(made, wants)
             if not node.is_free:
-                total += node.times * max(node.flops / own.flops_per_byte, moved)
-        for name, elements in self._outputs:
-            wanted = low_ends.get(name, _Type.FP32)
-            casts.add(name, elements, computed.get(name, wanted), wanted)
+                total += node.times * max(node.flops / mine.flops_per_byte, moved)
+        for name, count in self._outputs:
+            wants_end = low_ends.get(name, _Type.FP32)
+            casts.add(name, count, computed.get(name, wants_end), wants_end)
         return total + casts.cost
 
+    def macs(self, nodes: Assignment) -> float:
+        """Return the share of all multiply-accumulates that `nodes` do; 0 where there are none."""
+        each = {n.name: n.times * n.flops for n in self._nodes}
+        whole = sum(each.values())
+        return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
+
+    def _wanted(
+        self, own: Mapping[NodeName, "_Type"], low_ends: Mapping[TensorName, "_Type"]
+    ) -> dict[TensorName, set["_Type"]]:
+        """Return the types in which each tensor is read."""
+        found: dict[TensorName, set[_Type]] = {}
+        for node in self._nodes:
+            for read in node.inputs:
+                type_ = own[node.name].read(low=read.takes_low, quantised=read.quantised)
+                found.setdefault(read.name, set()).add(type_)
+        for name, _ in self._outputs:
+            found.setdefault(name, set()).add(low_ends.get(name, _Type.FP32))
+        return found
+
     def _type_of(
-        self, name: NodeName, fp32: frozenset[NodeName], bf16: frozenset[NodeName]
+        self, name: NodeName, fp32: Assignment, bf16: Assignment, int8: Assignment
     ) -> "_Type":
         part = self._parts[name]
+        if name in int8:
+            return _Type.INT8
         if part.is_low(fp32):
             return _Type.LOW
         return _Type.BF16 if part.decider in bf16 else _Type.FP32
@@ -173,40 +183,68 @@ class CostModel:
             if not node.is_free and not isinstance(end, bool):
                 extra = self._alone(node, _Type.FP32) - self._alone(node, _Type.LOW)
                 terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
-            for name, elements, takes_low in node.inputs:
-                readers, most = read.get(name, ([], 0.0))
-                readers.append(end if takes_low else True)
-                read[name] = readers, max(most, elements * node.times)
+            for one in node.inputs:
+                readers, most = read.get(one.name, ([], 0.0))
+                readers.append(end if one.takes_low else True)
+                read[one.name] = readers, max(most, one.elements * node.times)
             ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
-        for name, elements in self._outputs:
-            read.setdefault(name, ([], float(elements)))[0].append(name not in self.low_io)
+        for name, count in self._outputs:
+            read.setdefault(name, ([], float(count)))[0].append(name not in self.low_io)
         for name, (readers, most) in read.items():
             # Where fused, it is stored and read beside the Cast.
             bytes_each = (LOW_BYTES + FP32_BYTES) * (2 if name in self._inner else 1)
             terms.values.append((ends.get(name, True), tuple(readers), bytes_each * most))
         return terms
 
-    def _alone(self, node: _Node, own: "_Type") -> float:
+    def int8_terms(self, candidates: Assignment) -> Terms:
+        """Return the cost of leaving candidates out of INT8, as `terms` tells that of FP32.
+
+        A node is then True where it is low, and False where it is INT8. Exact where memory decides,
+        nothing else is FP32, and no INT8 node gives FP32.
+        """
+        terms = Terms()
+        made = {name for node in self._nodes for name, _, _ in node.outputs}
+        read: dict[TensorName, tuple[list[End], float]] = {}
+        for node in self._nodes:
+            chosen = node.name in candidates
+            if chosen:
+                extra = self._alone(node, _Type.LOW) - self._alone(node, _Type.INT8)
+                terms.nodes[node.name] = max(0.0, extra)
+            for one in node.inputs:
+                readers, most = read.get(one.name, ([], 0.0))
+                readers.append(node.name if chosen and one.quantised else True)
+                read[one.name] = readers, max(most, one.elements * node.times)
+        for name, _ in self._outputs:
+            if name in read:
+                read[name][0].append(True)
+        for name, (readers, most) in read.items():
+            given = 0 if name in made else LOW_BYTES if name in self.low_io else FP32_BYTES
+            low = 0 if name in self.low_io else LOW_BYTES + given
+            terms.values.append((False, tuple(readers), low * most))
+            terms.values.append((True, tuple(readers), (INT8_BYTES + given) * most))
+        return terms
+
+    def _alone(self, node: Kernel, own: "_Type") -> float:
         """Return what a node costs where all that may be fused with it has its precision."""
-        values = [
-            elements
-            for name, elements, _ in (*node.inputs, *node.outputs)
-            if name not in self._inner
-        ]
-        moved = (node.stored + sum(values)) * own.size
+        moved = node.weights * own.size + (node.stored - node.weights) * own.made.size
+        for read in node.inputs:
+            if read.name not in self._inner:
+                moved += read.elements * own.read(low=True, quantised=read.quantised).size
+        moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * own.made.size
         return node.times * max(node.flops / own.flops_per_byte, moved)
 
     def _stays_inside(
-        self, value: TensorName, fp32: frozenset[NodeName], bf16: frozenset[NodeName]
+        self, value: TensorName, made: "_Type", own: Mapping[NodeName, "_Type"]
     ) -> bool:
         """Return whether one kernel makes and reads a value: one precision, and fused."""
-        pair = self._inner.get(value)
-        return pair is not None and len({self._type_of(n, fp32, bf16) for n in pair}) == 1
+        reader = self._inner.get(value)
+        return reader is not None and own[reader] is made
 
 
 class _Type(Enum):
     """The type that a node computes in, as the options call it."""
 
+    INT8 = "int8"
     LOW = "low"
     BF16 = "bf16"
     FP32 = "fp32"
@@ -214,12 +252,31 @@ class _Type(Enum):
     @property
     def size(self) -> int:
         """Bytes of an element."""
-        return FP32_BYTES if self is _Type.FP32 else LOW_BYTES
+        return {_Type.INT8: INT8_BYTES, _Type.FP32: FP32_BYTES}.get(self, LOW_BYTES)
 
     @property
     def flops_per_byte(self) -> float:
         """Operations of a product in the time in which memory moves a byte."""
-        return FLOPS_PER_BYTE_FP32 if self is _Type.FP32 else FLOPS_PER_BYTE_LOW
+        rates = {_Type.INT8: FLOPS_PER_BYTE_INT8, _Type.FP32: FLOPS_PER_BYTE_FP32}
+        return rates.get(self, FLOPS_PER_BYTE_LOW)
+
+    @property
+    def made(self) -> "_Type":
+        """The type of what a node of this one gives, and takes where that is not quantised."""
+        return _Type.LOW if self is _Type.INT8 else self
+
+    def read(self, *, low: bool, quantised: bool) -> "_Type":
+        """Return the type in which a node of this one takes an input."""
+        if self is _Type.INT8 and quantised:
+            return self
+        return self.made if low else _Type.FP32
+
+
+def _stored(made: _Type, wants: set[_Type]) -> int:
+    """Return the bytes that are written of each element of a value that is read in `wants`."""
+    if _Type.INT8 not in wants:
+        return made.size
+    return INT8_BYTES + (made.size if len(wants) > 1 else 0)
 
 
 class _Casts:
@@ -238,80 +295,3 @@ class _Casts:
         if given is not wanted and (name, wanted) not in self._done:
             self._done.add((name, wanted))
             self.cost += self._times.get(name, 1.0) * elements * (given.size + wanted.size)
-
-
-def _elements(value: ir.Value, shapes: Shapes) -> int:
-    return prod(shapes.get(tensor_name(value), (0,)))
-
-
-def _described(
-    node: ir.Node, role: NodeRole, shapes: Shapes, *, is_free: bool, times: float
-) -> _Node:
-    written = [
-        (tensor_name(v), _elements(v, shapes), _at(role.outputs, i))
-        for i, v in enumerate(node.outputs)
-        if v.name and is_float(v)
-    ]
-    most = sum(elements for _, elements, _ in written)
-    read, stored = [], 0
-    for slot, value in enumerate(node.inputs):
-        if value is None or not is_float(value):
-            continue
-        if value.const_value is not None:
-            stored += _read(value.const_value.size, most, role)
-            continue
-        elements = _read(_elements(value, shapes), most, role)
-        read.append((tensor_name(value), elements, _at(role.inputs, slot)))
-    flops = _flops(node, shapes, most)
-    return _Node(node_name(node), flops, stored, tuple(read), tuple(written), is_free, times)
-
-
-def _read(elements: int, written: int, role: NodeRole) -> int:
-    """Return how many elements of an input are read: Gather and Slice read what they give out."""
-    return min(elements, written) if role.role is Role.MOVEMENT else elements
-
-
-def _at(slots: tuple[bool, ...], index: int) -> bool:
-    return index < len(slots) and slots[index]
-
-
-def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
-    """Return the operations of a product: two for each multiply-accumulate."""
-    if not node.inputs or node.inputs[0] is None:
-        return 0.0
-    left = _shape(node.inputs[0], shapes)
-    weight = _shape(node.inputs[1], shapes) if len(node.inputs) > 1 else ()
-    per_element = 0.0
-    if is_standard(node, "Conv"):
-        per_element = prod(weight[1:])
-    elif is_standard(node, "ConvTranspose"):
-        per_element, written = prod(weight[1:]), prod(left)
-    elif is_standard(node, "MatMul", "Gemm") and left:
-        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
-    elif is_standard(node, *_RECURRENT):
-        per_element, written = (
-            sum(prod(_shape(v, shapes)) for v in node.inputs[1:3]),
-            prod(left[:2]),
-        )
-    return 2.0 * written * per_element
-
-
-def _shape(value: ir.Value | None, shapes: Shapes) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    if value.const_value is not None:
-        return tuple(map(int, value.const_value.shape.numpy()))
-    return shapes.get(tensor_name(value), (0,))
-
-
-def _fused(node: ir.Node) -> Iterator[tuple[ir.Value, tuple[NodeName, NodeName]]]:
-    """Yield the outputs that the kernel of `node` hands on to the one node that reads them."""
-    if not is_standard(node, *_PRODUCTS, *POINTWISE, "BatchNormalization"):
-        return
-    for value in node.outputs:
-        readers = {use.node for use in value.uses()}
-        if len(readers) != 1 or value.is_graph_output():
-            continue
-        reader = readers.pop()
-        if reader.graph is node.graph and is_standard(reader, *POINTWISE, "BatchNormalization"):
-            yield value, (node_name(node), node_name(reader))

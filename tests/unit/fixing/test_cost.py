@@ -80,31 +80,6 @@ def test_where_all_may_be_low_and_the_ends_are_no_plan_costs_less(drawn: Drawn):
     assert model.cost(frozenset()) <= model.cost(frozenset(roles))
 
 
-def test_products_count_their_operations():
-    s = Sketch()
-    image = s.input("image", [1, 3, 8, 8])
-    s.input("sequence", [5, 1, 4])
-    y = s.op("Conv", image, f32(np.ones((6, 3, 3, 3))), name="conv")
-    z = s.op("ConvTranspose", y, f32(np.ones((6, 2, 3, 3))), name="back")
-    g = s.op("Gemm", s.op("Flatten", z, name="flat"), f32(np.ones((128, 10))), name="gemm")
-    r = s.op(
-        "RNN",
-        "sequence",
-        f32(np.ones((1, 7, 4))),
-        f32(np.ones((1, 7, 7))),
-        name="rnn",
-        hidden_size=7,
-    )
-    network = s.network(g, r)
-    sample = {"image": f32(np.ones((1, 3, 8, 8))), "sequence": f32(np.ones((5, 1, 4)))}
-    model = CostModel(network, roles_of(network, low_type(FP16)), seen_shapes(network, sample))
-    flops = {str(node.name): node.flops for node in model._nodes}
-    assert flops["conv"] == 2 * 6 * 6 * 6 * 3 * 9
-    assert flops["back"] == 2 * 6 * 36 * 2 * 9
-    assert flops["gemm"] == 2 * 128 * 10
-    assert flops["rnn"] == 2 * 5 * 7 * (4 + 7)
-
-
 def product(made):
     """A product of [4, 512], as a node of a body that gives `made`."""
     return onnx.helper.make_node("MatMul", [f"{made}_in", "weight"], [made], f"{made}_node")

@@ -1,0 +1,169 @@
+"""What each node of a network computes, reads and writes: what its cost is made of.
+
+QuantizeLinear and DequantizeLinear are seen through: a node is described as reading what is in
+front of them, and which of that it reads through them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from halfwise.emulation.rounding import POINTWISE
+from halfwise.graph.model import is_standard, node_name, tensor_name
+from halfwise.graph.roles import NodeRole, Role, is_float
+from halfwise.records import NodeName, TensorName
+
+QUANTISING = ("QuantizeLinear", "DequantizeLinear")
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+
+Shapes = Mapping[TensorName, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A float input that is no constant.
+
+    Attributes:
+        name: The tensor, in front of a quantisation.
+        elements: How many are read.
+        takes_low: Whether a low node takes it low.
+        quantised: Whether an INT8 node takes it in INT8.
+    """
+
+    name: TensorName
+    elements: int
+    takes_low: bool
+    quantised: bool
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the cost of a node is made of.
+
+    Attributes:
+        name: Its name.
+        flops: Operations of its products.
+        stored: Elements of the constants that it reads.
+        weights: Those of them that an INT8 node takes in INT8.
+        inputs: Its float inputs that are no constants.
+        outputs: Per float output: its name, elements, whether a low node gives it low.
+        is_free: Whether it moves nothing.
+        times: How often it runs.
+    """
+
+    name: NodeName
+    flops: float
+    stored: int
+    weights: int
+    inputs: tuple[Read, ...]
+    outputs: tuple[tuple[TensorName, int, bool], ...]
+    is_free: bool
+    times: float
+
+
+def described(
+    node: ir.Node, role: NodeRole, shapes: Shapes, *, has_bodies: bool, times: float
+) -> Kernel:
+    """Return what a node that runs so many times is made of.
+
+    Of a product that reads no quantised tensor, an INT8 form is taken to read both factors so.
+    """
+    written = [
+        (tensor_name(v), elements(v, shapes), _at(role.outputs, i))
+        for i, v in enumerate(node.outputs)
+        if v.name and is_float(v)
+    ]
+    most = sum(count for _, count, _ in written)
+    read, stored, weights = [], 0, 0
+    floats = [(slot, v) for slot, v in enumerate(node.inputs) if v is not None and is_float(v)]
+    through = {slot for slot, value in floats if _raw(value) is not value}
+    if not through and is_standard(node, *PRODUCTS):
+        through = {0, 1}
+    for slot, value in floats:
+        raw = _raw(value)
+        if raw.const_value is not None:
+            size = _read(raw.const_value.size, most, role)
+            stored += size
+            weights += size if slot in through else 0
+            continue
+        size = _read(elements(raw, shapes), most, role)
+        read.append(Read(tensor_name(raw), size, _at(role.inputs, slot), slot in through))
+    flops, free = _flops(node, shapes, most), has_bodies or is_standard(node, *_VIEWS)
+    return Kernel(node_name(node), flops, stored, weights, tuple(read), tuple(written), free, times)
+
+
+def elements(value: ir.Value, shapes: Shapes) -> int:
+    """Return the elements of a tensor; 0 where its shape is not known."""
+    return prod(shapes.get(tensor_name(value), (0,)))
+
+
+def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
+    """Yield the outputs that the kernel of `node` hands on to the one node that reads them."""
+    if not is_standard(node, *PRODUCTS, *POINTWISE, "BatchNormalization"):
+        return
+    for value in node.outputs:
+        readers = set(_readers(value))
+        if len(readers) != 1 or value.is_graph_output():
+            continue
+        reader = readers.pop()
+        if reader.graph is node.graph and is_standard(reader, *POINTWISE, "BatchNormalization"):
+            yield value, node_name(reader)
+
+
+def _raw(value: ir.Value) -> ir.Value:
+    """Return the tensor in front of a quantisation; of weights, the integers."""
+    maker = value.producer()
+    while maker is not None and is_standard(maker, *QUANTISING) and maker.inputs[0] is not None:
+        value = maker.inputs[0]
+        maker = value.producer()
+    return value
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Node]:
+    for use in value.uses():
+        if is_standard(use.node, *QUANTISING):
+            yield from _readers(use.node.outputs[0])
+        else:
+            yield use.node
+
+
+def _read(count: int, written: int, role: NodeRole) -> int:
+    """Return how many elements of an input are read: Gather and Slice read what they give out."""
+    return min(count, written) if role.role is Role.MOVEMENT else count
+
+
+def _at(slots: tuple[bool, ...], index: int) -> bool:
+    return index < len(slots) and slots[index]
+
+
+def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
+    """Return the operations of a product: two for each multiply-accumulate."""
+    if not node.inputs or node.inputs[0] is None:
+        return 0.0
+    left = _shape(node.inputs[0], shapes)
+    weight = _shape(node.inputs[1], shapes) if len(node.inputs) > 1 else ()
+    per_element = 0.0
+    if is_standard(node, "Conv"):
+        per_element = prod(weight[1:])
+    elif is_standard(node, "ConvTranspose"):
+        per_element, written = prod(weight[1:]), prod(left)
+    elif is_standard(node, "MatMul", "Gemm") and left:
+        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
+    elif is_standard(node, *_RECURRENT):
+        per_element, written = (
+            sum(prod(_shape(v, shapes)) for v in node.inputs[1:3]),
+            prod(left[:2]),
+        )
+    return 2.0 * written * per_element
+
+
+def _shape(value: ir.Value | None, shapes: Shapes) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if value.const_value is not None:
+        return tuple(map(int, value.const_value.shape.numpy()))
+    return shapes.get(tensor_name(value), (0,))
