@@ -108,19 +108,6 @@ def test_external_data_through_a_link_outside(refused, external, tmp_path):
 
 
 @pytest.mark.usefixtures("files")
-def test_quantised(refused, tmp_path):
-    sketch = Sketch()
-    x = sketch.input("x", [1, 16])
-    scale, zero = sketch.constant(0.1), sketch.constant(np.array(0, np.int8))
-    codes = sketch.op("QuantizeLinear", x, scale, zero, name="quantize")
-    y = sketch.op("DequantizeLinear", codes, scale, zero, name="dequantize")
-    onnx.save(sketch.proto(y), tmp_path / "quantised.onnx")
-    message = refused(3, *fixing("quantised.onnx"))
-    assert "quantised" in message
-    assert "QuantizeLinear" in message
-
-
-@pytest.mark.usefixtures("files")
 def test_custom_operator(refused):
     value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16]) for n in ("x", "y")]
     node = helper.make_node("Swirl", ["x"], ["y"], domain="com.example")

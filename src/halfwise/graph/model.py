@@ -72,7 +72,8 @@ QUANTISED = (
     "MatMulInteger",
     "ConvInteger",
 )
-"""What the types of quantised operators start with."""
+"""What the types of operators start with that quantise, dequantise or compute with integers for
+it; those of other domains too, such as QLinearAdd of ONNX Runtime's."""
 SMALL_BYTES = 1 << 16
 """What is computed from a larger constant is not stored; a model of 1 GiB has at most 16,384."""
 
@@ -156,7 +157,7 @@ def load_network(path: Path) -> Network:
 
     Raises:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
-            folder, a graph that the ONNX checker refuses, or a quantised (Q/DQ) model.
+            folder, or a graph that the ONNX checker refuses.
     """
     proto = read_proto(path)
     digest = hashlib.sha256()
@@ -191,8 +192,8 @@ def normalise(
     names of axes stay.
 
     Raises:
-        CaseError: the graph is cyclic, ill-typed, quantised or otherwise refused by the ONNX
-            checker, or the data of a constant is incomplete.
+        CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or the
+            data of a constant is incomplete.
     """
     source = str(path) if path else "the model"
     model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
@@ -213,7 +214,6 @@ def normalise(
         misdeclared = _check_and_infer(model)
         name_cast_types(graphs_of(model))
         drop_unused_constants(graphs_of(model))
-    _refuse_quantised(model, source)
     if unsorted:
         repairs += (Repair(Flaw.UNSORTED),)
     if misdeclared:
@@ -288,15 +288,6 @@ def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
     inferred = checked(proto)
     take_types(model, inferred)
     return contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
-
-
-def _refuse_quantised(model: ir.Model, source: str) -> None:
-    for node in model.graph.all_nodes():
-        if node.op_type.startswith(QUANTISED):
-            raise CaseError(
-                f"{source} is quantised: node {node.name!r} is {node.op_type}.",
-                "halfwise works on the floating-point model; give the one before quantisation.",
-            )
 
 
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.graph.intake import DROPPED
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
 from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
@@ -264,9 +264,14 @@ def _why_pinned(node: ir.Node) -> str:
         return "draws random numbers"
     if not any(is_float(v) for v in values):
         return ""
-    packed = "gives elements of less than a byte, which ONNX Runtime cannot switch"
-    gives_packed = any(v.dtype in _BELOW_A_BYTE for v in node.outputs)
-    return _FP32_ONLY.get(node.op_type, packed if gives_packed else "")
+    reason = ""
+    if node.op_type.startswith(QUANTISED):
+        # From opset 19 on these take FP16, too; but what they round to is the file's own choice,
+        # and a coarser input or scale would move it by whole steps.
+        reason = "quantises or dequantises"
+    elif any(v.dtype in _BELOW_A_BYTE for v in node.outputs):
+        reason = "gives elements of less than a byte, which ONNX Runtime cannot switch"
+    return _FP32_ONLY.get(node.op_type, reason)
 
 
 def _reduces(node: ir.Node) -> bool:

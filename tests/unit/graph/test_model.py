@@ -91,14 +91,6 @@ REFUSED = {
     "arity": ([node("Add", "x", "y")], "input size 1"),
     "axis": ([node("Softmax", "x", "y", axis=1 << 62)], "which no tensor has"),
     "twice": ([node("Relu", "x", "y"), node("Abs", "x", "y")], "redeclared"),
-    "quantised": (
-        [
-            node("Constant", "", "s", value_float=0.5),
-            node("QuantizeLinear", "x s", "q", "quant"),
-            node("DequantizeLinear", "q s", "y"),
-        ],
-        "'quant' is QuantizeLinear",
-    ),
 }
 
 

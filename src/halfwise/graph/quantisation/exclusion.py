@@ -1,0 +1,166 @@
+"""Leave nodes out of INT8: they read what comes before the pairs, and stored weights as floats."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.dataflow import drop_unused_nodes
+from halfwise.graph.model import Network, add_constant, constant_array, node_name
+from halfwise.graph.normal_form import Names
+from halfwise.graph.quantisation.pairs import Pair, moves_before, pairs_read
+from halfwise.graph.roles import is_float
+from halfwise.records import NodeName
+
+_ROUNDOFF = 1e-4
+"""What a step may be exceeded by, in steps: FP32 divides and multiplies with 6e-8 of up to 128."""
+
+
+def excluding(
+    network: Network, nodes: Collection[NodeName], original: Network | None = None
+) -> Network:
+    """Return `network` with `nodes` outside of INT8.
+
+    Each reads, at all its slots, what comes before the pairs. Weights that the file stores as
+    integers become those of `original` that round to them, else what the integers stand for.
+    Q and DQ that nobody reads any more are gone; nodes and tensors that stay keep their names.
+
+    Args:
+        network: The quantised model; not changed.
+        nodes: Nodes of its main graph; those that read no pair stay as they are.
+        original: The model before quantisation.
+    """
+    model = network.copy()
+    copy = replace(network, model=model)
+    raw = RawInputs(copy, original)
+    for node in [n for n in copy.nodes() if node_name(n) in nodes]:
+        for slot in raw.read.get(node_name(node), ()):
+            node.replace_input_with(slot, raw.at(node, slot))
+    drop_unused_nodes(model.graph)
+    raw.take_names()
+    names = {node_name(n) for n in model.graph.all_nodes()}
+    kept = {name: old for name, old in network.original_names.items() if name in names}
+    return replace(copy, original_names=kept)
+
+
+@dataclass
+class RawInputs:
+    """What nodes would read without pairs; adds to the model, in place, what it takes for that.
+
+    Attributes:
+        network: The quantised model.
+        original: The one before quantisation, for its weights.
+        read: The pairs at the slots of its nodes.
+    """
+
+    network: Network
+    original: Network | None = None
+    read: Mapping[NodeName, Mapping[int, Pair]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the pairs."""
+        self.read = pairs_read(self.network)
+        self._names = Names(self.network.graphs())
+        self._weights: dict[Pair, ir.Value] = {}
+        self._moved: dict[ir.Value, tuple[ir.Node, ir.Node]] = {}
+        self._floats = None if self.original is None else _by_size(self.original)
+
+    def at(self, node: ir.Node, slot: int) -> ir.Value:
+        """Return what a node would read at a slot where it reads a pair."""
+        pair = self.read[node_name(node)][slot]
+        value = pair.source if pair.source is not None else self._weight(pair)
+        for move in reversed(moves_before(node, slot)):
+            value = self._behind(move, value)
+        return value
+
+    def take_names(self) -> None:
+        """Give what was added the names of what it stands for, where that is gone."""
+        graph = self.network.graph
+        for pair, value in self._weights.items():
+            given = pair.dequantise.outputs[0]
+            if pair.dequantise.graph is None and value.graph is graph:
+                value.name = given.name
+        for old, new in self._moved.values():
+            if old.graph is None and new.graph is graph:
+                new.name, new.outputs[0].name = old.name, old.outputs[0].name
+
+    def _weight(self, pair: Pair) -> ir.Value:
+        if pair not in self._weights:
+            array = pair.dequantised()
+            array = _original(pair, array, self._floats or {})
+            name = self._names.take(f"{pair.dequantise.outputs[0].name}::raw")
+            self._weights[pair] = add_constant(self.network.graph, name, array)
+        return self._weights[pair]
+
+    def _behind(self, move: ir.Node, value: ir.Value) -> ir.Value:
+        """Return what `move` gives of `value`."""
+        old = move.outputs[0]
+        if old not in self._moved:
+            given = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
+            name = self._names.take(f"{move.name}::raw")
+            read, kept = [value, *move.inputs[1:]], move.attributes.values()
+            new = ir.Node(move.domain, move.op_type, read, kept, outputs=[given], name=name)
+            self.network.graph.insert_after(move, new)
+            self._moved[old] = move, new
+        return self._moved[old][1].outputs[0]
+
+
+def _by_size(original: Network) -> Mapping[int, list[ir.Value]]:
+    """Return the float constants of a network by the number of their elements."""
+    found: dict[int, list[ir.Value]] = {}
+    for value in (v for graph in original.graphs() for v in graph.initializers.values()):
+        if is_float(value) and value.const_value is not None:
+            found.setdefault(value.const_value.size, []).append(value)
+    return found
+
+
+def _original(
+    pair: Pair, dequantised: NDArray[np.float32], floats: Mapping[int, list[ir.Value]]
+) -> NDArray[np.float32]:
+    """Return the constant of the original that the integers stand for, else `dequantised`.
+
+    It is within a step of them everywhere, or beyond the end of the type's range where they are at
+    that end; rounding to the nearest makes half a step of it, learned rounding a whole one. Of
+    several the nearest.
+    """
+    best, least = dequantised, np.inf
+    for array in _candidates(floats.get(dequantised.size, ()), dequantised.shape):
+        distance = _distance(pair, array, dequantised)
+        if distance < least:
+            best, least = array, distance
+    return best
+
+
+def _candidates(
+    values: Collection[ir.Value], shape: tuple[int, ...]
+) -> Iterator[NDArray[np.float32]]:
+    for array in (np.asarray(constant_array(value)) for value in values):
+        if array.shape == shape:
+            yield array
+        elif array.T.shape == shape:
+            yield np.ascontiguousarray(array.T)
+
+
+def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32]) -> float:
+    """Return the mean distance in steps; inf where `array` rounds to other numbers."""
+    stored, steps = pair.stored(), np.abs(pair.steps(dequantised.shape))
+    if stored is None or not np.all(steps):
+        return float(np.inf)
+    if pair.dtype.is_floating_point():
+        kind = ml_dtypes.finfo(stored.dtype)
+        sizes = np.abs(stored.astype(np.float32))
+        steps = steps * np.maximum(sizes * float(kind.eps), float(kind.smallest_subnormal))
+        least, most = -float(kind.max), float(kind.max)
+    else:
+        range_of = ml_dtypes.iinfo(stored.dtype)
+        least, most = range_of.min + (range_of.min < 0), range_of.max
+    away = (array - dequantised) / steps
+    given = stored.astype(np.float64)
+    clipped = ((given <= least) & (away < 0)) | ((given >= most) & (away > 0))
+    if np.any((np.abs(away) > 1 + _ROUNDOFF) & ~clipped):
+        return float(np.inf)
+    return float(np.mean(np.abs(away)))

@@ -1,0 +1,232 @@
+"""What nodes read through pairs of QuantizeLinear and DequantizeLinear.
+
+A quantised model is an FP32 network with such pairs in it: a node that reads its data through them
+computes in FP32 in the file, and in INT8 where a backend fuses the pairs into its kernel.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.model import Network, constant_array, is_standard, node_name
+from halfwise.records import NodeName
+
+QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+"""What TensorRT has INT8 kernels for, and most of a network's work is in."""
+_DATA = 2
+"""The slots that decide: data and weights. A bias stays FP32 in TensorRT's kernels."""
+_MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
+"""What may stand between a DequantizeLinear and its reader: it moves all elements, and keeps each
+in its place among those of one scale, or the scale is of the elements that moved."""
+_CONTRIB = "com.microsoft"
+"""Where ONNX Runtime has the same operators for types and opsets that ONNX lacked them for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A QuantizeLinear and a DequantizeLinear behind it, or integers stored and the latter alone.
+
+    Attributes:
+        source: The float tensor before both; None where the file stores integers.
+        quantise: The former; None where the file stores integers.
+        dequantise: The latter.
+        readers: Who reads the result, and at which slots, behind moves of all elements; nodes of
+            bodies too.
+        scale: f32[] for one, f32[n] for one per index of `axis`, f32[*shape] in blocks.
+        zero_point: i32[*scale's shape]; zeros for floats of 8 bits or less.
+        axis: The axis that scales go along; None for one scale.
+        block: Elements of `axis` per scale; None where scales are no blocks.
+        dtype: What is stored between.
+    """
+
+    source: ir.Value | None
+    quantise: ir.Node | None
+    dequantise: ir.Node
+    readers: tuple[tuple[ir.Node, int], ...]
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.int32]
+    axis: int | None
+    block: int | None
+    dtype: ir.DataType
+
+    def stored(self) -> NDArray[np.generic] | None:
+        """Return the integers of the file; None where there is a source."""
+        value = self.dequantise.inputs[0]
+        return None if self.source is not None or value is None else constant_array(value)
+
+    def steps(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return the scale of each element of a tensor: f32, broadcasts with f32[*shape]."""
+        return self._spread(self.scale, shape)
+
+    def dequantised(self) -> NDArray[np.float32]:
+        """Return what the stored integers stand for: f32[*shape], (q − zero point) · scale.
+
+        Raises:
+            ValueError: nothing is stored (see `source`).
+        """
+        stored = self.stored()
+        if stored is None:
+            raise ValueError("the pair quantises a tensor; nothing is stored")
+        zeros = self._spread(self.zero_point, stored.shape).astype(np.float32)
+        return (stored.astype(np.float32) - zeros) * self.steps(stored.shape)
+
+    def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if self.axis is None:
+            return given.reshape(())
+        if self.block is None:
+            return given.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        whole = np.repeat(given, self.block, self.axis)
+        return np.take(whole, range(shape[self.axis]), self.axis)
+
+
+def pairs_of(network: Network) -> tuple[Pair, ...]:
+    """Return the pairs of the main graph, in the order of their DequantizeLinears.
+
+    Both ends of a pair have the same constant scales and zero points; else the file means more by
+    them than to quantise. What is quantised by scales that the model computes is no pair.
+    """
+    found = (_pair(node) for node in network.nodes() if _is(node, "DequantizeLinear"))
+    return tuple(pair for pair in found if pair is not None)
+
+
+def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
+    """Return, for each node of the main graph that reads pairs, the pair at each such slot."""
+    own = set(network.nodes())
+    found: dict[NodeName, dict[int, Pair]] = {}
+    for pair in pairs_of(network):
+        for node, slot in pair.readers:
+            if node in own:
+                found.setdefault(node_name(node), {})[slot] = pair
+    return found
+
+
+def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
+    """Return the nodes that all data and weights reach through pairs, with these, in slot order.
+
+    A backend may run them in INT8 (or FP8); nodes in graph order.
+    """
+    return _reading(network, whole=True)
+
+
+def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
+    """Return the nodes that either data or weights reach through a pair, but not both.
+
+    They compute with floats, whatever the backend: the pair costs accuracy alone, and saves memory
+    where it stores weights.
+    """
+    return _reading(network, whole=False)
+
+
+def _reading(network: Network, *, whole: bool) -> Mapping[NodeName, tuple[Pair, ...]]:
+    read = pairs_read(network)
+    found: dict[NodeName, tuple[Pair, ...]] = {}
+    for node in network.nodes():
+        slots = read.get(node_name(node), {})
+        data = [slot for slot in slots if slot < _DATA]
+        if is_standard(node, *QUANTISABLE) and data and (len(data) == _DATA) is whole:
+            found[node_name(node)] = tuple(slots[slot] for slot in sorted(slots))
+    return found
+
+
+def moves_before(node: ir.Node, slot: int) -> tuple[ir.Node, ...]:
+    """Return the nodes that move all elements on their way to a slot, the nearest first."""
+    found: list[ir.Node] = []
+    value = node.inputs[slot]
+    while value is not None and (maker := value.producer()) is not None and _moves(maker):
+        found.append(maker)
+        value = maker.inputs[0]
+    return tuple(found)
+
+
+def _moves(node: ir.Node) -> bool:
+    return is_standard(node, *_MOVES)
+
+
+def _is(node: ir.Node, op: str) -> bool:
+    return node.op_type == op and (is_standard(node) or node.domain == _CONTRIB)
+
+
+def _pair(node: ir.Node) -> Pair | None:
+    stored = node.inputs[0]
+    scale, zero = (_constant(node, slot) for slot in (1, 2))
+    if stored is None or stored.dtype is None or scale is None or not node.outputs[0].name:
+        return None
+    maker, source = stored.producer(), None
+    if maker is not None:
+        if not _is(maker, "QuantizeLinear") or not _agree(maker, node):
+            return None
+        source = maker.inputs[0]
+    elif stored.const_value is None:
+        return None
+    axis, block = _layout(node, scale, stored)
+    return Pair(
+        source=source,
+        quantise=maker,
+        dequantise=node,
+        readers=tuple(_readers(node.outputs[0])),
+        scale=scale.astype(np.float32).reshape(() if axis is None else scale.shape),
+        zero_point=_zeros(zero, scale if axis is not None else np.zeros(())),
+        axis=axis,
+        block=block,
+        dtype=stored.dtype,
+    )
+
+
+def _constant(node: ir.Node, slot: int) -> NDArray[np.generic] | None:
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    return None if value is None or value.const_value is None else constant_array(value)
+
+
+def _layout(
+    node: ir.Node, scale: NDArray[np.generic], stored: ir.Value
+) -> tuple[int | None, int | None]:
+    """Return along which axis scales go, and how many elements each has in blocks."""
+    if scale.size == 1 and scale.ndim <= 1:
+        return None, None
+    given = node.attributes.get("axis")
+    axis = 1 if given is None else given.as_int()
+    rank = scale.ndim if stored.shape is None or scale.ndim > 1 else len(stored.shape)
+    block = node.attributes.get("block_size")
+    size = block.as_int() if block is not None else 0
+    return axis % max(rank, 1), size or None
+
+
+def _zeros(zero: NDArray[np.generic] | None, scale: NDArray[np.generic]) -> NDArray[np.int32]:
+    if zero is None:
+        return np.zeros(scale.shape, np.int32)
+    return np.broadcast_to(
+        zero.astype(np.int32).reshape(-1 if scale.ndim == 1 else scale.shape), scale.shape
+    )
+
+
+def _agree(quantise: ir.Node, dequantise: ir.Node) -> bool:
+    """Return whether both have the same scales and zero points, along the same axis."""
+    layouts = [
+        {name: a.value for name in ("axis", "block_size") if (a := node.attributes.get(name))}
+        for node in (quantise, dequantise)
+    ]
+    slots = ((_constant(quantise, slot), _constant(dequantise, slot)) for slot in (1, 2))
+    return layouts[0] == layouts[1] and all(_same(one, other) for one, other in slots)
+
+
+def _same(one: NDArray[np.generic] | None, other: NDArray[np.generic] | None) -> bool:
+    if one is None or other is None:
+        # A zero point that is left out is zero.
+        return not any(
+            np.any(array.astype(np.float32)) for array in (one, other) if array is not None
+        )
+    return one.shape == other.shape and np.array_equal(
+        one.astype(np.float32), other.astype(np.float32)
+    )
+
+
+def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
+    for node, slot in value.uses():
+        if _moves(node) and slot == 0 and not node.outputs[0].is_graph_output():
+            yield from _readers(node.outputs[0])
+        else:
+            yield node, slot

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from halfwise.graph.quantisation.pairs import (
+    half_quantised,
+    moves_before,
+    pairs_of,
+    pairs_read,
+    quantised_nodes,
+)
+from tests.unit.graph.quantisation.qdq import chain, last
+from tests.unit.graph.sketch import Sketch, f32
+
+ZERO = np.array(0, np.int8)
+
+
+def test_a_node_reads_data_and_weights_through_pairs_behind_moves():
+    s = chain(["second"], moved=True)
+    network = s.network(last(s))
+    data, weight = quantised_nodes(network)["second"]
+    assert quantised_nodes(network).keys() == {"second"}
+    assert data.source.name == "first/relu_out"
+    assert (data.scale, data.zero_point, data.axis, data.block) == (0.25, 3, None, None)
+    assert (weight.source, weight.quantise, weight.axis) == (None, None, 0)
+    assert weight.dtype.name == "INT8"
+    ((reader, slot),) = weight.readers
+    assert (reader.name, slot) == ("second", 1)
+    assert [n.name for n in moves_before(reader, slot)] == ["second/transpose"]
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_node_with_one_pair_is_half_quantised(slot):
+    s = Sketch()
+    x, w = s.input("x", [2, 2]), s.constant(np.eye(2), "w")
+    operands = [x, w]
+    codes = s.op("QuantizeLinear", operands[slot], 0.5, ZERO)
+    operands[slot] = s.op("DequantizeLinear", codes, 0.5, ZERO)
+    network = s.network(s.op("MatMul", *operands, name="product"))
+    assert half_quantised(network).keys() == {"product"}
+    assert not quantised_nodes(network)
+    assert pairs_read(network)["product"].keys() == {slot}
+
+
+def quantised(s, x, first, second):
+    return s.op("DequantizeLinear", s.op("QuantizeLinear", x, *first), *second)
+
+
+NONE = {
+    "other scales": lambda s, x: quantised(s, x, (0.5, ZERO), (0.25, ZERO)),
+    "other zero points": lambda s, x: quantised(s, x, (0.5, ZERO), (0.5, ZERO + np.int8(1))),
+    "scales that are computed": lambda s, x: quantised(
+        s, x, (one := s.op("Add", s.input("scale", []), 1.0), ZERO), (one, ZERO)
+    ),
+    "integers that come in": lambda s, _: s.op("DequantizeLinear", s.input("q", [2, 2], 3), 0.5),
+    "integers between": lambda s, x: s.op(
+        "DequantizeLinear", s.op("Transpose", s.op("QuantizeLinear", x, 0.5, ZERO)), 0.5, ZERO
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NONE)
+def test_what_means_more_than_to_quantise_is_no_pair(case):
+    s = Sketch()
+    assert not pairs_of(s.network(s.op("Relu", NONE[case](s, s.input("x", [2, 2])))))
+
+
+def test_a_zero_point_may_be_left_out_and_one_scale_have_an_axis():
+    s = Sketch()
+    codes = s.op("QuantizeLinear", s.input("x", [2, 3]), f32([0.5]), np.zeros(1, np.int8))
+    (pair,) = pairs_of(s.network(s.op("DequantizeLinear", codes, f32([0.5]), np.zeros(1, np.int8))))
+    assert (pair.scale.shape, pair.zero_point.shape, pair.axis) == ((), (), None)
+    s = Sketch()
+    stored = s.constant(np.array([[1, -2], [3, 4]], np.int8))
+    (pair,) = pairs_of(s.network(s.op("DequantizeLinear", stored, f32([0.5, 2]), axis=-1)))
+    np.testing.assert_array_equal(pair.dequantised(), [[0.5, -4], [1.5, 8]])
+    np.testing.assert_array_equal(pair.zero_point, [0, 0])
+
+
+def test_whoever_reads_what_was_moved_is_a_reader_and_who_gives_it_out():
+    s = Sketch()
+    q = quantised(s, s.input("x", [2, 2]), (0.5, ZERO), (0.5, ZERO))
+    moved = s.op("Transpose", q, name="moved")
+    given = s.op("Transpose", q, name="given")
+    (pair,) = pairs_of(
+        s.network(s.op("Relu", moved, name="relu"), s.op("Abs", q, name="abs"), given)
+    )
+    assert {node.name for node, _ in pair.readers} == {"relu", "abs", "given"}
