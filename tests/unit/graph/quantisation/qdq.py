@@ -58,7 +58,7 @@ def chain(
 
 def last(s: Sketch) -> str:
     """The output of a chain."""
-    return s.nodes[-1].output[0]
+    return str(s.nodes[-1].output[0])
 
 
 def _weight(

@@ -8,6 +8,7 @@ from halfwise.graph.quantisation.pairs import (
     pairs_read,
     quantised_nodes,
 )
+from halfwise.records import NodeName
 from tests.unit.graph.quantisation.qdq import chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -17,10 +18,12 @@ ZERO = np.array(0, np.int8)
 def test_a_node_reads_data_and_weights_through_pairs_behind_moves():
     s = chain(["second"], moved=True)
     network = s.network(last(s))
-    data, weight = quantised_nodes(network)["second"]
+    data, weight = quantised_nodes(network)[NodeName("second")]
     assert quantised_nodes(network).keys() == {"second"}
+    assert data.source is not None
     assert data.source.name == "first/relu_out"
-    assert (data.scale, data.zero_point, data.axis, data.block) == (0.25, 3, None, None)
+    assert (float(data.scale), int(data.zero_point)) == (0.25, 3)
+    assert (data.axis, data.block) == (None, None)
     assert (weight.source, weight.quantise, weight.axis) == (None, None, 0)
     assert weight.dtype.name == "INT8"
     ((reader, slot),) = weight.readers
@@ -38,7 +41,7 @@ def test_a_node_with_one_pair_is_half_quantised(slot):
     network = s.network(s.op("MatMul", *operands, name="product"))
     assert half_quantised(network).keys() == {"product"}
     assert not quantised_nodes(network)
-    assert pairs_read(network)["product"].keys() == {slot}
+    assert pairs_read(network)[NodeName("product")].keys() == {slot}
 
 
 def quantised(s, x, first, second):
