@@ -100,3 +100,57 @@ def infinite_scale_of_a_channel(ill: bool) -> onnx.ModelProto:
     scale = s.constant(scales if ill else f32(np.ones(4)))
     low = s.op("QuantizeLinear", s.input("x", [4]), scale, zero, name="quantise", axis=0)
     return s.proto(s.op("DequantizeLinear", low, scale, zero, name="quantise_back", axis=0))
+
+
+def product(s: Sketch, x: str, *, low: bool = True, scales: int = 4, name: str = "product") -> str:
+    """MatMul of `x` by [4, 4] weights, both quantised; the weights with one scale per column."""
+    weight = f32(np.eye(4)) * f32([1.0, 1.0, 1.0, 1e-3])
+    zero = np.zeros(scales, np.int8) if scales > 1 else INT8
+    scale = s.constant(f32(np.full(scales, 0.01)) if scales > 1 else 0.01)
+    parameters = (scale, s.constant(zero))
+    codes = s.op("QuantizeLinear", weight, *parameters, name=f"{name}_codes", axis=1)
+    weights = s.op("DequantizeLinear", codes, *parameters, name=f"{name}_weight", axis=1)
+    data = pair(s, x, f"{name}_data") if low else x
+    return s.op("MatMul", data, weights, name=name)
+
+
+@fault("quantisation-per-tensor", "warning", "product", besides=("quantised",))
+def one_scale(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    return s.proto(product(s, s.input("x", [1, 4]), scales=1 if ill else 4))
+
+
+@fault("quantisation-per-tensor", "warning", "product", besides=("quantised",))
+def one_scale_of_stored_weights(ill: bool) -> onnx.ModelProto:
+    """The same with integers in the file, transposed before they are read."""
+    s = Sketch(13)
+    codes = s.constant(np.diag(np.array([127, 127, 1 if ill else 3, 0], np.int8)))
+    weight = s.op("DequantizeLinear", codes, 0.01, s.constant(INT8), name="weight")
+    weight = s.op("Transpose", weight, name="turn", perm=[1, 0])
+    return s.proto(s.op("MatMul", pair(s, s.input("x", [1, 4]), "low"), weight, name="product"))
+
+
+@fault("quantisation-half", "warning", "product", besides=("quantised",))
+def only_weights(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    return s.proto(product(s, s.input("x", [1, 4]), low=not ill))
+
+
+@fault("quantisation-splits", "info", "product", besides=("quantised",))
+def bias_outside(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    y = product(s, s.input("x", [1, 4]))
+    bias = f32(np.ones(4))
+    if ill:
+        return s.proto(s.op("Add", pair(s, y, "between"), bias, name="bias"))
+    return s.proto(pair(s, s.op("Add", y, bias, name="bias"), "between"))
+
+
+@fault("quantisation-residual", "info", "sum", besides=("quantised",))
+def residual(ill: bool) -> onnx.ModelProto:
+    s = Sketch(13)
+    x = s.input("x", [1, 4])
+    y = product(s, x)
+    beside = s.op("Sigmoid", x, name="beside") if ill else pair(s, x, "beside")
+    total = s.op("Relu", s.op("Add", y, beside, name="sum"), name="relu")
+    return s.proto(product(s, total, name="next"))

@@ -2,21 +2,36 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import permutations
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.model import QUANTISED, is_standard
+from halfwise.graph.model import QUANTISED, constant_array, is_standard, node_name
+from halfwise.graph.patterns.reading import is_constant
+from halfwise.graph.quantisation.pairs import (
+    QUANTISABLE,
+    Pair,
+    half_quantised,
+    moves_before,
+    pairs_of,
+    quantised_nodes,
+)
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import Feature, has, since, text_of
+from halfwise.wording import number
 
 _PARSER = "https://github.com/NVIDIA/TensorRT/issues/4698"
 _TYPES = (
     "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
     "work-quantized-types.html"
+)
+_PLACES = (
+    "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
+    "quantized-types-explicit-quantization.html"
 )
 _TAKEN: dict[ir.DataType, Feature | None] = {
     ir.DataType.INT8: None,
@@ -29,6 +44,21 @@ _AGAIN = (
     "Quantise to INT8 with zero points of 0: QInt8 and ActivationSymmetric in "
     "onnxruntime.quantization, or halfwise fix --to int8."
 )
+
+_FAR = 100.0
+"""Times that a channel's weights are smaller than another's where one scale leaves them at most
+127 / 100, one level."""
+_WEIGHTS = 1
+"""The slot of the weights."""
+_FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
+"""Types that are for weights alone: what reads them computes with floats, as meant."""
+_FOLDED = frozenset(
+    (
+        *("BatchNormalization", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish"),
+        *("PRelu", "Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu"),
+    )
+)
+"""What goes into the kernel of a product before it, and does not commute with rounding."""
 
 
 @rule("quantised", "info", _TYPES, reads_graph=False)
@@ -114,6 +144,136 @@ def scales(subject: Subject) -> Iterator[Found]:
                 node,
                 name_of(node.inputs[1]),
             )
+
+
+@rule("quantisation-per-tensor", "warning", "https://arxiv.org/abs/2004.09602")
+def per_tensor(subject: Subject) -> Iterator[Found]:
+    """Weights of very different size per channel with one scale: small channels get few levels.
+
+    Named where the largest weight of a channel is below a hundredth of the tensor's. Channels of
+    zeros are left out: they lose nothing, or are lost already.
+    """
+    for pair in pairs_of(subject.network):
+        for node, slot in pair.readers if pair.axis is None else ():
+            weights = _weights(pair, node, slot)
+            largest = None if weights is None else _by_channel(weights, node)
+            if largest is None or not largest.size:
+                continue
+            small = (largest > 0) & (largest * _FAR < largest.max())
+            if small.any():
+                least = largest.max() / largest[small].min()
+                yield Found(
+                    f"{small.sum()} of the {largest.size} channels of its weights are over "
+                    f"{_FAR:.0f} times smaller than the largest, up to {number(least)} times, and "
+                    "all have one scale",
+                    "Quantise its weights per channel (per_channel=True in "
+                    "onnxruntime.quantization), or keep it in FP16.",
+                    node,
+                    name_of(pair.dequantise.outputs[0]),
+                )
+
+
+@rule("quantisation-half", "warning", _PLACES)
+def half(subject: Subject) -> Iterator[Found]:
+    """A product of which only the data or only the weights are quantised runs in no INT8 kernel.
+
+    It costs accuracy, and time for rounding. Weights of 4 bits are meant to be read so.
+    """
+    nodes = {node_name(node): node for node in subject.network.nodes()}
+    for name, pairs in half_quantised(subject.network).items():
+        if any(pair.dtype in _FOUR_BITS for pair in pairs):
+            continue
+        node = nodes[name]
+        has_data = any((node, 0) in pair.readers for pair in pairs)
+        other = name_of(node.inputs[1 if has_data else 0])
+        yield Found(
+            f"its {'data are' if has_data else 'weights are'} quantised, and {other} is not",
+            f"Quantise {other} too, or neither.",
+            node,
+            other,
+        )
+
+
+@rule("quantisation-splits", "info", _PLACES)
+def splits(subject: Subject) -> Iterator[Found]:
+    """Q and DQ keep what would go into a product's kernel out of it: two kernels, and a rounding.
+
+    Looked for are BatchNormalization, a bias and activations behind a product in INT8.
+    """
+    products = quantised_nodes(subject.network)
+    for pair in pairs_of(subject.network):
+        product = None if pair.source is None else pair.source.producer()
+        if product is None or product.name not in products:
+            continue
+        for node, slot in pair.readers:
+            is_bias = is_standard(node, "Add") and is_constant(node.inputs[1 - slot])
+            if is_bias or (slot == 0 and is_standard(node, *_FOLDED)):
+                yield Found(
+                    f"{node.op_type} {node.name} would go into the kernel of this "
+                    f"{product.op_type}, and is kept out by {pair.dequantise.name}",
+                    "Quantise behind it, not before.",
+                    product,
+                    name_of(pair.source),
+                )
+
+
+@rule("quantisation-residual", "info", _PLACES)
+def residuals(subject: Subject) -> Iterator[Found]:
+    """The sum of an INT8 product and of what is not quantised leaves the kernel in floats.
+
+    Named where the sum is quantised again: with both operands quantised, that is one kernel.
+    """
+    products = quantised_nodes(subject.network)
+    pairs = pairs_of(subject.network)
+    dequantised = {pair.dequantise for pair in pairs}
+    for node in dict.fromkeys(_sum(pair) for pair in pairs):
+        for product, value in () if node is None else permutations(node.inputs):
+            maker = None if product is None else product.producer()
+            other = None if value is None else value.producer()
+            if maker is None or maker.name not in products or len(maker.outputs[0].uses()) > 1:
+                continue
+            if is_constant(value) or (other and (other in dequantised or other.name in products)):
+                continue
+            yield Found(
+                f"{name_of(value)} is not quantised, and is added to the INT8 {maker.op_type} "
+                f"{maker.name}",
+                f"Quantise {name_of(value)} where it is added.",
+                node,
+                name_of(value),
+            )
+
+
+def _sum(pair: Pair) -> ir.Node | None:
+    """Return the Add that a pair quantises the result of, through a Relu; None where none."""
+    maker = None if pair.source is None else pair.source.producer()
+    if maker is not None and is_standard(maker, "Relu") and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    return maker if maker is not None and is_standard(maker, "Add") else None
+
+
+def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.generic] | None:
+    """Return weights as a product reads them; None where they are none, or no constant."""
+    moves = moves_before(node, slot)
+    value = pair.dequantise.inputs[0] if pair.source is None else pair.source
+    if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:
+        return None
+    if value.const_value is None or any(move.op_type != "Transpose" for move in moves):
+        return None
+    array = constant_array(value).astype(np.float32)
+    array -= pair.zero_point if pair.source is None else 0
+    for move in reversed(moves):
+        given = move.attributes.get("perm")
+        array = array.transpose(None if given is None else given.as_ints())
+    return array
+
+
+def _by_channel(weights: NDArray[np.generic], node: ir.Node) -> NDArray[np.float32] | None:
+    """Return the largest magnitude of each output channel; None where there are no such."""
+    transposed = node.attributes.get_int("transB", 0)
+    is_first = node.op_type == "Conv" or transposed
+    axis = 0 if is_first else 1 if node.op_type == "ConvTranspose" else weights.ndim - 1
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    return np.abs(weights).max(others) if weights.ndim > 1 and weights.size else None
 
 
 def _steps(subject: Subject) -> Iterator[ir.Node]:

@@ -14,6 +14,18 @@ from tests.unit.linting.said import said
         ("quantised_bias", "TensorRT dequantises no INT32"),
         ("eight_bit_floats", "TensorRT 8.6 has no FP8"),
         ("no_scale", "its scale is no positive number but 0.0"),
+        (
+            "one_scale",
+            "1 of the 4 channels of its weights are over 100 times smaller than the largest, up to "
+            "1000 times, and all have one scale",
+        ),
+        ("one_scale_of_stored_weights", "1 of the 4 channels of its weights are over 100 times"),
+        ("only_weights", "its weights are quantised, and x is not"),
+        (
+            "bias_outside",
+            "Add bias would go into the kernel of this MatMul, and is kept out by between_back",
+        ),
+        ("residual", "beside_out is not quantised, and is added to the INT8 MatMul product"),
         ("infinite_scale_of_a_channel", "1 of 4 scales are no positive number but inf"),
     ],
 )
