@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent

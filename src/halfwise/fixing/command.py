@@ -23,7 +23,7 @@ from halfwise.fixing.devices.command import fix_on_devices
 from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
 from halfwise.fixing.engines.early import proven_folder
-from halfwise.fixing.loop import Fixed
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.metadata import with_readable

@@ -13,7 +13,7 @@ from halfwise.errors import UsageError
 from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Proven, equivalent
 from halfwise.fixing.engines.concurrent_search import concurrently
 from halfwise.fixing.engines.workbench import save
-from halfwise.fixing.loop import Fixed
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_command
 from halfwise.fixing.outcome import Result, cost, final_verdict, unsearched_run

@@ -9,33 +9,28 @@ from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.arena import give_back
 from halfwise.fixing.bf16 import narrow
 from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.found import Found, Narrowed
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.recording import plan_of
 from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.choice import asked_rules, choose_repairs, with_repairs
-from halfwise.fixing.repair.needed import needed_repairs
+from halfwise.fixing.repair.needed import catch_up, needed_repairs
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, inspected_reference
-from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import (
     Curve,
-    Followed,
-    Growth,
-    Guard,
     NodeName,
-    Observations,
-    Plan,
     Remark,
     Repair,
     Run,
@@ -43,53 +38,11 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.plan import remark
-from halfwise.reporting.reasons import under, with_failures
 
 Assignment = frozenset[NodeName]
 
 LATE = 8
 """Plans looked for after the budget is spent, because one fails; the last is all of FP32."""
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """What `fix` found.
-
-    Attributes:
-        rewritten: The mixed model.
-        observations: What the reference looked like.
-        guards: Suspicions.
-        growth: Error growth; empty where it was not needed.
-        followed: What it and trials show of where the error comes from; None without.
-        plan: The plan.
-        search: How it was found.
-        baseline: Verdict on the model with everything low but what its file computes in FP32.
-        verdict: Verdict on the mixed model.
-        references: Reference outputs of the calibration samples.
-        heldout: What was judged on, and what no search has seen.
-        found: What the search found; its kept nodes are those of the plan.
-        planner: Makes models and records of other plans, and predicts their errors.
-        curve: The plans to choose from.
-        evaluations: Number of assignments tried.
-        stage_seconds: Time per stage.
-    """
-
-    rewritten: Rewritten
-    observations: Observations
-    guards: tuple[Guard, ...]
-    growth: tuple[Growth, ...]
-    followed: Followed | None
-    plan: Plan
-    search: Search
-    baseline: Verdict
-    verdict: Verdict
-    references: Sequence[Outputs]
-    heldout: HeldOut
-    found: Found
-    planner: Planner
-    curve: Curve
-    evaluations: int
-    stage_seconds: dict[str, float]
 
 
 Choosing = Callable[[Planner, HeldOut], Chosen]
@@ -123,6 +76,21 @@ def fix(
     return _Fix(case, settings, watcher, start_from, choosing, repairs, quick=quick).run()
 
 
+@dataclass(frozen=True)
+class Proven:
+    """A plan that passed on held-out samples.
+
+    Attributes:
+        planner: Of the network with its repairs.
+        found: The plan.
+        narrowed: What of it has BF16.
+    """
+
+    planner: Planner
+    found: Found
+    narrowed: Narrowed | None
+
+
 @dataclass
 class _Fix:
     case: Case
@@ -136,6 +104,7 @@ class _Fix:
     late: int = 0
     quick: bool = False
     unrepaired: Curve | None = None
+    proven: Proven | None = None
 
     def run(self) -> Fixed:
         settings = self.settings
@@ -240,17 +209,13 @@ class _Fix:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._without_spare(self._search(frozenset(), certify=False)), False
         while True:
-            with self._stage("judge"), self.planner.budget.counted():
-                narrow(self.planner, found)
-                rewritten, placed = self.judge.write(found.kept)
-                if held := self.late >= LATE or self.holding.holds(found, rewritten):
-                    judged = self.judge.judge(rewritten)
-                    seen = self.heldout.samples, self.heldout.references
-                    judged = self.holding.told(judged, rewritten, *seen)
-            if not held:
+            rewritten, placed, judged = self._judged(found)
+            if judged is None:
                 self._look_closer()
                 found, certify = self._search(found.kept, certify=False), False
                 continue
+            if found.passed and judged.verdict.passed:
+                self.proven = Proven(self.planner, found, self.planner.narrowed)
             if self._may_go_on(judged, found):
                 with self._stage("observe"), self.planner.budget.counted():
                     self.heldout.join(judged)
@@ -262,21 +227,43 @@ class _Fix:
             found = self._search(reduced, certify=True)
             if found.kept == reduced:
                 break
-        verdict = judged.verdict if found.passed else self._searched_too(judged.verdict, rewritten)
+        passed = found.passed
+        if self.proven is not None and not judged.verdict.passed:
+            found, passed = self._returned(self.proven, found), False
+            rewritten, placed, again = self._judged(found)
+            judged = again or judged
+        verdict = judged.verdict
+        if not passed and verdict.passed:
+            with self._stage("judge"):
+                verdict = self.judge.searched_too(verdict, rewritten)
         return self._fixed(found, rewritten, placed, verdict, baseline)
 
-    def _searched_too(self, verdict: Verdict, rewritten: Rewritten) -> Verdict:
-        """Fail a verdict where samples that the search has seen fail: no plan is known for them.
+    def _judged(self, found: Found) -> tuple[Rewritten, Assignment, Judged | None]:
+        """Return a plan's model, all its FP32 nodes and its verdict; None: it does not hold."""
+        with self._stage("judge"), self.planner.budget.counted():
+            again = self.proven is not None and self.proven.found is found
+            if not again:
+                narrow(self.planner, found)
+            rewritten, placed = self.judge.write(found.kept)
+            if not (again or self.late >= LATE or self.holding.holds(found, rewritten)):
+                return rewritten, placed, None
+            judged = self.judge.judge(rewritten)
+            seen = self.heldout.samples, self.heldout.references
+            return rewritten, placed, self.holding.told(judged, rewritten, *seen)
 
-        Those that joined would otherwise be judged by nobody.
-        """
-        if not verdict.passed:
-            return verdict
-        with self._stage("judge"):
-            seen = self.judge.judge_searched(rewritten)
-        if seen.verdict.passed:
-            return verdict
-        return with_failures(verdict, under("seen", "", seen.verdict.failures))
+    def _returned(self, proven: Proven, failed: Found) -> Found:
+        """Go back to the plan that passed on held-out samples, from one that fails there."""
+        planner = proven.planner
+        if planner is not self.planner:
+            self.planner.trials.runner.release()
+            catch_up(planner, self.planner)
+            self._plan_with(planner)
+            self.trade_off = TradeOff(planner, self.heldout)
+        planner.narrowed = proven.narrowed
+        note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
+        self.watcher.note(remark(note))
+        self.proven = replace(proven, found=replace(proven.found, steps=(*failed.steps, note)))
+        return self.proven.found
 
     def _fixed(
         self,

@@ -8,7 +8,7 @@ from halfwise.case import Case
 from halfwise.declarations import spelt
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
-from halfwise.fixing.loop import Fixed
+from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from halfwise.case import Case, Samples
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError
-from halfwise.fixing.loop import Fixed
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.worth import worth_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes

@@ -13,6 +13,7 @@ from halfwise.judging.judge import Judged, judge_emulated
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, TensorName, Verdict
+from halfwise.reporting.reasons import under, with_failures
 
 BASELINE_INSPECTED = 4
 """Samples of the all-low model that are searched for non-finite values inside."""
@@ -107,11 +108,17 @@ class PlanJudge:
         unseen = self._heldout.unseen
         return self._judge(rewritten, emulated, samples, self._heldout.references, unseen=unseen)
 
-    def judge_searched(self, rewritten: Rewritten) -> Judged:
-        """Judge a model on the samples that the search saw, as if they were unseen."""
+    def searched_too(self, verdict: Verdict, rewritten: Rewritten) -> Verdict:
+        """Fail a verdict where the model fails on samples that the search has seen.
+
+        Those that joined would otherwise be judged by nobody.
+        """
         trials = self._planner.trials
         emulated = self._emulate(rewritten, trials.samples, inspected=0)
-        return self._judge(rewritten, emulated, trials.samples, trials.references, unseen=True)
+        seen = self._judge(rewritten, emulated, trials.samples, trials.references, unseen=True)
+        if seen.verdict.passed:
+            return verdict
+        return with_failures(verdict, under("seen", "", seen.verdict.failures))
 
     def _emulate(
         self, rewritten: Rewritten, samples: Samples, inspected: int | None = None

@@ -242,6 +242,7 @@ RemarkKind = Literal[
     "grouped",
     "by-range",
     "chosen",
+    "refused",
 ]
 """What a remark says; `reporting.plan` has the words.
 

@@ -315,6 +315,8 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "grouped": "nodes left after lowering groups: {kept:d}",
     "chosen": "it was chosen ({rule}), not searched for",
     "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
+    "refused": "another plan that passed the search, of {elements:node}, fails on held-out "
+    "samples, and this one does not",
 }
 """Templates, see `wording.filled`."""
 

@@ -1,7 +1,7 @@
 import pytest
 
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.loop import Fixed
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.progress import Silent
 from halfwise.records import Criterion

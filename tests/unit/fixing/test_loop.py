@@ -13,7 +13,8 @@ from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
 from halfwise.fixing import plan_judge, planner
 from halfwise.fixing.evidence import FIRST_LOOK
-from halfwise.fixing.loop import LATE, Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import LATE, fix
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
 from halfwise.judging.judge import judge_emulated
@@ -206,6 +207,28 @@ def test_a_single_heldout_sample_that_fails_fails_the_verdict():
     fixed = found(ill, heldout={"x": models.signals(1, 2, 16, seed=4, peak=1000, count=1)})
     assert not fixed.verdict.passed
     assert fixed.search.joined == ()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_plan_that_passed_on_heldout_samples_outlives_its_certificate(count):
+    """Two samples show seven nodes to be needed; held-out ones need more, as was searched first."""
+    ill, listener = models.deep(), Listener()
+    few, heldout = (
+        models.signals(1, 8, 16, count=n, seed=seed) for n, seed in ((2, 1), (count, 100))
+    )
+    ill = models.Ill(ill.proto, {"x": few}, ill.kept)
+    fixed = found(ill, listener, heldout={"x": heldout}, rel_max=5e-4, margin=1)
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert len(fixed.search.joined) == (2 if count > 1 else 0)
+    assert set(fixed.search.joined) <= set(fixed.search.calibration)
+    assert len(kept(fixed)) > 7
+    assert not fixed.plan.minimal
+    assert not fixed.search.exhausted
+    told = fixed.search.remarks[-1]
+    assert (told.kind, told.numbers) == ("refused", {"elements": 7})
+    assert types_in(fixed)[f"{next(iter(kept(fixed)))}_out"] == "FLOAT"
+    assert any("another plan that passed the search, of 7 nodes" in n for n in listener.notes)
 
 
 def test_what_no_plan_can_pass_ends_without_joining():

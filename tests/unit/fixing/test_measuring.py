@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from halfwise.case import Chosen
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.measuring import Measuring, is_fp32
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand

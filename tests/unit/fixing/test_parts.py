@@ -2,7 +2,8 @@
 
 import pytest
 
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.parts import MOST, parts
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand

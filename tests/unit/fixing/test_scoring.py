@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from halfwise.fixing.loop import Fixed
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import Scoring
 from halfwise.records import NodeName
 from tests import models

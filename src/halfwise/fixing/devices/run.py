@@ -35,8 +35,8 @@ from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.engines.terms import USUAL
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.loop import Fixed
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared
 from halfwise.reporting.reasons import with_failures

@@ -7,7 +7,7 @@ from halfwise.fixing.engines.attempts import Assignment, Attempts, Chosen
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import near
 from halfwise.fixing.engines.terms import UNREPAIRED
-from halfwise.fixing.loop import Fixed
+from halfwise.fixing.fixed import Fixed
 
 
 def known_unrepaired(fixed: Fixed) -> Assignment | None:

@@ -26,8 +26,8 @@ from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known
 from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.engines.units import Units, cores, units_of
 from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.loop import Fixed
 from halfwise.fixing.planner import Planner
 from halfwise.graph.model import node_name
 from halfwise.records import (

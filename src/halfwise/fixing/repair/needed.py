@@ -60,7 +60,7 @@ def _outdone(
     """Return the cheapest plan without repairs that is known or found, unless it costs more."""
     if found.passed and found.kept <= planner.ruled:
         return None
-    _catch_up(original, planner)
+    catch_up(original, planner)
     mended = gone(original.evidence.guards, planner.evidence.guards)
     nodes = frozenset[NodeName]().union(*map(original.holdable, mended))
     kept = (found.kept & original.roles.computing) | original.ruled | nodes
@@ -98,7 +98,7 @@ def _price(planner: Planner, kept: Assignment) -> tuple[float, int]:
     return cost_within(planner, kept) or float(len(kept)), len(kept)
 
 
-def _catch_up(original: Planner, planner: Planner) -> None:
+def catch_up(original: Planner, planner: Planner) -> None:
     """Give a planner the samples that have joined those of another."""
     known, every = len(original.trials.samples), planner.trials.samples
     if len(every) > known:

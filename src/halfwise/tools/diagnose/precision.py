@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from halfwise.case import Case
 from halfwise.fixing.attribute.evidence import Band
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.inputs import split_heldout

@@ -11,7 +11,8 @@ import pytest
 from halfwise.case import Case, EngineSettings
 from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.attempts import Attempts
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent

@@ -7,7 +7,8 @@ import pytest
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.errors import CaseError
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.repair import choice, rules
 from halfwise.fixing.repair.rule import Identity
 from halfwise.options.loading import load_case

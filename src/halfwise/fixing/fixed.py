@@ -1,0 +1,52 @@
+"""What a run found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.plan.found import Found
+from halfwise.fixing.planner import Planner
+from halfwise.graph.casts import Rewritten
+from halfwise.metrics import Outputs
+from halfwise.records import Curve, Followed, Growth, Guard, Observations, Plan, Search, Verdict
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What `fix` found.
+
+    Attributes:
+        rewritten: The mixed model.
+        observations: What the reference looked like.
+        guards: Suspicions.
+        growth: Error growth; empty where it was not needed.
+        followed: What it and trials show of where the error comes from; None without.
+        plan: The plan.
+        search: How it was found.
+        baseline: Verdict on the model with everything low but what its file computes in FP32.
+        verdict: Verdict on the mixed model.
+        references: Reference outputs of the calibration samples.
+        heldout: What was judged on, and what no search has seen.
+        found: What the search found; its kept nodes are those of the plan.
+        planner: Makes models and records of other plans, and predicts their errors.
+        curve: The plans to choose from.
+        evaluations: Number of assignments tried.
+        stage_seconds: Time per stage.
+    """
+
+    rewritten: Rewritten
+    observations: Observations
+    guards: tuple[Guard, ...]
+    growth: tuple[Growth, ...]
+    followed: Followed | None
+    plan: Plan
+    search: Search
+    baseline: Verdict
+    verdict: Verdict
+    references: Sequence[Outputs]
+    heldout: HeldOut
+    found: Found
+    planner: Planner
+    curve: Curve
+    evaluations: int
+    stage_seconds: dict[str, float]
