@@ -23,7 +23,8 @@ import onnx_ir as ir
 from halfwise.fixing.kernels import QUANTISING, Kernel, Shapes, described, elements, fused
 from halfwise.fixing.plan.cut import End, Terms
 from halfwise.graph.bodies import Key, bodies_of
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read
 from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
@@ -32,6 +33,8 @@ FLOPS_PER_BYTE_LOW = 200.0
 sheets: A100 312 TFLOP/s at 1.555 TB/s, H200 989 at 4.8, T4 65 at 0.32, all within 3 %."""
 FLOPS_PER_BYTE_FP32 = 14.0
 """FP32 without TF32: A100 19.5 TFLOP/s, H200 67; T4 has 25 for each byte with 8.1."""
+FLOPS_PER_BYTE_TF32 = 100.0
+"""A100 156 TFLOP/s, H200 494; T4 has no TF32."""
 FLOPS_PER_BYTE_INT8 = 2 * FLOPS_PER_BYTE_LOW
 """Dense INT8, by the same data sheets: A100 624 TOP/s, H200 1979, T4 130."""
 LOW_BYTES, FP32_BYTES = 2, 4
@@ -68,6 +71,14 @@ class CostModel:
         self._inner: dict[TensorName, NodeName] = {}
         self._outputs: list[tuple[TensorName, int]] = []
         self._times: dict[TensorName, float] = {}
+        self._pairs = pairs_read(network)
+        stored = (
+            (n, slot)
+            for pair in pairs_of(network)
+            if pair.source is None
+            for n, slot in pair.readers
+        )
+        self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
         self._add(network.graph, shapes, runs or {}, 1.0)
 
     def with_ends(self, low_io: frozenset[TensorName]) -> "CostModel":
@@ -82,14 +93,15 @@ class CostModel:
         """Take the nodes of a graph that runs so many times, those of bodies before their node."""
         for node in graph:
             part, name = self._roles.part(node), node_name(node)
-            if part.role.role is Role.BLIND or is_standard(node, *QUANTISING):
+            if part.role.role is Role.BLIND or node.op_type in QUANTISING or name in self._folded:
                 continue
             bodies = [(body, runs.get((name, at))) for at, body in bodies_of(node)]
             for body, ran in bodies:
                 if ran:
                     self._add(body, shapes, runs, ran)
             has_bodies = any(ran is not None for _, ran in bodies)
-            kernel = described(node, part.role, shapes, has_bodies=has_bodies, times=times)
+            pairs = self._pairs.get(name, {})
+            kernel = described(node, part.role, shapes, pairs, has_bodies=has_bodies, times=times)
             self._nodes.append(kernel)
             self._parts[name] = part
             self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
@@ -97,7 +109,14 @@ class CostModel:
         values = dict.fromkeys(v for v in graph.outputs if v.name and is_float(v))
         self._outputs += [(tensor_name(v), elements(v, shapes)) for v in values]
 
-    def cost(self, fp32: Assignment, bf16: Assignment = _NONE, int8: Assignment = _NONE) -> float:
+    def cost(
+        self,
+        fp32: Assignment,
+        bf16: Assignment = _NONE,
+        int8: Assignment = _NONE,
+        *,
+        tf32: bool = False,
+    ) -> float:
         """Return the cost in bytes.
 
         Args:
@@ -105,6 +124,7 @@ class CostModel:
             bf16: Those of them that have BF16.
             int8: The products of the main graph that have INT8, in `fp32` or not. They take in INT8
                 what they read through a quantisation, or both factors where the network has none.
+            tf32: Whether what is FP32 computes its products in TF32.
         """
         own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
         low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
@@ -125,14 +145,13 @@ class CostModel:
                     moved += read.elements * want.size
             for name, count, gives_low in node.outputs:
                 wants = wanted.get(name, set())
-                made = mine.made if gives_low else _Type.FP32
-                if mine is _Type.INT8 and _Type.FP32 in wants:
-                    made = _Type.FP32
+                made = mine.gives(wants) if gives_low else _Type.FP32
                 types[name] = computed[name] = made
                 if not self._stays_inside(name, made, own):
                     moved += count * _stored(made, wants)
             if not node.is_free:
-                total += node.times * max(node.flops / mine.flops_per_byte, moved)
+                rate = FLOPS_PER_BYTE_TF32 if tf32 and mine is _Type.FP32 else mine.flops_per_byte
+                total += node.times * max(node.flops / rate, moved)
         for name, count in self._outputs:
             wants_end = low_ends.get(name, _Type.FP32)
             casts.add(name, count, computed.get(name, wants_end), wants_end)
@@ -264,6 +283,10 @@ class _Type(Enum):
     def made(self) -> "_Type":
         """The type of what a node of this one gives, and takes where that is not quantised."""
         return _Type.LOW if self is _Type.INT8 else self
+
+    def gives(self, wants: set["_Type"]) -> "_Type":
+        """Return the type of what a node of this one gives to such readers."""
+        return _Type.FP32 if self is _Type.INT8 and _Type.FP32 in wants else self.made
 
     def read(self, *, low: bool, quantised: bool) -> "_Type":
         """Return the type in which a node of this one takes an input."""

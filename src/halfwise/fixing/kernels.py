@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from halfwise.emulation.rounding import POINTWISE
 from halfwise.graph.model import is_standard, node_name, tensor_name
+from halfwise.graph.quantisation.pairs import QUANTISABLE, Pair
 from halfwise.graph.roles import NodeRole, Role, is_float
 from halfwise.records import NodeName, TensorName
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
 _RECURRENT = ("GRU", "LSTM", "RNN")
 
@@ -66,11 +66,17 @@ class Kernel:
 
 
 def described(
-    node: ir.Node, role: NodeRole, shapes: Shapes, *, has_bodies: bool, times: float
+    node: ir.Node,
+    role: NodeRole,
+    shapes: Shapes,
+    pairs: Mapping[int, Pair],
+    *,
+    has_bodies: bool,
+    times: float,
 ) -> Kernel:
-    """Return what a node that runs so many times is made of.
+    """Return what a node that runs so many times, and reads such pairs, is made of.
 
-    Of a product that reads no quantised tensor, an INT8 form is taken to read both factors so.
+    Of a product that reads none, an INT8 form is taken to read both factors through some.
     """
     written = [
         (tensor_name(v), elements(v, shapes), _at(role.outputs, i))
@@ -80,11 +86,9 @@ def described(
     most = sum(count for _, count, _ in written)
     read, stored, weights = [], 0, 0
     floats = [(slot, v) for slot, v in enumerate(node.inputs) if v is not None and is_float(v)]
-    through = {slot for slot, value in floats if _raw(value) is not value}
-    if not through and is_standard(node, *PRODUCTS):
-        through = {0, 1}
+    through = set(pairs) or ({0, 1} if is_standard(node, *QUANTISABLE) else set())
     for slot, value in floats:
-        raw = _raw(value)
+        raw = _raw(value, pairs.get(slot))
         if raw.const_value is not None:
             size = _read(raw.const_value.size, most, role)
             stored += size
@@ -103,7 +107,7 @@ def elements(value: ir.Value, shapes: Shapes) -> int:
 
 def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
     """Yield the outputs that the kernel of `node` hands on to the one node that reads them."""
-    if not is_standard(node, *PRODUCTS, *POINTWISE, "BatchNormalization"):
+    if not is_standard(node, *QUANTISABLE, *POINTWISE, "BatchNormalization"):
         return
     for value in node.outputs:
         readers = set(_readers(value))
@@ -114,10 +118,14 @@ def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
             yield value, node_name(reader)
 
 
-def _raw(value: ir.Value) -> ir.Value:
+def _raw(value: ir.Value, pair: Pair | None) -> ir.Value:
     """Return the tensor in front of a quantisation; of weights, the integers."""
+    if pair is not None and pair.quantise is None:
+        value = pair.dequantise.outputs[0]
+    elif pair is not None and pair.source is not None:
+        value = pair.source
     maker = value.producer()
-    while maker is not None and is_standard(maker, *QUANTISING) and maker.inputs[0] is not None:
+    while maker is not None and maker.op_type in QUANTISING and maker.inputs[0] is not None:
         value = maker.inputs[0]
         maker = value.producer()
     return value
@@ -125,7 +133,7 @@ def _raw(value: ir.Value) -> ir.Value:
 
 def _readers(value: ir.Value) -> Iterator[ir.Node]:
     for use in value.uses():
-        if is_standard(use.node, *QUANTISING):
+        if use.node.op_type in QUANTISING:
             yield from _readers(use.node.outputs[0])
         else:
             yield use.node

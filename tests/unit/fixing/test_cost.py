@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
-from halfwise.fixing.cost import FLOPS_PER_BYTE_FP32, CostModel
+from halfwise.fixing.cost import FLOPS_PER_BYTE_FP32, FLOPS_PER_BYTE_TF32, CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import network_from_proto, node_name
@@ -44,6 +44,13 @@ def test_what_memory_bounds_costs_twice_as_much_in_fp32():
 def test_what_arithmetic_bounds_is_its_operations():
     model = chain(2048, 1024)
     assert model.cost(CONVS) == pytest.approx(3 * 2 * 2048 * 1024**2 / FLOPS_PER_BYTE_FP32)
+
+
+def test_tf32_computes_faster_and_moves_as_much():
+    large, small = chain(2048, 1024), chain(1, 64)
+    flops = 3 * 2 * 2048 * 1024**2
+    assert large.cost(CONVS, tf32=True) == pytest.approx(flops / FLOPS_PER_BYTE_TF32)
+    assert small.cost(CONVS, tf32=True) == small.cost(CONVS)
 
 
 def test_an_island_pays_for_its_casts():

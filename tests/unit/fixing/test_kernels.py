@@ -32,7 +32,7 @@ def test_products_count_their_operations():
     sample = {"image": f32(np.ones((1, 3, 8, 8))), "sequence": f32(np.ones((5, 1, 4)))}
     roles, shapes = roles_of(network), seen_shapes(network, sample)
     kernels = {
-        n: described(node, roles[n], shapes, has_bodies=False, times=1)
+        n: described(node, roles[n], shapes, {}, has_bodies=False, times=1)
         for n, node in named(network)
     }
     flops = {name: kernel.flops for name, kernel in kernels.items()}
