@@ -1,4 +1,7 @@
-"""The forms of nodes in a switched emulation: low, kept, or as their own switches say."""
+"""The forms of nodes in a switched emulation: low, kept, or as their own switches say.
+
+A kept node that may have INT8 has it: it reads through its pairs what it reads itself where low.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +12,15 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.accumulate import is_product, sums_in_low
-from halfwise.emulation.rounding import Rounded, cast, limit_value, new_node, round_value
+from halfwise.emulation.quantised import Readings
+from halfwise.emulation.rounding import (
+    Rounded,
+    cast,
+    instance,
+    limit_value,
+    new_node,
+    round_value,
+)
 from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
@@ -56,6 +67,7 @@ class Forms:
         weights: The network's weights in the low format.
         fused: Values that low nodes hand on unrounded.
         rounded: What low consumers see of values outside of every branch, by name.
+        readings: What nodes read that may have INT8.
         switches: Returns nodes that read the switches of some nodes in a branch; the last gives
             these, bool[1] each.
     """
@@ -68,6 +80,7 @@ class Forms:
     weights: LowWeights
     fused: frozenset[TensorName]
     rounded: dict[str, ir.Value]
+    readings: Readings
     switches: Callable[[Sequence[ir.Node]], list[ir.Node]]
 
     def has_low_reader(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
@@ -171,9 +184,10 @@ class Forms:
     ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
         """Return a node in FP32; in a kept branch nobody but those behind it reads low."""
         inputs = [v if v is None or v not in scope else scope[v].wide for v in node.inputs]
-        made = [_instance(node, inputs, path)]
+        made = self.readings.read(node, inputs, path) if form is Form.KEPT else []
+        made.append(instance(node, inputs, path))
         seen = {}
-        for old, new in zip(node.outputs, made[0].outputs, strict=True):
+        for old, new in zip(node.outputs, made[-1].outputs, strict=True):
             low = None
             if is_float(old) and self.has_low_reader(old, nodes if form is Form.KEPT else ()):
                 rounded = self.rounding(new, f"{old.name}{path}", old)
@@ -261,7 +275,7 @@ class Forms:
             expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}{path}::sum", self.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]
-        low = _instance(node, inputs, path)
+        low = instance(node, inputs, path)
         if bodies(node):
             sums = self.opset if self.accumulate == "fp16" else None
             emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
@@ -273,19 +287,3 @@ class Forms:
 
 def _is_mixed(node: ir.Node, role: NodeRole) -> bool:
     return any(is_float(v) != low for v, low in zip(node.inputs, role.inputs, strict=True))
-
-
-def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:
-    """Return a copy of `node` on other inputs, with `suffix` on its name and outputs' names."""
-    outputs = [
-        ir.val(f"{v.name}{suffix}" if v.name else "", type=v.type, shape=v.shape)
-        for v in node.outputs
-    ]
-    return ir.Node(
-        node.domain,
-        node.op_type,
-        inputs,
-        node.attributes.values(),
-        outputs=outputs,
-        name=f"{node.name}{suffix}",
-    )

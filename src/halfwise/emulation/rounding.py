@@ -65,6 +65,22 @@ def cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
     return new_node("Cast", [value], name, {"to": int(dtype)}, dtype)
 
 
+def instance(node: ir.Node, inputs: Sequence[ir.Value | None], suffix: str) -> ir.Node:
+    """Return a copy of `node` on other inputs, with `suffix` on its name and outputs' names."""
+    outputs = [
+        ir.val(f"{v.name}{suffix}" if v.name else "", type=v.type, shape=v.shape)
+        for v in node.outputs
+    ]
+    return ir.Node(
+        node.domain,
+        node.op_type,
+        inputs,
+        node.attributes.values(),
+        outputs=outputs,
+        name=f"{node.name}{suffix}",
+    )
+
+
 class Steps:
     """Nodes in the making, in order; each is named after the prefix, its turn and its type."""
 

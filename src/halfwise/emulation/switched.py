@@ -21,6 +21,7 @@ import onnx_ir as ir
 from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.forms import Form, Forms, Seen
 from halfwise.emulation.ort import Session
+from halfwise.emulation.quantised import Readings, Slots
 from halfwise.emulation.rounding import Elements, round_value
 from halfwise.emulation.stretches import SIZE, stretches
 from halfwise.formats import Format
@@ -93,6 +94,7 @@ def emulate_switched(
     size: int = SIZE,
     apart: Container[NodeName] = frozenset(),
     alike: bool = False,
+    quantised: Mapping[NodeName, Slots] | None = None,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -112,6 +114,7 @@ def emulate_switched(
         size: About how many nodes a stretch has.
         apart: Nodes that are likely of another precision than those around them.
         alike: Leave out what most of the model is for: stretches whose nodes differ in precision.
+        quantised: What nodes read where they have INT8: those that are not low do.
     """
     copy = network.copy()
     parts = stretches(list(copy.graph), roles, size, apart)
@@ -125,6 +128,7 @@ def emulate_switched(
         weights or LowWeights(network.model, fmt),
         fused,
         builder.rounded,
+        Readings(copy.graph, quantised or {}),
         builder.switches,
     )
     builder.build()
@@ -260,7 +264,6 @@ class _Builder:
         self.rounded[_name(value)] = copy
 
     def _saturated(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-        """Return a new constant: `tensor` as the low format stores it."""
         array = self.forms.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
         return add_constant(self.graph, name, array)
 
@@ -294,10 +297,8 @@ class _Builder:
                     continue
                 rounded = round_value(value, self.forms.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
-                if producer is None:
-                    self.graph.extend(rounded.nodes)
-                else:
-                    self.graph.insert_after(producer, rounded.nodes)
+                after = self.graph[-1] if producer is None else producer
+                self.graph.insert_after(after, rounded.nodes)
                 self.graph.outputs[i] = rounded.wide
 
     def _switch(self, node: ir.Node) -> None:

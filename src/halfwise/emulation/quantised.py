@@ -1,0 +1,88 @@
+"""The INT8 form of a node: it reads what QuantizeLinear and DequantizeLinear leave of its inputs.
+
+It computes in FP32, as the written file has it: products of two INT8 numbers and sums of 500 of
+them are exact there.
+"""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from halfwise.emulation.rounding import instance
+from halfwise.graph.model import is_standard, node_name
+from halfwise.records import NodeName
+
+Slots = Mapping[int, ir.Value]
+"""Per input slot of a node what it reads there in the quantised network; slots in which it reads
+what it does in the network without pairs are left out."""
+
+
+@dataclass
+class Readings:
+    """Lets kept nodes read through pairs.
+
+    Attributes:
+        graph: The main graph of the switched model: scales, zero points and integers go there.
+        slots: Of each node that may have INT8.
+    """
+
+    graph: ir.Graph
+    slots: Mapping[NodeName, Slots]
+    _constants: dict[str, ir.Value] = field(default_factory=dict)
+
+    def read(self, node: ir.Node, inputs: list[ir.Value | None], path: str) -> list[ir.Node]:
+        """Change what a node reads, `inputs`, to its INT8 form; return the nodes that this takes.
+
+        They are made for each reader anew: a builder folds pairs into their readers as well.
+        """
+        made = list[ir.Node]()
+        for slot, value in self.slots.get(node_name(node), {}).items():
+            inputs[slot] = self._through(value, inputs[slot], f"{path}::{node.name}{slot}", made)
+        return made
+
+    def _through(
+        self, value: ir.Value, raw: ir.Value | None, suffix: str, made: list[ir.Node]
+    ) -> ir.Value:
+        """Append copies of the nodes that make `value`, from `raw` on or from constants."""
+        steps, result = chain(value), raw
+        source = steps[0].inputs[0]
+        if source is not None and source.const_value is not None:
+            result = self._constant(source)
+        else:
+            # Behind a pair of one scale data may move as well before it.
+            steps = steps[:2]
+        for step in steps:
+            others = [v if v is None else self._constant(v) for v in step.inputs[1:]]
+            made.append(instance(step, [result, *others], suffix))
+            result = made[-1].outputs[0]
+        assert result is not None
+        return result
+
+    def _constant(self, value: ir.Value | None) -> ir.Value:
+        assert value is not None
+        assert value.const_value is not None
+        name = value.name or ""
+        if name not in self._constants:
+            own = ir.val(f"halfwise::{name}", type=value.type, shape=value.shape)
+            own.const_value = copy(value.const_value)  # which the other network goes on holding
+            own.const_value.name = own.name
+            self.graph.register_initializer(own)
+            self._constants[name] = own
+        return self._constants[name]
+
+
+def chain(value: ir.Value) -> list[ir.Node]:
+    """Return the nodes that make `value` of a tensor or of constants, from its pair on.
+
+    The first is the pair's QuantizeLinear, or its DequantizeLinear where integers are stored.
+    """
+    found = list[ir.Node]()
+    source: ir.Value | None = value
+    while source is not None and (node := source.producer()) is not None:
+        found.insert(0, node)
+        if is_standard(node, "QuantizeLinear"):
+            break
+        source = node.inputs[0]
+    return found
