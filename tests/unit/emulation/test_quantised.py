@@ -70,7 +70,7 @@ def candidates(net: Network) -> list[NodeName]:
 
 
 @settings(max_examples=15)
-@given(graphs(opsets=[13, 17, 18]), st.data())
+@given(graphs(opsets=[13, 17, 20]), st.data())
 def test_any_nodes_left_out_of_int8_are_as_in_the_model_written_so(
     drawn: Drawn, data: st.DataObject
 ):
@@ -90,7 +90,7 @@ def test_any_nodes_left_out_of_int8_are_as_in_the_model_written_so(
 
 
 @settings(max_examples=10)
-@given(graphs(opsets=[13, 17, 18]))
+@given(graphs(opsets=[13, 17, 20]))
 def test_where_nothing_is_low_it_is_the_quantised_model_to_the_bit(drawn: Drawn):
     net = network_from_proto(drawn.proto)
     nodes = candidates(net)
