@@ -2,14 +2,16 @@
 
 Both models run in FP32. Where all outputs are equal bit for bit, as with powers of two, nothing
 else is needed, and nothing where they differ by less than `LIMIT`. Else FP64 tells how far the
-original is from the function on the first sample. What differs by no more than such errors do is
-the same; where it differs by more, FP64 tells on the worst sample of each kind which is right.
+original is from the function, as is usual on given samples. What differs by no more than that is
+the same; where it differs by more, FP64 tells which is right: on the worst sample of each kind, and
+on a usual one of each given group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, prod
+from statistics import median_low
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,18 +209,22 @@ class Prover:
     ) -> Iterator[tuple[float | None, float]]:
         """Yield the error of the original, where FP64 is needed and known, and of the repaired."""
         largest = max((max(errors.values(), default=0.0) for *_, errors in off), default=0.0)
-        usual = self._usual(off) if largest > LIMIT else None
-        beyond: dict[str, tuple[float, _Case, Outputs]] = {}
+        before = self._usual(off) if largest > LIMIT else None
+        beyond: dict[str, dict[_Case, tuple[float, Outputs]]] = {}
         for case, found, differences in off:
             for name, difference in differences.items():
-                before = None if usual is None else usual[name]
-                excess = difference / max(LIMIT, before or 0.0)
-                if usual is None or excess <= 1:
-                    yield before, difference
-                elif excess > beyond.get(case.kind, (0.0,))[0]:
-                    beyond[case.kind] = excess, case, found
-        for _, case, found in sorted(beyond.values(), key=lambda one: -one[0]):
-            yield from self._against_fp64(case, found)
+                own = None if before is None else before[name]
+                excess = difference / max(LIMIT, own or 0.0)
+                if own is None or excess <= 1:
+                    yield own, difference
+                elif excess > beyond.setdefault(case.kind, {}).get(case, (0.0,))[0]:
+                    beyond[case.kind][case] = excess, found
+        for some in sorted(beyond.values(), key=lambda some: -max(e for e, _ in some.values())):
+            ranked = sorted(some, key=lambda case: -some[case][0])
+            # Of given samples a usual one too: the worst may be one on which FP32 has few digits.
+            usual = 0 if ranked[0].group == "widened" else len(ranked) // 2
+            for case in dict.fromkeys((ranked[0], ranked[usual])):
+                yield from self._against_fp64(case, some[case][1])
 
     def _against_fp64(self, case: _Case, found: Outputs) -> Iterator[tuple[float | None, float]]:
         """Yield errors against FP64 on one sample, against FP32 where that is not known."""
@@ -245,21 +251,26 @@ class Prover:
         return self._truths.get(place)
 
     def _usual(self, off: Sequence[tuple[_Case, Outputs, _Errors]]) -> _Errors | None:
-        """Return the original's errors on the first sample that the repaired model may have too.
+        """Return the original's usual errors, that the repaired model may have too.
 
-        None where FP64 computes another function: where it has a fault, or where the function
-        jumps. Then FP32 is what is meant. But where the repaired model agrees with FP64, it is the
-        original that has no digits left, and excuses nothing.
+        Of each output it is the middle one on three given samples: where the models differ most,
+        least, and in between. So neither their order nor a single one decides. None where FP64
+        computes another function, by a fault, or where the function jumps: then FP32 is meant.
+        Where the repaired model agrees with FP64, it is the original that has no digits left.
         """
-        first = self._cases[0]
-        if (truth := self._truth(first)) is None:
-            return None
-        errors = self._differences(first, truth, first.outputs)
-        if max(errors.values(), default=0.0) <= TRUSTED:
-            return errors
-        repaired = next((found for case, found, _ in off if case is first), first.outputs)
-        agrees = max(self._differences(first, truth, repaired).values()) <= LIMIT
-        return dict.fromkeys(errors, 0.0) if agrees else None
+        results = {case: found for case, found, _ in off}
+        sizes = {case: max(errors.values()) for case, _, errors in off}
+        given = sorted(self._of_user, key=lambda case: sizes.get(case, 0.0))
+        before, after = list[_Errors](), list[float]()
+        for case in dict.fromkeys((given[(len(given) - 1) // 2], given[-1], given[0])):
+            if (truth := self._truth(case)) is not None:
+                before.append(self._differences(case, truth, case.outputs))
+                found = results.get(case, case.outputs)
+                after.append(max(self._differences(case, truth, found).values()))
+        errors = {n: median_low(one[n] for one in before) for one in before[:1] for n in one}
+        if not before or max(errors.values()) <= TRUSTED:
+            return errors or None
+        return dict.fromkeys(errors, 0.0) if median_low(after) <= LIMIT else None
 
     @cached_property
     def _double(self) -> DoubleSession:
@@ -289,6 +300,10 @@ class Prover:
                 cases.append(_Case(group, kind, sample, outputs))
         return cases
 
+    @property
+    def _of_user(self) -> list[_Case]:
+        return [case for case in self._cases if case.group != "widened"]
+
     def _samples(self) -> Iterator[tuple[str, str, Sample]]:
         count = min(MOST, max(FEWEST, MOST_ELEMENTS // max(1, self._elements)))
         groups: Mapping[str, Samples] = {
@@ -306,10 +321,9 @@ class Prover:
     def _scale(self) -> dict[str, float]:
         """The largest finite value of each output on the given samples."""
         sizes: dict[str, float] = {}
-        for case in self._cases:
-            if case.group != "widened":
-                for name, array in case.outputs.items():
-                    sizes[name] = max(sizes.get(name, 0.0), size_of(array))
+        for case in self._of_user:
+            for name, array in case.outputs.items():
+                sizes[name] = max(sizes.get(name, 0.0), size_of(array))
         return sizes
 
 

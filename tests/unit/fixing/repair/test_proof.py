@@ -184,6 +184,24 @@ def test_fp64_tells_which_of_two_is_right(wrong: float, *, accepted: bool) -> No
     assert not holds(prove(after, before, samples(), samples(0)), EXACT)
 
 
+@pytest.mark.parametrize("wrong", [1.0, 1.0005])
+@pytest.mark.parametrize("place", [0, 2, 5])
+def test_one_sample_without_digits_excuses_no_other(place: int, wrong: float) -> None:
+    def there_and_back(factor: float) -> Network:
+        x, far = (sketch := Sketch()).input("x", [1, SIZE]), sketch.input("far", [1, 1])
+        rest = sketch.op("Sub", sketch.op("Add", x, far), far)
+        return sketch.network(sketch.op("Mul", rest, f32(factor), name="last"))
+
+    # Beside 1e5 FP32 has 4e-3 of x.
+    rows = [{**s, "far": f32([[1e5 if i == place else i]])} for i, s in enumerate(samples())]
+    given = Samples(tuple("abcdef"), lambda i: rows[i])
+    proof = prove(there_and_back(1.0), there_and_back(wrong), given, samples(0))
+    assert holds(proof, EXACT) == (wrong == 1)
+    other = given.select([5, 3, 1, 4, 2, 0])
+    again = prove(there_and_back(1.0), there_and_back(wrong), other, samples(0))
+    assert holds(again, EXACT) == (wrong == 1)
+
+
 def test_infinities_may_become_fewer_not_more() -> None:
     def powered(exponent: float, factor: float) -> Network:
         x = (sketch := Sketch()).input("x", [1, SIZE])
