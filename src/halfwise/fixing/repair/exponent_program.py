@@ -123,6 +123,7 @@ class _Search:
     lowest: float = math.inf
     worth: float = math.inf
     complete: bool = True
+    tried: list[Mapping[TensorName, frozenset[TensorName]]] = field(default_factory=list)
 
     def run(self) -> None:
         """Find places for Muls, then leave out those that are worth less than they cost."""
@@ -141,6 +142,9 @@ class _Search:
 
     def take(self, places: Mapping[TensorName, frozenset[TensorName]]) -> bool:
         """Take the solution with Muls at `places` if it is the best; return whether it is."""
+        if places in self.tried:
+            return False
+        self.tried.append(places)
         values = self._solved(self.program.placed(places))
         if values is None or self.program.cost(values) >= self.lowest - _LEAST:
             return False
@@ -212,10 +216,8 @@ class _Program:
         self.rows = _Rows()
         self.of: dict[TensorName, int] = {}
         self.same = _carried(found, free)
-        for name in sorted(free):
+        for name in sorted(free - self.same.keys()):
             low, high = -FARTHEST, FARTHEST
-            if name in self.same:
-                continue
             if constant := found.constants.get(name):
                 least, most = constant.exponents()
                 low, high = max(2 * low, least), min(2 * high, most)
@@ -262,9 +264,8 @@ class _Program:
 
         def solved() -> tuple[Vector | None, bool]:
             options = {"node_limit": _NODES, "mip_rel_gap": _GAP}
-            whole = np.array(self.whole)
             found = milp(
-                costs, integrality=whole, bounds=bounds, constraints=limits, options=options
+                costs, integrality=self.whole, bounds=bounds, constraints=limits, options=options
             )
             return None if found.x is None else np.asarray(found.x), found.status != _LIMITED
 
@@ -300,8 +301,7 @@ class _Program:
 
     def exponents(self, values: Vector) -> dict[TensorName, int]:
         """Return the exponents that are not 0."""
-        found = {name: round(values[column]) for name, column in self.of.items()}
-        return {name: e for name, e in found.items() if e}
+        return {n: e for n, column in self.of.items() if (e := round(values[column]))}
 
     def _variable(self, cost: float, low: float, high: float, *, whole: bool = False) -> int:
         self.costs.append(cost)
