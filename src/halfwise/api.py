@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from halfwise.tools.export import Exported, export
     from halfwise.tools.export_torch import export_torch
     from halfwise.tools.inspect import inspect
+    from halfwise.tools.ladder import ladder
     from halfwise.tools.modernize.command import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
@@ -45,6 +46,7 @@ __all__ = [
     "export_torch",
     "fix",
     "inspect",
+    "ladder",
     "lint",
     "modernize",
     "observe",
@@ -71,6 +73,7 @@ _MODULES = {
     "export_torch": "tools.export_torch",
     "fix": "fixing.command",
     "inspect": "tools.inspect",
+    "ladder": "tools.ladder",
     "lint": "linting.command",
     "modernize": "tools.modernize.command",
     "observe": "observing.command",

@@ -61,7 +61,14 @@ constraints.command("check", context_settings={"ignore_unknown_options": True})(
     engines.check_constraints
 )
 for command in (
-    *(verdicts.fix, verdicts.choose, verdicts.verify, verdicts.report, verdicts.diagnose),
+    *(
+        verdicts.fix,
+        verdicts.ladder,
+        verdicts.choose,
+        verdicts.verify,
+        verdicts.report,
+        verdicts.diagnose,
+    ),
     *(models.lint, models.compare, models.observe, models.export_torch, models.modernize),
     *(engines.build, engines.inspect, engines.explain_log, engines.export, engines.doctor),
 ):

@@ -70,6 +70,40 @@ def fix(
     conclude(found.run, as_json=as_json)
 
 
+_ExpectedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--expected",
+        metavar="FILE",
+        help="What the framework computes on the inputs: .npz, Polygraphy's .json, or "
+        "file.py:factory that returns a torch.nn.Module.",
+    ),
+]
+
+
+@accepts(
+    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Low, Plan, Arithmetic, Running),
+    *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+)
+def ladder(
+    model: ModelArgument,
+    inputs: InputsOption,
+    out: _RunOption,
+    *,
+    expected: _ExpectedOption = None,
+    runner: RunnerOption = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn, and deliver the fastest that passes."""
+    extra = {"expected": expected, "runner": runner, **options}
+    found = watched(
+        lambda watcher: api.ladder(model, inputs, out=out, watcher=watcher, **extra),
+        worker=options if "target" in options else None,
+    )
+    conclude(found.run, as_json=as_json)
+
+
 @accepts(
     *(
         Labels,
@@ -90,14 +124,7 @@ def diagnose(
     inputs: InputsOption,
     out: _RunOption,
     *,
-    expected: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="What the framework computes on the inputs: .npz, Polygraphy's .json, or "
-            "file.py:factory that returns a torch.nn.Module.",
-        ),
-    ] = None,
+    expected: _ExpectedOption = None,
     inputs_b: Annotated[
         str | None,
         typer.Option(metavar="DATA", help="The same samples from a second pipeline."),

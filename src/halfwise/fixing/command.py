@@ -72,8 +72,22 @@ def fix(
         HalfwiseError: the model, the inputs or an option cannot be used. A failed verdict is no
             error: see `Result.run.verdict`.
     """
+    return fix_asked(model, understand(inputs, options), out=out, watcher=watcher)
+
+
+def fix_asked(
+    model: Model,
+    request: Request,
+    *,
+    out: str | Path | None = None,
+    watcher: Watcher | None = None,
+) -> Result:
+    """Return what `fix` gives for options that are understood.
+
+    Raises:
+        HalfwiseError: see `fix`.
+    """
     started = time.monotonic()
-    request = understand(inputs, options)
     folder = free_folder(out)
     start = None if request.start_from is None else load_start(request.start_from)
     if isinstance(start, Network):

@@ -15,6 +15,7 @@ from halfwise.case import Case, Samples
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.ladder import rungs_of
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.worth import worth_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
@@ -130,6 +131,7 @@ def fix_run(
         profiles=profiles,
         worth=worth,
         curve=curve,
+        rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
         next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),

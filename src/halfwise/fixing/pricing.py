@@ -46,6 +46,7 @@ class Prices:
     Attributes:
         least: What they are over, in bytes.
         fp32: That of everything in FP32.
+        tf32: The same with its products in TF32.
         of: Returns that of an assignment, given by its kept compute nodes, and those of them that
             have BF16; remembered.
         guide: Proposes plans that cost little.
@@ -68,5 +69,7 @@ class Prices:
         self.model = model
         self.least: float = original.least if original else least
         self.fp32: float = original.fp32 if original else model.cost(frozenset(roles)) / least
+        tf32 = model.cost(frozenset(roles), tf32=True) / least
+        self.tf32: float = original.tf32 if original else tf32
         self.guide = Guide(sites_of(network, roles), model.terms)
         self.of = cache(lambda kept, bf16=frozenset(): model.cost(resolve(kept), bf16) / self.least)

@@ -91,7 +91,7 @@ class Scoring:
             else:
                 results = self._planner.trials.of(left, references).results(kept)
                 self._planner.trials.evaluations += 1
-            self._given[kept, left.ids] = self._judged(results, references)
+            self._given[kept, left.ids] = self.given_of(results)
         if kept not in self._casts:
             self._casts[kept] = self._planner.rewrite(kept)[0].casts
 
@@ -128,8 +128,9 @@ class Scoring:
     def _here(self, kept: Assignment) -> tuple[Assignment, tuple[str, ...]]:
         return kept, self._planner.trials.samples.ids
 
-    def _judged(self, results: Sequence[Computed], references: Sequence[Outputs]) -> Given:
-        left = self._heldout.left
+    def given_of(self, results: Sequence[Computed]) -> Given:
+        """Return what anybody's outputs of the held-out samples of now give; one at least."""
+        left, references = self._heldout.left, self._heldout.left_references
         # At these limits an excess is the share of the largest value that is needed.
         share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
         for reference, result in zip(references, results, strict=True):

@@ -20,7 +20,7 @@ from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
 from halfwise.options.repairs import ALL, allowed, left_out, refused_repairs
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion
+from halfwise.records import Criterion, RightBy
 from halfwise.wording import typed
 
 Model = str | Path | onnx.ModelProto
@@ -57,6 +57,8 @@ class Request:
         require_worth: Largest cost of a plan over that of everything low; None for any.
         given: What was given, as text, for the record.
         target: Where engines are built; None for nowhere.
+        ladder: Whether every type from FP32 down is measured and put on record.
+        right_by: What FP32 was found right by; None by nothing.
     """
 
     data: Data
@@ -66,6 +68,8 @@ class Request:
     start_from: Path | None = None
     require_worth: float | None = None
     target: Target | None = None
+    ladder: bool = False
+    right_by: RightBy | None = None
 
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:

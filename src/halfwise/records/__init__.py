@@ -98,6 +98,7 @@ from halfwise.records.ladder import (
     EngineRung,
     LadderRung,
     RangeMethod,
+    RightBy,
 )
 from halfwise.records.planned import (
     LEAST_SAVED,
@@ -278,6 +279,7 @@ __all__ = [
     "Repeated",
     "Repetition",
     "Rewriting",
+    "RightBy",
     "Row",
     "RowKind",
     "Run",

@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 from halfwise.records.recognised import TaskScore
-from halfwise.records.record import Record
+from halfwise.records.record import Failure, Record
 from halfwise.records.timed import Latency, TimeRatio
 
 EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
@@ -18,12 +18,17 @@ information (relative entropy of histograms); all but the rarest magnitudes."""
 RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 
+RightBy = Literal["labels", "expected"]
+"""What FP32 was found right by: labels of the inputs, or what the framework computes on them."""
+
+
 class LadderRung(Record):
     """What one rung of a run came to.
 
     Attributes:
         rung: The lowest type.
-        passed: Whether its plan passed on held-out samples; None where it was not judged.
+        passed: Whether its plan, or its engine, passed on held-out samples; of FP32, whether it is
+            right by `by`. None where it was not judged.
         kept: Compute nodes in FP32 (or BF16 beside FP16).
         left_out: Nodes that INT8 is not enough for, which have the low format instead.
         candidates: How many nodes could have the rung's type.
@@ -37,6 +42,10 @@ class LadderRung(Record):
         latency: Speed of its engine; None without one.
         beside: Its time over that of the rung before it, from interleaved runs; None without.
         evaluations: Plans that were tried for it.
+        by: What FP32 was judged by; None of other rungs, and where it was not judged.
+        failures: Why it did not pass; those of the verdict of the run where that is of this rung.
+        chosen: Whether it is the fastest that passed, by the times of engines, else by predicted
+            cost.
     """
 
     rung: EngineRung
@@ -53,3 +62,6 @@ class LadderRung(Record):
     latency: Latency | None = None
     beside: TimeRatio | None = None
     evaluations: int = 0
+    by: RightBy | None = None
+    failures: tuple[Failure, ...] = ()
+    chosen: bool = False

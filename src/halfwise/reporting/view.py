@@ -18,6 +18,7 @@ from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
+from halfwise.reporting.ladder import ladder_lines, ladder_table
 from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
@@ -62,6 +63,8 @@ def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
     run = in_words(run)
     parts = [
+        ladder_table(run),
+        ladder_lines(run),
         _trouble(run),
         curve_table(run),
         part_table(run),
@@ -93,7 +96,7 @@ def _title(run: Run) -> str:
     verdict = run.verdict
     if not verdict.samples:
         where = "without a sample to judge on"
-    elif run.kind == "verify":
+    elif run.kind == "verify" or run.plan is None:
         where = f"on {count(len(verdict.samples), 'sample')}"
     elif verdict.unseen:
         where = f"on {count(len(verdict.samples), 'held-out sample')}"

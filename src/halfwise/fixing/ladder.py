@@ -1,0 +1,175 @@
+"""What each type comes to, from FP32 down to the lowest that a run searched a plan for."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from math import inf
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.tf32 import emulate_tf32, tf32_nodes
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.scoring import Scoring
+from halfwise.graph.weights import weight_bytes
+from halfwise.judging.judge import judge_outputs
+from halfwise.metrics import Computed
+from halfwise.records import EngineResult, EngineRung, Engines, LadderRung, RightBy, Verdict
+
+
+def rungs_of(
+    fixed: Fixed, verdict: Verdict, by: RightBy | None, engines: Engines | None = None
+) -> tuple[LadderRung, ...]:
+    """Return what each rung came to, the most exact first.
+
+    FP32 and TF32 have no plan: all products are FP32, or all of the main graph's are TF32. There
+    kernels are taken to round toward zero, as the coarsest do (`emulation/tf32.py`).
+
+    Args:
+        fixed: What was found for the low format.
+        verdict: That of the run, on the plan or its engine.
+        by: What FP32 was found right by before all else; None by nothing.
+        engines: What real engines showed; their verdicts and times count where they have any.
+    """
+    ladder = _Ladder(fixed, verdict)
+    rungs = [ladder.fp32(by), *ladder.tf32(), ladder.low()]
+    if engines is not None:
+        rungs = _timed(rungs, engines)
+    best = _fastest(rungs, None if engines is None else engines.rung)
+    return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
+
+
+class _Ladder:
+    """Measures rungs on the samples of one run."""
+
+    def __init__(self, fixed: Fixed, verdict: Verdict) -> None:
+        self._fixed, self._verdict = fixed, verdict
+        self._planner, self._heldout = fixed.planner, fixed.heldout
+        self._scoring = Scoring(self._planner, self._heldout)
+        self._network = (self._planner.original or self._planner).case.network
+
+    def fp32(self, by: RightBy | None) -> LadderRung:
+        """Return the model as it is."""
+        references = self._heldout.left_references
+        prices = self._planner.prices
+        return LadderRung(
+            rung="fp32",
+            passed=None if by is None else True,
+            by=by,
+            scores=self._scoring.given_of(references).scores if references else (),
+            cost=None if prices is None else prices.fp32,
+            bytes=weight_bytes(self._network.model),
+        )
+
+    def tf32(self) -> Iterator[LadderRung]:
+        """Yield the rung with all products in TF32; nothing where there are none."""
+        planner, network = self._planner, self._network
+        products = tf32_nodes(network)
+        if not products:
+            return
+        runtime, prices = planner.settings.runtime, planner.prices
+        rung = LadderRung(
+            rung="tf32", passed=None, candidates=len(products), bytes=weight_bytes(network.model)
+        )
+        if prices is not None:
+            rung = rung.model_copy(update={"cost": prices.tf32, "low_share": 1.0})
+        with suppress(CaseError):
+            session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
+            error = planner.trials.excess_of(_run(session, planner.trials.samples))
+            rung = rung.model_copy(update={"error": error * planner.trials.factor})
+            results = _run(session, self._heldout.samples)
+            case, references = planner.case, self._heldout.references
+            verdict = judge_outputs(
+                results, self._heldout.samples, references, case.criterion, case.metric
+            ).verdict
+            found = {"passed": verdict.passed, "failures": verdict.failures}
+            rung = self._with_scores(rung.model_copy(update=found), results)
+        yield rung
+
+    def low(self) -> LadderRung:
+        """Return the plan that was found for the low format."""
+        fixed, planner = self._fixed, self._planner
+        kept, trials = fixed.found.kept, planner.trials
+        self._scoring.measure(kept)
+        given = self._scoring.given(kept)
+        prices = planner.prices
+        lowered = planner.roles.computing - kept
+        return LadderRung(
+            rung=fixed.plan.low,
+            passed=self._verdict.passed,
+            kept=len(fixed.plan.keep),
+            candidates=fixed.plan.candidates,
+            error=trials.excess(kept) * trials.factor,
+            heldout=None if given is None else given.heldout,
+            scores=() if given is None else given.scores,
+            cost=None if prices is None else prices.of(kept, planner.bf16_of(kept)),
+            low_share=None if prices is None else prices.model.macs(lowered),
+            bytes=weight_bytes(fixed.rewritten.model),
+            evaluations=fixed.evaluations,
+            failures=self._verdict.failures,
+        )
+
+    def _with_scores(self, rung: LadderRung, results: Sequence[Computed]) -> LadderRung:
+        if not self._heldout.unseen:
+            return rung
+        given = self._scoring.given_of(results)
+        return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
+
+
+def _run(session: Session, samples: Samples) -> list[Computed]:
+    found: list[Computed] = []
+    for sample in samples:
+        try:
+            found.append(session.run(sample))
+        except RunFailed as failure:
+            found.append(failure)
+    return found
+
+
+def _timed(rungs: Sequence[LadderRung], engines: Engines) -> list[LadderRung]:
+    """Return the rungs with what their engines showed, each by the fastest of its that passed."""
+    found: list[LadderRung] = []
+    before: EngineResult | None = None
+    for rung in rungs:
+        rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
+        row = min(
+            rows,
+            key=lambda row: (not _passed(row), row is not engines.row, _time(row)),
+            default=None,
+        )
+        if row is None or row.verdict is None:
+            found.append(rung)
+            continue
+        told: dict[str, object] = {
+            "latency": row.latency,
+            "failures": row.verdict.failures,
+            "kept": row.kept,
+        }
+        told |= {"passed": row.verdict.passed} if rung.by is None else {}
+        told |= {"error": row.excess} if row.excess is not None else {}
+        told |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
+        if before and before.latency and row.latency:
+            told["beside"] = time_ratio(row.latency.medians, before.latency.medians)
+        found.append(rung.model_copy(update=told))
+        before = row
+    return found
+
+
+def _passed(row: EngineResult) -> bool:
+    return row.verdict is not None and row.verdict.passed
+
+
+def _time(row: EngineResult) -> float:
+    return inf if row.latency is None else row.latency.median_ms
+
+
+def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:
+    """Return the delivered rung; without engines that of the least predicted cost, if any passed.
+
+    FP32 needs no proof where nothing said that it is wrong.
+    """
+    if delivered is not None:
+        return delivered
+    right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
+    known = [r for r in right if r.cost is not None]
+    return min(known, key=lambda r: r.cost or 0.0).rung if known else None

@@ -1,0 +1,109 @@
+"""Words on the ladder of a run: what each type came to, and where one fails, why."""
+
+from collections.abc import Iterator, Mapping
+
+from halfwise.metrics import usual
+from halfwise.records import EngineRung, LadderRung, RightBy, Run, TaskScore
+from halfwise.reporting.parts import Column, Lines, Table, lines_of
+from halfwise.reporting.reasons import reasons
+from halfwise.reporting.rungs import rung_name
+from halfwise.wording import listed, number, percent, ratio, size_of
+
+_BY: Mapping[RightBy, str] = {
+    "labels": "right by the labels",
+    "expected": "as the framework computes",
+}
+
+
+def ladder_table(run: Run) -> Table | None:
+    """Return a row for each rung; None where a run has none."""
+    if not run.rungs:
+        return None
+    names = list(dict.fromkeys(s.metric for rung in run.rungs for s in rung.scores))
+    figures = ("kept", "not INT8", "error / allowed", "held out", *names, "products", "cost")
+    figures += ("ms", "beside above", "size", "device memory")
+    columns = (Column("rung"), *(Column(figure, "right") for figure in figures), Column(""))
+    rows = tuple(_row(rung, names, run) for rung in run.rungs)
+    title = "The ladder: errors on the samples of the search, scores on held-out samples"
+    return Table(title, columns, rows).without_empty_columns()
+
+
+def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
+    has_plan = rung.rung not in ("fp32", "tf32")
+    timed, beside = rung.latency, rung.beside
+    return (
+        rung_name(rung.rung),
+        f"{rung.kept} of {rung.candidates}" if has_plan and rung.rung != "int8" else "",
+        f"{rung.left_out} of {rung.candidates}" if rung.rung == "int8" else "",
+        "" if rung.error is None else number(rung.error),
+        "" if rung.heldout is None else number(rung.heldout),
+        *(_score(rung.scores, name) for name in names),
+        "" if rung.low_share is None else percent(rung.low_share),
+        "" if rung.cost is None else ratio(rung.cost),
+        "" if timed is None else number(timed.median_ms),
+        "" if beside is None else f"{number(beside.low)} to {number(beside.high)} ×",
+        "" if rung.bytes is None else size_of(rung.bytes),
+        "" if timed is None else size_of(timed.device_bytes),
+        _end(rung, run),
+    )
+
+
+def _score(scores: tuple[TaskScore, ...], name: str) -> str:
+    """Return the score by a metric; of several outputs with one, that which is nearest to fail."""
+    own = [score for score in scores if score.metric == name]
+    if not own:
+        return ""
+    worst = min(own, key=lambda score: (score.passed, score.value - score.required))
+    return f"{number(usual(name, worst.value), 4)}{'' if worst.passed else ' ✗'}"
+
+
+def _end(rung: LadderRung, run: Run) -> str:
+    if rung.passed is None:
+        told = "not judged"
+    elif rung.by is not None and rung.passed:
+        told = _BY[rung.by]
+    else:
+        told = "passed" if rung.passed else "failed"
+    if not rung.chosen:
+        return told
+    return f"{told}, {'delivered' if run.engines is not None else 'cheapest'}"
+
+
+def ladder_lines(run: Run) -> Lines | None:
+    """Return what the table alone would lead to misjudge; None where a run has no rungs."""
+    return lines_of("On the ladder", _told(run)) if run.rungs else None
+
+
+def _told(run: Run) -> Iterator[str]:
+    for rung in run.rungs:
+        if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
+            yield f"{rung_name(rung.rung)} fails: {'; '.join(reasons(rung.failures))}."
+    fp32 = run.rungs[0]
+    if fp32.passed is None:
+        yield (
+            "Whether FP32 itself is right, nobody told: --labels with a metric, or --expected "
+            "with what the framework computes, would judge it."
+        )
+    if fp32.passed is False:
+        yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
+        return
+    yield from _speed(run)
+    if below := _untried(run):
+        yield f"{listed(below)} was not tried, since a rung before it fails."
+
+
+def _speed(run: Run) -> Iterator[str]:
+    chosen = next((rung for rung in run.rungs if rung.chosen), None)
+    if chosen is None:
+        return
+    if run.engines is None:
+        yield (
+            f"By predicted cost {rung_name(chosen.rung)} is the cheapest that is not shown to be "
+            "wrong; times are unknown without engines, --target tensorrt measures them."
+        )
+
+
+def _untried(run: Run) -> list[str]:
+    wanted: tuple[EngineRung, ...] = ("int8",) if run.provenance.options.get("to") == "int8" else ()
+    tried = {rung.rung for rung in run.rungs}
+    return [rung_name(rung) for rung in wanted if rung not in tried]

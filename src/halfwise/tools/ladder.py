@@ -1,0 +1,129 @@
+"""`ladder`: FP32 right first, then TF32, the low format and INT8, up to one that fails."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+from halfwise.case import Case
+from halfwise.declarations import Inputs, Options
+from halfwise.errors import UsageError
+from halfwise.fixing.command import fix_asked
+from halfwise.fixing.outcome import Result, cost, unsearched_run
+from halfwise.metrics import untested_task
+from halfwise.options.loading import load_case
+from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Failure, LadderRung, RightBy, Verdict
+from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.verdict import not_judged
+from halfwise.store import free_folder, new_folder, write_run
+from halfwise.tools.diagnose.expected_outputs import expected_tensors
+from halfwise.tools.diagnose.export import exported
+from halfwise.tools.diagnose.subject import Subject
+
+_ADVICE = "`halfwise diagnose` asks the same of inputs, export and model, and tells what it finds."
+
+
+@bounded
+def ladder(
+    model: Model,
+    inputs: Inputs,
+    *,
+    out: str | Path | None = None,
+    expected: str | Path | None = None,
+    runner: str | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Result:
+    """Return what `fix` finds, with what each type comes to; nothing where FP32 itself is wrong.
+
+    FP32 is held to labels that a metric has, and to expected outputs; without either it counts as
+    right, and its rung tells that nobody judged it.
+
+    Args:
+        model: FP32, FP16 or BF16 model: path or proto.
+        inputs: Samples, as for `fix`.
+        out: Run folder to make; must not exist. None writes nothing.
+        expected: What the framework computes on the inputs, as for `diagnose`.
+        runner: Whose outputs `expected` are, where they are of several runners.
+        watcher: Is told about progress.
+        options: See `Options`.
+
+    Raises:
+        HalfwiseError: see `fix`; or `expected` cannot be used.
+    """
+    started = time.monotonic()
+    watcher = watcher or Silent()
+    if runner is not None and expected is None:
+        raise UsageError(
+            f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
+        )
+    request = replace(understand(inputs, options), ladder=True)
+    folder = free_folder(out)
+    by: RightBy | None = None
+    if expected is not None or request.data.labels is not None:
+        watcher.stage("fp32")
+        data = replace(request.data, heldout=None, heldout_labels=None)
+        case = load_case(
+            *(model, data, request.criterion), split=False, runtime=request.settings.runtime
+        )
+        by, failures, advice = _right(case, request, expected, runner, watcher)
+        if failures:
+            rung = LadderRung(rung="fp32", passed=False, by=by, failures=failures)
+            return _stopped(case, request, rung, advice, folder, started)
+    return fix_asked(model, replace(request, right_by=by), out=folder, watcher=watcher)
+
+
+def _right(
+    case: Case, request: Request, expected: str | Path | None, runner: str | None, watcher: Watcher
+) -> tuple[RightBy | None, tuple[Failure, ...], tuple[str, ...]]:
+    """Return by what FP32 was judged, why it is wrong, and what to do; of all samples."""
+    subject = Subject(case, request.settings, Path(), watcher)
+    by: RightBy | None = None
+    labels = case.calibration.labels
+    if labels is not None and case.metric is not None:
+        by = "labels"
+        found = untested_task(case.criterion, case.metric, subject.references, list(labels))
+        wrong = tuple(
+            Failure(kind="unjudged", text=not_judged(one))
+            for one in found
+            if one.kind in ("guessing", "metric")
+        )
+        if wrong and not request.data.allow_unjudged:
+            return by, wrong, (_ADVICE,)
+    if expected is not None:
+        subject.expected = expected_tensors(case, expected, runner)
+        rung = exported(subject)
+        if rung.passed is not None:
+            by = "expected"
+        if rung.passed is False:
+            return by, (Failure(kind="rung", text=rung.cause),), (*rung.advice, _ADVICE)
+    return by, (), ()
+
+
+def _stopped(
+    case: Case,
+    request: Request,
+    rung: LadderRung,
+    advice: tuple[str, ...],
+    folder: Path | None,
+    started: float,
+) -> Result:
+    """Return the run of a model that is wrong in FP32, and write it into `folder`, if any."""
+    verdict = Verdict(
+        passed=True,
+        level="emulated",
+        samples=case.calibration.ids,
+        unseen=True,
+        outputs={},
+        worst_sample=None,
+    )
+    verdict = with_failures(verdict, rung.failures)
+    spent = cost(1, time.monotonic() - started, {})
+    run = unsearched_run("fix", case, request, verdict, spent, advice)
+    run = run.model_copy(update={"rungs": (rung,)})
+    if folder is not None:
+        with new_folder(folder) as partial:
+            write_run(partial, run)
+    return Result(run, folder)

@@ -1,0 +1,64 @@
+"""What each type comes to."""
+
+import pytest
+
+from halfwise.fixing.ladder import rungs_of
+from tests import tasks
+from tests.unit.reporting.engine_runs import engines
+
+
+@pytest.fixture(scope="module")
+def fixed():
+    return tasks.fixed(tasks.classifier(), rel_max=1e-4)
+
+
+def climbed(*arguments):
+    return [rung.model_dump() for rung in rungs_of(*arguments)]
+
+
+def test_errors_scores_and_costs_are_those_of_each_type(fixed):
+    fp32, tf32, low = climbed(fixed, fixed.verdict, "labels")
+    planner, kept = fixed.planner, fixed.found.kept
+    model = planner.prices.model
+    assert (fp32["passed"], fp32["by"], fp32["cost"]) == (True, "labels", planner.prices.fp32)
+    assert (tf32["passed"], tf32["candidates"]) == (False, 1)
+    assert tf32["error"] > 1
+    assert tf32["heldout"] > 1
+    assert tf32["failures"]
+    assert tf32["cost"] == model.cost(frozenset(planner.roles), tf32=True) / planner.prices.least
+    assert (low["rung"], low["kept"], low["passed"]) == ("fp16", len(kept), fixed.verdict.passed)
+    assert low["cost"] == planner.price(kept)
+    assert low["error"] == pytest.approx(planner.trials.excess(kept) * planner.trials.factor)
+    assert low["low_share"] == model.macs(planner.roles.computing - kept)
+    assert {score["metric"] for score in low["scores"]} == {
+        score["metric"] for score in fp32["scores"]
+    }
+    assert low["bytes"] <= fp32["bytes"]
+
+
+def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(fixed):
+    failed = fixed.verdict.model_copy(update={"passed": False})
+    chosen = {r["rung"]: r["chosen"] for r in climbed(fixed, failed, None)}
+    assert chosen == {"fp32": True, "tf32": False, "fp16": False}
+
+
+def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):
+    rounds = {1: (4.0, 4.2) * 6, 5: (2.0, 2.1) * 6, 3: (1.0, 1.05) * 6}
+
+    def taking_turns(row):
+        medians = rounds.get(row.build.number, ())
+        rung = {1: "fp32", 5: "tf32"}.get(row.build.number, "fp16")
+        timed = row.latency.model_copy(update={"medians": medians})
+        return row.model_copy(update={"rung": rung, "latency": timed})
+
+    found = engines()
+    rows = tuple(map(taking_turns, found.results))
+    found = found.model_copy(update={"results": rows, "rung": "fp16"})
+    fp32, tf32, low = climbed(fixed, fixed.verdict, None, found)
+    assert [r["chosen"] for r in (fp32, tf32, low)] == [False, False, True]
+    assert fp32["beside"] is None
+    assert tf32["beside"]["low"] == tf32["beside"]["high"] == 0.5
+    # The engine with nothing kept is faster, and failed.
+    assert (low["latency"]["median_ms"], low["kept"], low["passed"]) == (1.05, 13, True)
+    assert low["beside"]["high"] == pytest.approx(0.5)
+    assert low["bytes"] == 10 * 2**20

@@ -1,0 +1,48 @@
+"""What is told of the rungs of a run."""
+
+from halfwise.records import Failure, LadderRung, TaskScore
+from halfwise.reporting.ladder import ladder_lines, ladder_table
+from tests.unit.reporting.runs import run
+
+RUN = run()
+
+
+def test_a_run_without_rungs_tells_nothing():
+    assert ladder_table(RUN) is None
+    assert ladder_lines(RUN) is None
+
+
+def climbed(*rungs, **changed):
+    return RUN.model_copy(update={"rungs": rungs, **changed})
+
+
+def test_each_rung_has_its_figures_and_its_end():
+    score = TaskScore(metric="top1", outputs=("y",), value=0.5, required=0.9, passed=False)
+    found = climbed(
+        LadderRung(rung="fp32", passed=True, by="labels", cost=2.0, bytes=4096),
+        LadderRung(rung="tf32", passed=False, error=3.0, scores=(score,), low_share=1.0),
+        LadderRung(rung="fp16", passed=True, kept=2, candidates=9, cost=1.5, chosen=True),
+        LadderRung(rung="int8", passed=True, left_out=3, candidates=7, low_share=0.8),
+    )
+    table = ladder_table(found)
+    assert table is not None
+    titles = [column.title for column in table.columns]
+    rows = {row[0]: dict(zip(titles, row, strict=True)) for row in table.rows}
+    assert rows["FP32"]["size"] == "4 KiB"
+    assert rows["FP32"][""] == "right by the labels"
+    assert (rows["TF32"]["top1"], rows["TF32"]["error / allowed"]) == ("0.5 ✗", "3")
+    assert (rows["FP16"]["kept"], rows["FP16"][""]) == ("2 of 9", "passed, cheapest")
+    assert (rows["INT8"]["not INT8"], rows["INT8"]["products"]) == ("3 of 7", "80 %")
+    assert "ms" not in titles
+
+
+def test_why_a_rung_fails_and_what_was_not_tried_is_told():
+    why = Failure(kind="rung", text="output y is far off")
+    options = RUN.provenance.model_copy(update={"options": {"to": "int8"}})
+    low = LadderRung(rung="fp16", passed=False, failures=(why,))
+    told = ladder_lines(climbed(LadderRung(rung="fp32", passed=None), low, provenance=options))
+    assert told is not None
+    lines = " ".join(told.lines)
+    assert "FP16 fails: output y is far off." in lines
+    assert "INT8 was not tried, since a rung before it fails." in lines
+    assert "--labels" in lines
