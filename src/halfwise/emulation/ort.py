@@ -3,8 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +18,12 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
 from halfwise import memory
 from halfwise.case import CPU, Runtime
 from halfwise.emulation import arena, bounded
+from halfwise.emulation.handing_over import given, lent, ort_value
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
-from halfwise.formats import BF16
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
-from halfwise.graph.serialisation import STAND_IN, weightless
+from halfwise.graph.serialisation import weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
-from halfwise.scratch import scratch
 from halfwise.wording import size_of
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -101,7 +99,7 @@ class Session:
                 f"ONNX Runtime here has no {provider}.",
                 "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
             )
-        options = _options(optimise=optimise)
+        options = _options(model, optimise=optimise)
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
@@ -114,9 +112,9 @@ class Session:
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.
-        self._values = {name: _ort_value(array) for name, array in arrays.items()}
+        self._values = {name: ort_value(array) for name, array in arrays.items()}
         in_place = device == "cpu" and not optimise and is_large(model, large_from)
-        hand_over = _lent if in_place else _given
+        hand_over = lent if in_place else given
         try:
             with hand_over(options, self._values):
                 self._session = _loaded(proto, options, device)
@@ -192,11 +190,14 @@ def _loaded(
     )
 
 
-def _options(*, optimise: bool) -> ort.SessionOptions:
+def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    if optimise and _quantises_to_floats(model):
+        # It makes QLinear operators of such pairs, which know integers alone.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
     options.use_deterministic_compute = True
     # It would be allocated beside what the first run took, and saves no time (bench/overhead.py).
@@ -210,37 +211,9 @@ def _options(*, optimise: bool) -> ort.SessionOptions:
     return options
 
 
-def _ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
-    """Return `array` for ONNX Runtime, in the same memory; BF16 is none of NumPy's own types."""
-    if array.dtype == BF16.dtype:
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            array.view(np.uint16), int(ir.DataType.BFLOAT16)
-        )
-    return ort.OrtValue.ortvalue_from_numpy(array)
-
-
-@contextmanager
-def _given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Hand the large tensors over for a session to copy."""
-    options.add_external_initializers(list(values), list(values.values()))
-    yield
-
-
-@contextmanager
-def _lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Hand the large tensors over for a session to read where they are.
-
-    External initializers are copied; values to be shared between sessions are not, but then the
-    file that the graph names must exist. It is empty, so that a tensor missing here is an error.
-    """
-    for name, value in values.items():
-        options.add_initializer(name, value)
-    with scratch() as folder:
-        (folder / STAND_IN).touch()
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(folder)
-        )
-        yield
+def _quantises_to_floats(model: ir.Model) -> bool:
+    values = (v for n in model.graph.all_nodes() for v in n.inputs if v is not None)
+    return any(v.dtype is not None and v.dtype.name.startswith("FLOAT8") for v in values)
 
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:

@@ -71,6 +71,7 @@ QUANTISED = (
     "QLinear",
     "MatMulInteger",
     "ConvInteger",
+    "QGemm",
 )
 """What the types of operators start with that quantise, dequantise or compute with integers for
 it; those of other domains too, such as QLinearAdd of ONNX Runtime's."""

@@ -1,7 +1,7 @@
 """Load what the user named into a case."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.model import Network, infer_again, is_standard, load_network, network_from_proto
+from halfwise.graph.quantisation.pairs import census
 from halfwise.graph.sizes import declared_axes
 from halfwise.inputs import (
     InputSpec,
@@ -142,13 +143,15 @@ def load_start(path: Path) -> Network | Run:
 
 
 def _file_notes(network: Network, stored: Stored) -> list[Note]:
-    """Return what was repaired in the model's file, and what of it was upcast."""
+    """Return what was repaired in the model's file, upcast, and is quantised in it."""
     notes = [
         Note(kind="repaired", facts={"flaw": repair.flaw.name, "names": repair.names})
         for repair in network.repairs
     ]
     if stored.formats:
         notes.append(Note(kind="stored", facts={"formats": tuple(stored.formats)}))
+    if (found := census(network)).quantised:
+        notes.append(Note(kind="quantised", facts={"whose": "model", **asdict(found)}))
     return notes
 
 

@@ -106,6 +106,7 @@ NoteKind = Literal[
     "lint-failed",
     "left-out",
     "none-low",
+    "quantised",
     "of-the-run",
     "refused",
     "recognised",

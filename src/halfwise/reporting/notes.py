@@ -165,6 +165,25 @@ def _linted(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _quantised(facts: Mapping[str, Any]) -> str:
+    kinds = {
+        "read data and weights through Q/DQ": facts["whole"],
+        "one of both": facts["half"],
+        "compute with integers": facts["integers"],
+    }
+    told = (
+        listed([f"{number} {what}" for what, number in kinds.items() if number]) or "none is INT8"
+    )
+    words = f"the {facts['whose']} is quantised: of {count(facts['products'], 'product')}, {told}"
+    if facts["whose"] == "candidate":
+        return words
+    return (
+        f"{words}; it is its own reference here, and low precision moves it by whole steps of "
+        "quantisation. Judge it by the model before: `halfwise verify ORIGINAL QUANTISED`, "
+        "`halfwise fix ORIGINAL --start-from QUANTISED`"
+    )
+
+
 def _recognised(facts: Mapping[str, Any]) -> str:
     seen = ", ".join(SEEN[one] for one in facts["evidence"])
     names = f"{verb(len(facts['outputs']), 'output', 'outputs')} {listed(facts['outputs'])}"
@@ -207,6 +226,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "left-out": lambda facts: (
         f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
     ),
+    "quantised": _quantised,
     "none-low": "nothing in the candidate is FP16 or BF16",
     "of-the-run": "these are the inputs of the run, so only what it held out is judged",
     "recognised": _recognised,

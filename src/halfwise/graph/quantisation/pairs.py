@@ -12,11 +12,22 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.model import Network, constant_array, is_standard, node_name
+from halfwise.graph.model import QUANTISED, Network, constant_array, is_standard, node_name
 from halfwise.records import NodeName
 
 QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 """What TensorRT has INT8 kernels for, and most of a network's work is in."""
+_INTEGERS = frozenset(
+    (
+        "ConvInteger",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    )
+)
+"""What products are called in QOperator files and where activations are quantised as they come."""
 _DATA = 2
 """The slots that decide: data and weights. A bias stays FP32 in TensorRT's kernels."""
 _MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
@@ -130,6 +141,37 @@ def _reading(network: Network, *, whole: bool) -> Mapping[NodeName, tuple[Pair, 
         if is_standard(node, *QUANTISABLE) and data and (len(data) == _DATA) is whole:
             found[node_name(node)] = tuple(slots[slot] for slot in sorted(slots))
     return found
+
+
+@dataclass(frozen=True)
+class Census:
+    """How much of a model is quantised.
+
+    Attributes:
+        products: Convolutions and matrix products of the main graph, integer ones included.
+        whole: Those whose data and weights come through pairs.
+        half: Those of which only one of both does.
+        integers: Those that compute with integers (QLinearConv, MatMulInteger, QGemm and so on).
+        quantised: Nodes of any graph that quantise, dequantise or compute with integers.
+    """
+
+    products: int
+    whole: int
+    half: int
+    integers: int
+    quantised: int
+
+
+def census(network: Network) -> Census:
+    """Return how much of a model is quantised; all zeros but for `products` where nothing is."""
+    integers = sum(n.op_type in _INTEGERS for n in network.nodes())
+    return Census(
+        products=sum(is_standard(n, *QUANTISABLE) for n in network.nodes()) + integers,
+        whole=len(quantised_nodes(network)),
+        half=len(half_quantised(network)),
+        integers=integers,
+        quantised=sum(n.op_type.startswith(QUANTISED) for n in network.model.graph.all_nodes()),
+    )
 
 
 def moves_before(node: ir.Node, slot: int) -> tuple[ir.Node, ...]:

@@ -1,7 +1,7 @@
 """What `verify` demands of a model that is to be judged, and what it tells of one."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import onnx_ir as ir
 
@@ -11,6 +11,7 @@ from halfwise.errors import CaseError, GraphRefused, RunFailed
 from halfwise.graph.casts import is_low_custom
 from halfwise.graph.model import Network, graphs_of
 from halfwise.graph.normal_form import values_of
+from halfwise.graph.quantisation.pairs import census
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.options.loading import tell
 from halfwise.options.metric import without_outputs
@@ -103,10 +104,15 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
         return
 
 
-def without_low(case: Case, candidate: ir.Model, watcher: Watcher) -> Case:
-    """Return the case with a warning where nothing in the candidate has a low type."""
-    if any(v.dtype in LOW_TYPES for graph in graphs_of(candidate) for v in values_of(graph)):
+def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
+    """Return the case with what is quantised in the candidate, or that nothing in it is low."""
+    values = (v for graph in graphs_of(candidate.model) for v in values_of(graph))
+    found = census(candidate)
+    if found.quantised:
+        note = Note(kind="quantised", facts={"whose": "candidate", **asdict(found)})
+    elif any(v.dtype in LOW_TYPES for v in values):
         return case
-    note = Note(kind="none-low", severity="warning")
+    else:
+        note = Note(kind="none-low", severity="warning")
     tell(watcher, [note])
     return replace(case, notes=(*case.notes, note))

@@ -35,7 +35,7 @@ from halfwise.tools.verify.candidate import (
     demand_valid,
     keep_outputs,
     shared_outputs,
-    without_low,
+    told_types,
 )
 from halfwise.tools.verify.repairs import remade, with_remade
 
@@ -160,7 +160,7 @@ def _judging(
     keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
     check_types(other, runtime=settings.runtime)
     demand_valid(other, runtime=settings.runtime)
-    case = without_low(case, other.model, watcher)
+    case = told_types(case, other, watcher)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
         judged = judge(

@@ -7,8 +7,10 @@ from onnx import TensorProto, helper
 from halfwise import api
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
+from halfwise.reporting.notes import clause
 from halfwise.tools.verify.candidate import demand_valid
 from tests.models import signals
+from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch
 
 
@@ -72,3 +74,17 @@ def test_that_nothing_is_low_is_told(tmp_path):
     assert low is not None
     warned = [api.verify(proto, c, data).run.warnings for c in (tmp_path / "same.onnx", low)]
     assert warned == [("nothing in the candidate is FP16 or BF16",), ()]
+
+
+def test_what_is_quantised_in_a_model_or_a_candidate_is_told(tmp_path):
+    for name, quantised in (("float.onnx", []), ("two.onnx", LAYERS[:2])):
+        sketch = chain(quantised)
+        onnx.save(sketch.proto(last(sketch)), tmp_path / name)
+    data = {"x": signals(2, SIZE, seed=5)}
+    run = api.verify(tmp_path / "float.onnx", tmp_path / "two.onnx", data, rel_max=0.5).run
+    told = "is quantised: of 3 products, 2 read data and weights through Q/DQ"
+    assert f"the candidate {told}" in map(clause, run.provenance.notes)
+    assert not run.warnings
+    fixed = api.fix(tmp_path / "two.onnx", data, rel_max=0.5).run
+    assert f"the model {told}; it is its own" in " ".join(map(clause, fixed.provenance.notes))
+    assert fixed.verdict.passed
