@@ -1,10 +1,11 @@
 """Drawn graphs at scales that break FP16, repaired: the same function, also on data never seen.
 
+    python bench/run.py repair_graphs
     python bench/repair_graphs.py [--graphs N] [--seed S] [--out DIR]
 
-Prints the seed; the same one draws the same graphs again. `fix` sees some samples; the repaired
-model is held to FP64 of the original on others: ten times as large, a hundredth, other masks. What
-fails is made as small as Hypothesis can make it, and saved in DIR.
+Each hundred graphs have a seed, which is printed; it draws the same ones again. `fix` sees some
+samples; the repaired model is held to FP64 of the original on others: ten times as large, a
+hundredth, other masks. What fails is made as small as Hypothesis can make it, and saved in DIR.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ import onnx
 from hypothesis import HealthCheck, given, seed, settings
 
 from bench.figures import Figure, equal, reported
+from bench.runs import Workbench
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
@@ -34,7 +36,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from tests.repair_graphs import Drawn, repair_graphs
 
-GRAPHS = 1000
+GRAPHS, PIECE = 1000, 100
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -129,15 +131,20 @@ def error(right: Arrays, found: Arrays) -> float:
     return worst
 
 
-def explore(graphs: int, start: int, folder: Path) -> tuple[Tally, str]:
-    """Return the tally, and what failed, empty where nothing did.
+def explore(graphs: int, start: int, folder: Path, tally: Tally) -> Iterator[tuple[int, str]]:
+    """Yield for each hundred graphs their seed, and what failed, empty where nothing did.
 
     Args:
-        graphs: How many to draw.
-        start: Seed of the drawing.
+        graphs: How many to draw in all.
+        start: Seed of the first hundred; the others follow.
         folder: Takes `repair-<seed>.onnx`, if something fails: the smallest found.
+        tally: Counts.
     """
-    tally = Tally()
+    for piece, left in enumerate(range(graphs, 0, -PIECE), start):
+        yield piece, _piece(min(left, PIECE), piece, folder, tally)
+
+
+def _piece(graphs: int, start: int, folder: Path, tally: Tally) -> str:
     last: list[Drawn] = []
 
     @seed(start)
@@ -158,22 +165,30 @@ def explore(graphs: int, start: int, folder: Path) -> tuple[Tally, str]:
     except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(last[0].proto, folder / f"repair-{start}.onnx")
-        return tally, f"{type(error).__name__}: {error} ({folder}/repair-{start}.onnx)"
-    return tally, ""
+        return f"{type(error).__name__}: {error} ({folder}/repair-{start}.onnx)"
+    return ""
 
 
-def figures(graphs: int = GRAPHS) -> list[Figure]:
-    """Return what `graphs` drawn graphs come to, from a fresh seed."""
-    start = secrets.randbits(32)
-    tally, failed = explore(graphs, start, Path("runs"))
+def figures(graphs: int, start: int, folder: Path) -> list[Figure]:
+    """Return what `graphs` drawn graphs come to; see `explore`."""
+    tally, failed = Tally(), []
+    for piece, why in explore(graphs, start, folder, tally):
+        told = f"seed {piece}: {why or 'everything holds'}; so far {tally}"
+        print(told, file=sys.stderr, flush=True)
+        failed += [f"--seed {piece}: {why}"] if why else []
     rules = ", ".join(f"{count} {rule}" for rule, count in tally.rules.most_common())
     note = f"{tally.repaired} repaired ({rules}), {tally.passed} passed, {tally.refused} refused"
     what = "drawn graphs: largest error of a repaired one over what is accepted"
     return [
-        equal("drawn graphs: what fails", failed, "", f"--seed {start}"),
+        equal("drawn graphs: what fails", "; ".join(failed), "", f"--seed {start}"),
         reported("drawn graphs", tally.examined, note),
         reported(what, tally.worst, f"{tally.compared} samples, three of five never seen"),
     ]
+
+
+def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return what a night's drawn graphs come to, from a fresh seed."""
+    return figures(GRAPHS, secrets.randbits(32), Path("runs")), None
 
 
 def main() -> int:
@@ -183,10 +198,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument("--out", type=Path, default=Path("runs"), help="takes what fails")
     given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
-    tally, failed = explore(given.graphs, given.seed, given.out)
-    print(f"{tally}\n{failed or 'everything holds'}")
-    return 1 if failed else 0
+    found = figures(given.graphs, given.seed, given.out)
+    print(*(f"{f.what}: {f.measured} ({f.note})" for f in found), sep="\n")
+    return 0 if all(f.reached for f in found) else 1
 
 
 if __name__ == "__main__":

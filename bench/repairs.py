@@ -24,7 +24,7 @@ from typing import Any
 import onnx_ir as ir
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import plans, repair_graphs
+from bench import plans
 from bench.figures import Figure, at_least, equal, reported
 from bench.gpu.models import digits_ffn
 from bench.plans import FOREVER, Task
@@ -158,7 +158,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     pairs = [pair(task) for task in tasks(bench)]
     bench.details["repairs"] = {p.name: asdict(p) for p in pairs}
     missing = bench.missing()
-    return [*figures(pairs), *beside_peers(pairs), *repair_graphs.figures()], missing
+    return [*figures(pairs), *beside_peers(pairs)], missing
 
 
 def figures(pairs: Sequence[Pair]) -> Iterator[Figure]:
