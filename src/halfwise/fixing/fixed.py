@@ -4,11 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.found import Found, Narrowed
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs
-from halfwise.records import Curve, Followed, Growth, Guard, Observations, Plan, Search, Verdict
+from halfwise.records import (
+    Curve,
+    Followed,
+    Growth,
+    Guard,
+    Observations,
+    Plan,
+    Remark,
+    Search,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -50,3 +60,22 @@ class Fixed:
     curve: Curve
     evaluations: int
     stage_seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A plan that passed on held-out samples.
+
+    Attributes:
+        planner: Of the network with its repairs.
+        found: The plan.
+        narrowed: What of it has BF16.
+        unrepaired: Plans of the network without them; None where none were made.
+        undone: Remarks on those that were undone.
+    """
+
+    planner: Planner
+    found: Found
+    narrowed: Narrowed | None
+    unrepaired: Curve | None
+    undone: Sequence[Remark]

@@ -9,18 +9,19 @@ from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.arena import give_back
 from halfwise.fixing.bf16 import narrow
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.fixed import Fixed, Passed
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.plan.found import Found, Narrowed
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.recording import plan_of
 from halfwise.fixing.remarks import plan_remarks
-from halfwise.fixing.repair.choice import asked_rules, choose_repairs, with_repairs
-from halfwise.fixing.repair.needed import catch_up, needed_repairs
+from halfwise.fixing.repair.again import catch_up, choose_again
+from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
+from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
@@ -76,21 +77,6 @@ def fix(
     return _Fix(case, settings, watcher, start_from, choosing, repairs, quick=quick).run()
 
 
-@dataclass(frozen=True)
-class Proven:
-    """A plan that passed on held-out samples.
-
-    Attributes:
-        planner: Of the network with its repairs.
-        found: The plan.
-        narrowed: What of it has BF16.
-    """
-
-    planner: Planner
-    found: Found
-    narrowed: Narrowed | None
-
-
 @dataclass
 class _Fix:
     case: Case
@@ -101,10 +87,11 @@ class _Fix:
     repairs: Sequence[Repair]
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[Remark] = field(default_factory=list)
+    undone: list[Remark] = field(default_factory=list)
     late: int = 0
     quick: bool = False
     unrepaired: Curve | None = None
-    proven: Proven | None = None
+    passed: Passed | None = None
 
     def run(self) -> Fixed:
         settings = self.settings
@@ -181,22 +168,44 @@ class _Fix:
             self._plan_with(with_repairs(self.planner, self.repairs, self.watcher))
             self.judge.baseline(self.holding)
             return
-        chosen = choose_repairs(self.planner, self.heldout, self.watcher)
-        self.notes += chosen.remarks
+        self._take(choose_repairs(self.planner, self.heldout, self.watcher))
+
+    def _take(self, chosen: Choice) -> None:
+        """Go on with what was chosen."""
+        self.undone = [*chosen.remarks]
         if chosen.planner is not self.planner:
-            self.unrepaired = TradeOff(self.planner, self.heldout).sketched()
+            self.unrepaired = TradeOff(self.original, self.heldout).sketched()
             self.planner.trials.runner.release()
             self._plan_with(chosen.planner)
             # Where everything low passes now, that is the plan, and this is its verdict.
             self.judge.baseline(self.holding)
 
+    def _joined(self, found: Found) -> Found:
+        """Return a plan with the samples that have joined, and other repairs where these do more.
+
+        Those that the user gave stay, and so do all where the search starts from a plan.
+        """
+        chosen = None
+        if not self.repairs and self.start_from is None:
+            with self._stage("repair"):
+                given = self.original, self.planner, self.heldout, self.watcher
+                chosen = choose_again(*given)
+                if chosen is not None:
+                    self._take(chosen)
+                    self.trade_off = TradeOff(self.planner, self.heldout)
+        previous = found.kept if chosen is None else frozenset[NodeName]()
+        return self._without_spare(self._search(previous, certify=False))
+
     def _without_spare(self, found: Found) -> Found:
         """Undo repairs that the plan does not need, all where it is no cheaper with them."""
         if not self.unrepaired:
             return found
+        tried = self.original.trials.evaluations
         with self._stage("repair"):
             needed, kept = needed_repairs(self.original, self.planner, found, self.watcher)
-        self.notes += needed.remarks
+            if self.original.trials.evaluations > tried:
+                self.unrepaired = TradeOff(self.original, self.heldout).sketched()
+        self.undone += needed.remarks
         if needed.planner is self.planner:  # its records may have other numbers now
             self.case = self.planner.case
             return found
@@ -215,11 +224,12 @@ class _Fix:
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if found.passed and judged.verdict.passed:
-                self.proven = Proven(self.planner, found, self.planner.narrowed)
+                bare, undone = self.unrepaired, [*self.undone]
+                self.passed = Passed(self.planner, found, self.planner.narrowed, bare, undone)
             if self._may_go_on(judged, found):
                 with self._stage("observe"), self.planner.budget.counted():
                     self.heldout.join(judged)
-                found, certify = self._without_spare(self._search(found.kept, certify=False)), False
+                found, certify = self._joined(found), False
                 continue
             if certify or found.exhausted or not found.passed:
                 break
@@ -228,8 +238,8 @@ class _Fix:
             if found.kept == reduced:
                 break
         passed = found.passed
-        if self.proven is not None and not judged.verdict.passed:
-            found, passed = self._returned(self.proven, found), False
+        if self.passed is not None and not judged.verdict.passed:
+            found, passed = self._returned(self.passed, found), False
             rewritten, placed, again = self._judged(found)
             judged = again or judged
         verdict = judged.verdict
@@ -241,7 +251,7 @@ class _Fix:
     def _judged(self, found: Found) -> tuple[Rewritten, Assignment, Judged | None]:
         """Return a plan's model, all its FP32 nodes and its verdict; None: it does not hold."""
         with self._stage("judge"), self.planner.budget.counted():
-            again = self.proven is not None and self.proven.found is found
+            again = self.passed is not None and self.passed.found is found
             if not again:
                 narrow(self.planner, found)
             rewritten, placed = self.judge.write(found.kept)
@@ -251,19 +261,20 @@ class _Fix:
             seen = self.heldout.samples, self.heldout.references
             return rewritten, placed, self.holding.told(judged, rewritten, *seen)
 
-    def _returned(self, proven: Proven, failed: Found) -> Found:
+    def _returned(self, passed: Passed, failed: Found) -> Found:
         """Go back to the plan that passed on held-out samples, from one that fails there."""
-        planner = proven.planner
+        planner = passed.planner
         if planner is not self.planner:
             self.planner.trials.runner.release()
             catch_up(planner, self.planner)
             self._plan_with(planner)
             self.trade_off = TradeOff(planner, self.heldout)
-        planner.narrowed = proven.narrowed
+            self.unrepaired, self.undone = passed.unrepaired, [*passed.undone]
+        planner.narrowed = passed.narrowed
         note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
         self.watcher.note(remark(note))
-        self.proven = replace(proven, found=replace(proven.found, steps=(*failed.steps, note)))
-        return self.proven.found
+        self.passed = replace(passed, found=replace(passed.found, steps=(*failed.steps, note)))
+        return self.passed.found
 
     def _fixed(
         self,
@@ -278,7 +289,8 @@ class _Fix:
             more = {"unrepaired": self.unrepaired}
             curve = self.trade_off.curve(found).model_copy(update=more)
         trials = self.planner.trials
-        remarks = [*self.notes, *plan_remarks(self.planner, found, followed, baseline)]
+        remarks = [*self.notes, *self.undone]
+        remarks += plan_remarks(self.planner, found, followed, baseline)
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,

@@ -42,10 +42,12 @@ class Choice:
     Attributes:
         planner: Of the network with the repairs that `planner.case.repairs` lists.
         remarks: On those that were undone.
+        whole: Whether the budget left time for all.
     """
 
     planner: Planner
     remarks: tuple[Remark, ...]
+    whole: bool = True
 
 
 def choose_repairs(planner: Planner, heldout: HeldOut, watcher: Watcher) -> Choice:
@@ -61,12 +63,11 @@ def choose_repairs(planner: Planner, heldout: HeldOut, watcher: Watcher) -> Choi
     """
     asked = asked_rules(planner.settings)
     choosing = _Choosing(planner, heldout, watcher)
-    if asked:
-        planner.budget.within("repair", lambda: choosing.run(asked), None, part=PART)
+    whole = planner.budget.within("repair", lambda: choosing.run(asked), False, part=PART)
     if choosing.left:
         numbers = {"elements": choosing.left, "size": PROBES}
         choosing.remarks.append(Remark(kind="repair-left", numbers=numbers))
-    return Choice(choosing.planner, tuple(choosing.remarks))
+    return Choice(choosing.planner, tuple(choosing.remarks), whole)
 
 
 def asked_rules(settings: Settings) -> list[Rule]:
@@ -90,8 +91,8 @@ def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher)
         RunFailed: likewise.
         UsageError: a user's rule names a node that they remove.
     """
-    network = repaired(original.case.network, repairs)
-    case = replace(original.case, network=network, repairs=tuple(repairs))
+    network, samples = repaired(original.case.network, repairs), original.trials.samples
+    case = replace(original.case, network=network, calibration=samples, repairs=tuple(repairs))
     planner = original.beside(case, watcher)
     planner.begin(planner.gather(case.calibration), original.evidence.references)
     return planner
@@ -115,7 +116,7 @@ class _Choosing:
             network = self.planner.case.network
         if self._known is None or self._known.original is not network:
             seen, unseen = self._original, self._heldout
-            ids = (*seen.case.calibration.ids, *unseen.samples.ids)
+            ids = (*seen.trials.samples.ids, *unseen.samples.ids)
             outputs = (*seen.evidence.references, *unseen.references)
             infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
             self._known = Prover(
@@ -128,11 +129,12 @@ class _Choosing:
             )
         return self._known
 
-    def run(self, asked: Sequence[Rule]) -> None:
+    def run(self, asked: Sequence[Rule]) -> bool:
         for _ in range(ROUNDS):
             made = [self._taken(rule, self.proposed(rule)) for rule in asked]
             if not any(made):
-                return
+                break
+        return True
 
     def proposed(self, rule: Rule) -> list[Repair]:
         """Return what a rule proposes for the network of now, without what was tried before."""

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.choice import Choice, cost_within, gone, named, with_repairs
+from halfwise.fixing.repair.again import catch_up
+from halfwise.fixing.repair.choice import Choice, gone, named, with_repairs
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
 
@@ -16,7 +18,11 @@ PART = 0.1
 """Of the budget that is left, which this may take: it makes a right plan plainer, not righter."""
 
 SEARCHED = 0.5
-"""Of the budget that is left, what a search without repairs may take."""
+"""Of the budget that is left, what a search without repairs may take where nodes are kept in spite
+of them; where none is, `PART`."""
+
+LEAST = 1.0
+"""Predicted cost, over everything low, up to which no plan that keeps nodes is looked for."""
 
 FEW = 4
 """Repairs of one rule up to which each is tried alone: many are of layers that are alike."""
@@ -29,10 +35,12 @@ def needed_repairs(
 ) -> tuple[Choice, Assignment]:
     """Return a planner with those repairs of `planner` that its plan needs, and what that keeps.
 
-    Where a plan without any costs no more than one that keeps nodes in spite of them, or where none
-    with them passes, that is taken. Else, before samples have joined, all are undone together, then
-    those of each rule, then each alone where a rule has few. What the plan needs alone gets the
-    error that everything low has without it. A remark tells of those that were not tried alone.
+    Where a plan without any costs less, or no more than one that keeps nodes in spite of them, or
+    where none with them passes, that is taken. Costs are those of the report; what costs as much as
+    FP32 gains nothing, and the number of nodes decides. Else, before samples have joined, all are
+    undone together, then those of each rule, then each alone where a rule has few. What the plan
+    needs alone gets the error that everything low has without it. A remark tells of those that were
+    not tried alone.
 
     Args:
         original: Of the network without repairs; gets the samples that joined since.
@@ -58,54 +66,69 @@ def _outdone(
     original: Planner, planner: Planner, found: Found, watcher: Watcher
 ) -> tuple[Choice, Assignment] | None:
     """Return the cheapest plan without repairs that is known or found, unless it costs more."""
-    if found.passed and found.kept <= planner.ruled:
+    bare = found.passed and found.kept <= planner.ruled
+    if bare and (planner.price(found.kept) or 0.0) <= LEAST:
         return None
     catch_up(original, planner)
     mended = gone(original.evidence.guards, planner.evidence.guards)
     nodes = frozenset[NodeName]().union(*map(original.holdable, mended))
     kept = (found.kept & original.roles.computing) | original.ruled | nodes
-    watcher.note("a search without repairs: nodes are kept in spite of them")
-    planner.budget.within("repair", lambda: _searched(original, kept), None, part=SEARCHED)
+    why = "they cost something themselves" if bare else "nodes are kept in spite of them"
+    watcher.note(f"a search without repairs: {why}")
+    _searched(original, kept, PART if bare else SEARCHED)
     best = planner.budget.within("repair", lambda: _best(original), None)
-    after = _price(planner, found.kept)
-    if found.passed and (best is None or _price(original, best) > after):
+    if found.passed and (best is None or not _is_dearer(planner, found.kept, original, best, bare)):
         original.trials.runner.release()
         return None
     best = frozenset() if best is None else best
-    before = _price(original, best)
-    numbers = {"before": before[0], "after": after[0]} if found.passed else {}
+    costs = {"before": original.price(best), "after": planner.price(found.kept)}
+    numbers = {name: cost for name, cost in costs.items() if cost is not None and found.passed}
     remarks = [
         Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in planner.case.repairs
     ]
     return Choice(original, tuple(remarks)), best
 
 
-def _searched(original: Planner, kept: Assignment) -> None:
-    original.trials.evaluate(kept, confirm=True)
-    original.find(frozenset(), certify=False)
+def _searched(original: Planner, kept: Assignment, part: float) -> None:
+    """Search for a plan without repairs, after one that keeps `kept` was tried."""
+    budget = original.budget
+    cut = [*budget.cut]
+
+    def search() -> None:
+        original.trials.evaluate(kept, confirm=True)
+        original.find(frozenset(), certify=False)
+
+    budget.within("repair", search, None, part=part)
+    if budget.cut != cut:  # this search, and not that of the run
+        budget.cut[:] = dict.fromkeys((*cut, "repair"))
 
 
 def _best(original: Planner) -> Assignment | None:
     """Return the cheapest plan that passed, and does so with the samples that joined since."""
     passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
-    for kept in sorted(passed, key=partial(_price, original)):
+    for kept in sorted(passed, key=partial(_rank, original, original)):
         if original.trials.evaluate(kept, confirm=True).passed:
             return kept
     return None
 
 
-def _price(planner: Planner, kept: Assignment) -> tuple[float, int]:
-    return cost_within(planner, kept) or float(len(kept)), len(kept)
+def _is_dearer(
+    planner: Planner, kept: Assignment, original: Planner, other: Assignment, bare: bool
+) -> bool:
+    """Return whether a repaired plan is to give way to one without repairs.
+
+    One that keeps nothing does where it costs more, one that does also where it costs as much.
+    """
+    own, others = _rank(planner, original, kept), _rank(original, original, other)
+    return others[0] < own[0] if bare else others <= own
 
 
-def catch_up(original: Planner, planner: Planner) -> None:
-    """Give a planner the samples that have joined those of another."""
-    known, every = len(original.trials.samples), planner.trials.samples
-    if len(every) > known:
-        more = every.select(range(known, len(every)))
-        gather = partial(original.gather, every)
-        evidence = original.budget.within("observe", gather, original.evidence)
-        original.join(more, planner.trials.references[known:], evidence)
+def _rank(planner: Planner, original: Planner, kept: Assignment) -> tuple[float, float, int]:
+    """Return the cost, inf where FP32 of the original costs no more; then the cost as it is."""
+    price, fp32 = planner.price(kept), original.price(original.roles.computing)
+    if price is None or fp32 is None:
+        return inf, float(len(kept)), len(kept)
+    return price if price < fp32 else inf, price, len(kept)
 
 
 class _Undoing:
@@ -165,7 +188,7 @@ class _Undoing:
         everything = bool(computing) and self.kept >= computing
         own = without.roles.computing
         kept = own if everything else (self.kept & own) | without.ruled
-        price, now = cost_within(without, kept), cost_within(self.planner, self.kept)
+        price, now = without.price(kept), self.planner.price(self.kept)
         if price is not None and now is not None and price > now and not everything:
             return False
         if not without.trials.evaluate(kept, confirm=True).passed:

@@ -4,13 +4,13 @@ import pytest
 
 from halfwise import api
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.repair import needed, rules
+from halfwise.fixing.repair import choice, needed, rules
 from halfwise.fixing.repair.choice import with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.progress import Silent
 from halfwise.records import UNDONE, NodeName
 from tests import models
-from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
+from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, sluiced
 from tests.unit.fixing.repair.test_choice import found, told
 from tests.unit.fixing.repair.test_making import repair
 from tests.unit.fixing.test_planner import planner
@@ -28,6 +28,37 @@ def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few,
     assert len(fixed.plan.repairs) == 1 + (undone == ["repair-untried"])
     assert fixed.plan.repairs[0].nodes == ("up_0", "wide_0", "down_0")
     assert fixed.planner.case.repairs == fixed.plan.repairs
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, beside):
+    """Where FP32 costs no more either, as with one sluice alone, nothing is gained by keeping."""
+    monkeypatch.setattr(choice, "cost_within", lambda *_: None)
+    others = [1.0] * beside
+    ill = sluiced(*others, WIDE, *others)
+    fixed, bare = found(Sluice(spoil=dear), ill=ill), found(ill=ill)
+    assert fixed.verdict.passed
+    if not beside:
+        assert told(fixed) == []
+        assert (len(fixed.plan.repairs), len(fixed.plan.keep)) == (1, 0)
+        return
+    assert told(fixed) == ["repair-outdone"]
+    assert fixed.plan.repairs == ()
+    assert fixed.plan.keep == bare.plan.keep
+    assert fixed.plan.minimal
+    costs = fixed.plan.remarks[0].numbers
+    assert costs["before"] == bare.planner.price(bare.found.kept) < costs["after"]
+    assert fixed.planner.budget.cut == []
+
+
+def test_a_search_without_repairs_that_time_ends_is_told_as_such(found, monkeypatch):
+    monkeypatch.setattr(choice, "cost_within", lambda *_: None)
+    monkeypatch.setattr(needed, "PART", 1e-9)
+    ill = sluiced(1.0, 1.0, 1.0, WIDE, 1.0, 1.0, 1.0)
+    fixed = found(Sluice(spoil=dear), ill=ill)
+    assert fixed.planner.budget.cut == ["repair"]
+    assert fixed.plan.minimal
+    assert fixed.verdict.passed
 
 
 def plan(kept: frozenset[NodeName], *, passed: bool = True) -> Found:

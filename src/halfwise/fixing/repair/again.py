@@ -1,0 +1,51 @@
+"""Repairs of all samples, where held-out ones have joined those that repairs were chosen on."""
+
+from functools import partial
+
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs
+from halfwise.progress import Watcher
+from halfwise.records import Repair
+
+
+def choose_again(
+    original: Planner, planner: Planner, heldout: HeldOut, watcher: Watcher
+) -> Choice | None:
+    """Return other repairs where samples joined with which `planner` needs something kept.
+
+    None where there are none, or no time to look for them: then those of `planner` stay.
+
+    Args:
+        original: Of the network without repairs; gets the samples that joined since.
+        planner: Of the network with the repairs of now, perhaps none.
+        heldout: Samples that are left.
+        watcher: Is told how far it is.
+    """
+    trial = lambda: planner.trials.evaluate(planner.ruled, confirm=True).passed  # noqa: E731
+    if not asked_rules(planner.settings) or planner.budget.within("repair", trial, True):
+        return None
+    watcher.note("rules of repair are asked again, with the samples that joined")
+    catch_up(original, planner)
+    chosen = choose_repairs(original, heldout, watcher)
+    made = chosen.planner.case.repairs
+    if chosen.whole and made and [*map(_core, made)] != [*map(_core, planner.case.repairs)]:
+        return chosen
+    if chosen.planner not in (original, planner):
+        chosen.planner.trials.runner.release()
+    return None
+
+
+def catch_up(original: Planner, planner: Planner) -> None:
+    """Give a planner the samples that have joined those of another."""
+    known, every = len(original.trials.samples), planner.trials.samples
+    if len(every) > known:
+        more = every.select(range(known, len(every)))
+        gather = partial(original.gather, every)
+        evidence = original.budget.within("observe", gather, original.evidence)
+        original.join(more, planner.trials.references[known:], evidence)
+
+
+def _core(repair: Repair) -> Repair:
+    """Return a repair without what was measured of it."""
+    return repair.model_copy(update={"before": None, "after": None, "proof": None})
