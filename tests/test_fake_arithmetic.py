@@ -135,6 +135,10 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
         (RNG.normal(size=(2, 4, 9, 8)), RNG.normal(size=(6, 2, 3, 2)), RNG.normal(size=6)),
         {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]},
     ),
+    "DequantizeLinear": (
+        (np.arange(-12, 12, dtype=np.int8).reshape(2, 3, 4), _X[0, :, 0], np.zeros(3, np.int8)),
+        {"axis": -2},
+    ),
     "Expand": ((_X, np.array([5, 1, 1, 1])), {}),
     "Gather": ((_X, _I), {"axis": 2}),
     "GatherND": ((_X, _I), {}),
@@ -150,6 +154,7 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
     "MaxPool": ((_IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "NonZero": ((np.maximum(_X - 1, 0),), {}),
     "Not": ((_X > 1,), {}),
+    "QuantizeLinear": ((_X * 90, np.array(0.7), np.array(0, np.int8)), {}),
     "ReduceMean": ((_X,), {"axes": [1, -1], "keepdims": 0}),
     "ReduceSum": ((_X, np.array([-1])), {}),
     "Reshape": ((_X, np.array([0, -1])), {}),
@@ -250,6 +255,25 @@ def test_tf32_rounds_what_fp32_products_read(kept: bool) -> None:
     weights = np.array([0.1, 0.7], np.float32)
     exact = tf32(X) @ tf32(weights) if kept else half(HALVES @ half(weights))
     np.testing.assert_array_equal(low[0, 0], np.float32(exact))
+
+
+_QUANTISED = """<ir_version: 8, opset_import: ["": 17]> g (float[1, 2] x) => (float[1, 1] y)
+    <float s = {0.01}, float[1] t = {0.003}, int8 z = {0}, int8[1] zs = {0},
+     int8[1, 2] w = {33, -77}>
+    { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+      v = DequantizeLinear<axis = 0>(w, t, zs) u = Transpose<perm = [1, 0]>(v)
+      [product] p = MatMul(d, u) [double] y = Add(p, p) }"""
+
+
+@pytest.mark.parametrize("typing", ["weak", "strong"])
+def test_a_product_of_integers_rounds_nothing_but_what_is_quantised(typing: str) -> None:
+    given = np.array([[0.123, -3.0]], np.float32)
+    low = "fp16" if typing == "weak" else None
+    made = program(_QUANTISED, low=low, typing=typing, tf32=True)
+    product = np.float32((12 * 33 + 128 * 77) * float(np.float32(0.01)) * float(np.float32(0.003)))
+    expected = half(2 * half(product)) if low else 2 * product
+    np.testing.assert_allclose(made.run({"x": given})["y"], [[expected]], rtol=1e-7)
+    assert made.precision.int8_nodes == {"product"}
 
 
 def test_what_may_be_chosen_is_what_computes() -> None:

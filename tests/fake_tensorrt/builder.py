@@ -276,6 +276,11 @@ class Builder:
                 "3: [builder.cpp] Error Code 3: API Usage Error (Parameter check failed, "
                 f"condition: !config.getFlag(BuilderFlag::k{low.upper()}))"
             )
+        if not network._strong and not flags & {"INT8", "FP8"} and network._is_quantised():
+            raise faults.Failure(
+                "4: [network.cpp::validate::2925] Error Code 4: Internal Error (Int8 precision has "
+                "been set for a layer or layer output, but int8 is not configured in the builder)"
+            )
         for fault in (layer._fault() for layer in network if not network._strong):
             if fault is not None:
                 raise faults.Failure(fault)

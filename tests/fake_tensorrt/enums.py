@@ -40,6 +40,7 @@ _LAYERS = {
     "CONDITION": "If",
     "CONVOLUTION": "Conv",
     "DECONVOLUTION": "ConvTranspose",
+    "DEQUANTIZE": "DequantizeLinear",
     "EINSUM": "Einsum",
     "FILL": "ConstantOfShape Range RandomNormal RandomUniform",
     "GATHER": "Gather GatherElements GatherND",
@@ -53,6 +54,7 @@ _LAYERS = {
     "ONE_HOT": "OneHot",
     "PARAMETRIC_RELU": "PRelu",
     "POOLING": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
+    "QUANTIZE": "QuantizeLinear",
     "REDUCE": "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 "
     "ReduceSumSquare ReduceLogSum ReduceLogSumExp",
     "RESIZE": "Resize Upsample",

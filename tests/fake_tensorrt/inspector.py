@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.fake_tensorrt.enums import LayerInformationFormat, data_type
 from tests.fake_tensorrt.network import FLOATS, dims
+from tests.fake_tensorrt.rounding import INT8
 from tests.fake_tensorrt.versions import NUMBERS, bound
 
 _WORDS = {"FLOAT": "Float", "HALF": "Half", "BF16": "BFloat16", "INT32": "Int32", "INT64": "Int64"}
@@ -16,9 +17,18 @@ _TACTICS = {
     "BFloat16": "sm80_xmma_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64",
     "TF32": "sm80_xmma_f32f32_tf32f32_f32_tn_n_tilesize64x64x32",
     "Float": "sm80_xmma_f32f32_f32f32_f32_tn_n_tilesize64x64x8",
+    "Int8": "sm80_xmma_fprop_implicit_gemm_indexed_i8f32_i8i32_f32_nhwckrsc_nhwc_tilesize64x64x64",
 }
 _PRODUCTS = {"Conv": "CaskConvolution", "ConvTranspose": "CaskDeconvolution"}
 _PRODUCTS |= {"MatMul": "MatrixMultiply", "Gemm": "MatrixMultiply"}
+
+
+def _integers(value):
+    """Return what is dequantised to a value: integers, or the constant that they are made of."""
+    while value.const_value is None and value.producer().op_type != "QuantizeLinear":
+        value = value.producer().inputs[0]
+    source = value if value.const_value is not None else value.producer().inputs[0]
+    return source if source.const_value is not None else value
 
 
 @bound
@@ -61,6 +71,8 @@ class EngineInspector:
         given = {v: precision.stored(v) for v in made if self._leaves(v, nodes)}
         fused = len(nodes) > 1
         kind = self._kind(given.values())
+        if nodes[0].name in precision.int8_nodes:
+            kind, read = "Int8", dict.fromkeys(map(_integers, nodes[0].inputs[:2]), INT8)
         is_product = not fused and nodes[0].op_type in _PRODUCTS
         layer = {
             "Name": name,

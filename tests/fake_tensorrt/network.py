@@ -248,6 +248,9 @@ class INetworkDefinition:
             return []
         return [n._node.name for n in self._layers if n._node is not None and n._constraint()]
 
+    def _is_quantised(self):
+        return any(layer.type.name in ("QUANTIZE", "DEQUANTIZE") for layer in self._layers)
+
     @property
     def num_layers(self):
         return len(self._layers)

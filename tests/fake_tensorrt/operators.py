@@ -44,7 +44,8 @@ _NUMPY: Mapping[str, Callable[..., Any]] = {
     "Sub": np.subtract,
     "Tanh": np.tanh,
 }
-KNOWN = _REFERENCE.union(("Cast", "Constant"), _NUMPY)
+_STEPS = ("QuantizeLinear", "DequantizeLinear")
+KNOWN = _REFERENCE.union(("Cast", "Constant"), _STEPS, _NUMPY)
 
 
 def kernel(node: ir.Node, opset: int) -> Kernel:
@@ -62,7 +63,29 @@ def kernel(node: ir.Node, opset: int) -> Kernel:
     if node.op_type in _NUMPY:
         function = _NUMPY[node.op_type]
         return lambda *arrays: [function(*arrays)]
+    if node.op_type in _STEPS:
+        return _steps(node)
     return _reference(ir.serde.serialize_node(node), opset)
+
+
+def _steps(node: ir.Node) -> Kernel:
+    """Return what rounds to INT8, or makes numbers of it: zero points are 0."""
+    axis = node.attributes.get_int("axis", 1)
+
+    def scales(x: Any, scale: Any) -> Any:
+        return (
+            scale if scale.size == 1 else scale.reshape([-1] + [1] * (x.ndim - axis % x.ndim - 1))
+        )
+
+    def quantise(x: Any, scale: Any, *_: Any) -> list[Any]:
+        # Kernels divide in FP32: ties would be others in float64.
+        steps = np.float32(x) / np.float32(scales(x, scale))
+        return [np.clip(np.rint(np.nan_to_num(steps)), -128, 127).astype(np.int8)]
+
+    def dequantise(x: Any, scale: Any, *_: Any) -> list[Any]:
+        return [x.astype(float) * scales(x, scale)]
+
+    return quantise if node.op_type == "QuantizeLinear" else dequantise
 
 
 def _reference(node: onnx.NodeProto, opset: int) -> Kernel:

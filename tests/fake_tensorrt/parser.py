@@ -24,6 +24,23 @@ def _read_beside(tensor, folder):
     del tensor.external_data[:]
 
 
+def quantisation_fault(node, constants):
+    """Return what the importer says of a node that quantises otherwise than it can, else ""."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+        return ""
+    stored, _, zero = (constants.get(name) for name in [*node.input, ""][:3])
+    old = NUMBERS < (9,)
+    if old and len(node.input) < 3:
+        return "This version of TensorRT requires 3 inputs for the DequantizeLinear operator."
+    if old and zero is not None and zero.data_type == onnx.TensorProto.UINT8:
+        return "Found invalid input type of UINT8"
+    if zero is not None and onnx.numpy_helper.to_array(zero).any():
+        return "TRT only supports symmetric quantization - zeroPt must be all zeros"
+    if stored is not None and stored.data_type == onnx.TensorProto.INT32:
+        return f"{node.name}: only activation types allowed as input to this layer."
+    return ""
+
+
 @bound
 class ParserError:
     def __init__(self, code, text, number=-1, node=None):
@@ -111,14 +128,9 @@ class OnnxParser:
         self._logger.log(Severity.ERROR, f"ModelImporter.cpp:773: {self._errors[-1]}")
         return False
 
-    def _take(self, proto):
-        try:
-            faults.strike("parse")
-        except faults.Failure as failure:
-            return self._fail(ErrorCode.INTERNAL_ERROR, str(failure))
-        if not proto.graph.node and not proto.graph.output:
-            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, "Failed to parse the model")
-        for number, node in enumerate(proto.graph.node):
+    def _check(self, graph):
+        constants = {tensor.name: tensor for tensor in graph.initializer}
+        for number, node in enumerate(graph.node):
             if node.domain not in ("", "ai.onnx") or node.op_type not in KNOWN:
                 self._fail(
                     ErrorCode.UNSUPPORTED_NODE,
@@ -127,6 +139,17 @@ class OnnxParser:
                     number,
                     node,
                 )
+            elif said := quantisation_fault(node, constants):
+                self._fail(ErrorCode.INVALID_NODE, f"Assertion failed: {said}", number, node)
+
+    def _take(self, proto):
+        try:
+            faults.strike("parse")
+        except faults.Failure as failure:
+            return self._fail(ErrorCode.INTERNAL_ERROR, str(failure))
+        if not proto.graph.node and not proto.graph.output:
+            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, "Failed to parse the model")
+        self._check(proto.graph)
         if self._errors:
             return False
         try:

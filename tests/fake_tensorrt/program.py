@@ -16,8 +16,9 @@ from tests.fake_tensorrt.precision import Precision
 from tests.fake_tensorrt.regions import Wrong, spoilt_by
 from tests.fake_tensorrt.rounding import BF16, FLOAT, HALF, rounded, rounded_weights, tf32
 
-_PACE = {"fp32": 1.02, "low": 1.0, "border": 0.0}
+_PACE = {"fp32": 1.02, "low": 1.0, "int8": 0.9, "border": 0.0}
 """Milliseconds of a layer: FP32 takes longer, and no mixed engine is slow."""
+_FUSED_AWAY = ("Cast", "DequantizeLinear")
 _UNSHAPED = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 _Tensors = dict[tuple[ir.Value, ir.DataType | None], np.ndarray]
 
@@ -150,7 +151,7 @@ class Program:
         block = {node: tuple(nodes) for nodes in self.plan.fused for node in nodes}
         found: dict[str, list[ir.Node]] = {}
         for node in self.graph:
-            if node.op_type == "Cast" and node.name not in block:
+            if node.op_type in _FUSED_AWAY and node.name not in block:
                 continue
             nodes = block.get(str(node.name))
             name = f"{{ForeignNode[{nodes[0]}...{nodes[-1]}]}}" if nodes else str(node.name)
@@ -165,6 +166,7 @@ class Program:
         for name, nodes in self.layers:
             low = any(n.name in self.precision.low_nodes for n in nodes)
             high = "tf32" if self.precision.in_tf32(nodes[0]) else "fp32"
+            high = "int8" if nodes[0].name in self.precision.int8_nodes else high
             found[name] = pace.get("low" if low else high, pace["fp32"])
             if before is not None and before != low:
                 found[name] += pace["border"]

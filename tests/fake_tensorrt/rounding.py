@@ -5,6 +5,7 @@ import numpy as np
 import onnx_ir as ir
 
 FLOAT, HALF, BF16 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16
+INT8 = ir.DataType.INT8
 _NUMPY = {FLOAT: np.float32, HALF: np.float16, BF16: ml_dtypes.bfloat16, ir.DataType.DOUBLE: float}
 FLOATS = frozenset(_NUMPY)
 LARGEST_HALF = 65504.0

@@ -29,10 +29,10 @@ enum class BuilderFlag : std::int32_t
 {
     kTF32,
 #if NV_TENSORRT_MAJOR < 11
-    kFP16, kOBEY_PRECISION_CONSTRAINTS,
+    kFP16, kINT8, kOBEY_PRECISION_CONSTRAINTS,
 #endif
 #if NV_TENSORRT_MAJOR == 9 || NV_TENSORRT_MAJOR == 10
-    kBF16,
+    kBF16, kFP8,
 #endif
 };
 

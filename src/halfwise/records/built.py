@@ -7,6 +7,7 @@ from pydantic import Field
 from halfwise.records.record import NodeName, Record, TensorName
 
 Typing = Literal["weak", "strong"]
+Quantised = Literal["int8", "fp8", "int4"]
 Place = Literal["here", "worker"]
 
 
@@ -226,6 +227,8 @@ class Recipe(Record):
         tensorrt: The version of TensorRT that it is for, such as "8.6" or "10.16.1.11".
         typing: "weak": types by flags and constraints; "strong": by the Casts in the ONNX file.
         low: The low format; None where the builder may choose none (weak typing only).
+        quantised: What the file's pairs of QuantizeLinear and DequantizeLinear quantise to, which
+            the builder has to be allowed (weak typing only).
         tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
         model: Path of the ONNX file: relative to the recipe where it lies beside or below it.
         files: SHA-256 of that file and of its external data, by path beside it.
@@ -246,6 +249,7 @@ class Recipe(Record):
     tensorrt: str
     typing: Typing
     low: Literal["fp16", "bf16"] | None
+    quantised: tuple[Quantised, ...] = ()
     tf32: bool
     model: str
     files: dict[str, str]

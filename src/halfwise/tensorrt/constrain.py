@@ -16,11 +16,12 @@ from halfwise.errors import CaseError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.records import EngineResult, EngineRung, NetworkLayer, NodeName, Verdict
+from halfwise.tensorrt.quantised import quantised_types
 from halfwise.wording import count, number
 
 Assignment = frozenset[NodeName]
 
-_UNTYPED = ("Cast", "Constant")
+_UNTYPED = ("Cast", "Constant", "DequantizeLinear", "QuantizeLinear")
 """Operators whose layers have a type of their own: constraining a Cast ends the build with an
 assertion of castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
@@ -30,8 +31,9 @@ _SHOWN = 5
 def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
     """Return the nodes to constrain to FP32 in weak typing, in graph order.
 
-    Casts, constants, and what gives integers, Booleans or shapes only take no constraint. If, Loop
-    and Scan have no layers that compute: the nodes in their bodies are constrained for them.
+    Casts, constants, and what gives integers, Booleans or shapes only take no constraint, nor does
+    what may be computed in INT8, which a constraint would forbid. If, Loop and Scan have no layers
+    that compute: the nodes in their bodies are constrained for them.
 
     Args:
         network: The model that the builder reads, names included.
@@ -39,9 +41,10 @@ def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeN
         fp32: All FP32 nodes of the main graph, those that move data included.
     """
     found: list[NodeName] = []
+    integers = quantised_types(network)
     for node in network.nodes():
         name = node_name(node)
-        if name not in fp32:
+        if name not in fp32 or name in integers:
             continue
         inner = [n for body in bodies(node) for n in body.all_nodes()]
         found += [node_name(n) for n in inner if roles.part(n).role.free and takes_type(n)]

@@ -21,7 +21,9 @@ from halfwise.records import (
 )
 from halfwise.wording import count, listed, percent
 
-_LOW = frozenset[Precision](("fp16", "bf16", "fp8", "int8"))
+_QUANTISED: tuple[Precision, ...] = ("int8", "fp8")
+"""What is asked for by pairs in the model; a builder may still take a wider kernel."""
+_LOW = frozenset[Precision](("fp16", "bf16", *_QUANTISED))
 _SHOWN = 4
 
 
@@ -98,6 +100,8 @@ class _Evidence:
             yield from self._broken("fp32", low, "to be FP32")
         if self.config is not None and not self.config.tf32:
             yield from self._tf32()
+        for quantised in _QUANTISED:
+            yield from self._unquantised(quantised, none=True)
         wanted = self._low()
         if wanted is None:
             return
@@ -114,6 +118,8 @@ class _Evidence:
 
     def remarks(self) -> Iterator[str]:
         yield from self._hidden()
+        for quantised in _QUANTISED:
+            yield from self._unquantised(quantised, none=False)
         if self.config is not None and self.config.tf32:
             named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
             if named:
@@ -140,13 +146,36 @@ class _Evidence:
     def _low(self) -> Precision | None:
         """Return the low format that was asked for, where any compute node might have it."""
         asked = {n.asked for n in self.compute}
-        low = next((p for p in asked if p in _LOW), None)
+        low = next((p for p in asked if p in _LOW and p not in _QUANTISED), None)
         if low is None and self.config is not None and None in asked:
             return self.config.low
         return low
 
     def _is_strong(self) -> bool:
         return self.config is not None and self.config.typing == "strong"
+
+    def _unquantised(self, wanted: Precision, *, none: bool) -> Iterator[str]:
+        """Yield a sentence on nodes with quantised data that compute wider: all of them, or some.
+
+        As long as one is hidden, nobody knows whether all do.
+        """
+        asked = [n for n in self.compute if n.asked == wanted]
+        shown = Counter(n.precision for n in asked)
+        wider = [n for n in asked if n.precision in ("fp32", "tf32", "fp16", "bf16")]
+        if not wider or none != (len(wider) + shown["other"] == len(asked)):
+            return
+        kinds = _kinds(shown, ("fp32", "tf32", "fp16", "bf16"))
+        if none:
+            yield (
+                f"The engine computes nothing in {wanted.upper()}, although "
+                f"{count(len(asked), 'node')} read quantised data: {kinds}."
+            )
+        else:
+            yield (
+                f"{len(wider)} of {count(len(asked), 'node')} that read quantised data are wider "
+                f"than {wanted.upper()} ({kinds}): the builder found that faster, or had no such "
+                f"kernel: {_names(wider)}."
+            )
 
     def _broken(self, asked: Precision, got: Precision, meant: str) -> Iterator[str]:
         """Yield a sentence on the nodes that are `got` where `asked` was."""

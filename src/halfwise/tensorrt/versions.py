@@ -44,6 +44,8 @@ Feature = Literal[
     "FP8",
     "INT4",
     "FP4",
+    "optional zero points",
+    "integer weights",
     "strong typing by default",
     "unfused tensors",
     "FP32 sums in fused attention",
@@ -63,6 +65,8 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "FP8": (9, 0),
     "INT4": (10, 0),
     "FP4": (10, 8),
+    "optional zero points": (9, 0),  # before, the importer asserts three inputs
+    "integer weights": (10, 0),  # before, 8.4 says "invalid weights type of Int8"; 8.6 takes some
     "strong typing by default": (10, 0),
     "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
     # Where Q, K and V are cast up to FP32 (release notes of 11.3).

@@ -30,6 +30,7 @@ from halfwise.store import new_file, refuse_existing
 from halfwise.tensorrt.constrain import constraints, layer_types, unmatched
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
+from halfwise.tensorrt.quantised import quantised_types, readable
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.working import usable
 from halfwise.tools.inspect import inspect_engine
@@ -63,7 +64,8 @@ def build(
         out: The engine file to make; must not exist.
         inputs: Samples: profiles are made to hold them, and the engine is inspected and timed on
             one. Without them that is done on zeros.
-        to: The lowest format that the builder may choose, in weak typing; FP32 by default.
+        to: The lowest format that the builder may choose, in weak typing; FP32 by default. INT8
+            comes with the pairs of QuantizeLinear and DequantizeLinear in a quantised model.
         keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
         keep_op: Operator types to constrain likewise.
         layer_precisions: Values of trtexec's --layerPrecisions, of which fp32 can be had: these
@@ -109,6 +111,7 @@ def _built(
     layers: tuple[NodeName, ...],
 ) -> EngineBuild:
     """Build what was asked for, inspect it, and bring it to `out`."""
+    network = readable(network, worker.info.tensorrt)
     fmt = LOW_FORMATS.get(to or "", FP16)
     typing = regime(worker.info, settings.typing, fmt)
     _check_typing(typing, to, constrained=bool(layers) or rules != Rules())
@@ -118,6 +121,8 @@ def _built(
     keep = dict.fromkeys((*constraints(network, roles, fp32), *layers))
     watcher.stage("build")
     low = None if to == "fp32" else to
+    asked: Mapping[NodeName, Precision] = dict.fromkeys(kept.union(layers), "fp32")
+    asked = _types(network, roles) if typing == "strong" else asked
     with scratch() as folder:
         file = folder / "model.onnx"
         save(network.model, file)
@@ -132,9 +137,7 @@ def _built(
         samples,
         network=network,
         roles=roles,
-        asked=_types(network, roles)
-        if typing == "strong"
-        else dict.fromkeys(kept.union(layers), "fp32"),
+        asked={**asked, **quantised_types(network)},
         build=outcome,
         timeout=settings.run_timeout,
     )

@@ -80,7 +80,7 @@ def _typing(recipe: Recipe) -> list[str]:
     if recipe.typing == "strong":
         # From 11 on every network is, and the option does nothing.
         return ["--stronglyTyped"] if version_of(recipe.tensorrt) < FIRST_WITHOUT_WEAK else []
-    words = [f"--{recipe.low}"] if recipe.low else []
+    words = [f"--{kind}" for kind in (*recipe.quantised, recipe.low) if kind]
     if not recipe.constraints:
         return words
     precisions, types = [], []
@@ -167,8 +167,8 @@ def polygraphy(recipe: Recipe) -> dict[str, str]:
 def polygraphy_options(recipe: Recipe) -> list[list[str]]:
     """Return the options of `polygraphy convert` with their values, unquoted (same errors)."""
     words = [["--convert-to=trt"], [f"--output={recipe.engine}"]]
-    types = "strongly-typed" if recipe.typing == "strong" else recipe.low
-    words += [[f"--{types}"]] if types else []
+    types = ["strongly-typed"] if recipe.typing == "strong" else [*recipe.quantised, recipe.low]
+    words += [[f"--{kind}"] for kind in types if kind]
     if recipe.constraints:
         words.append(["--precision-constraints=obey"])
         words.append([f"--trt-network-postprocess-script={CONSTRAIN}:constrain"])

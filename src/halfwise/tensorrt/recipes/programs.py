@@ -23,6 +23,9 @@ TEMPLATES = Path(__file__).with_name("templates")
 def facts(recipe: Recipe) -> list[str]:
     """Return what a recipe builds, from what, and what to know: sentences of one line each."""
     low = f"{recipe.low.upper()} is allowed" if recipe.low else "all FP32"
+    if recipe.quantised:
+        kinds = " and ".join(kind.upper() for kind in recipe.quantised)
+        low = f"{kinds} where the model is quantised, {low.replace('all', 'else')}"
     if recipe.typing == "strong" and recipe.low is None:
         how = "strongly typed: all FP32, as in the ONNX file"
     elif recipe.typing == "strong":
@@ -168,6 +171,8 @@ def _data(recipe: Recipe) -> list[str]:
         f"constexpr bool kStrong = {_bool(recipe.typing == 'strong')};",
         f"constexpr bool kFp16 = {_bool(recipe.low == 'fp16')};",
         f"constexpr bool kBf16 = {_bool(recipe.low == 'bf16')};",
+        f"constexpr bool kInt8 = {_bool('int8' in recipe.quantised)};",
+        f"constexpr bool kFp8 = {_bool('fp8' in recipe.quantised)};",
         f"constexpr bool kTf32 = {_bool(recipe.tf32)};",
         f"constexpr std::int64_t kWorkspaceBytes = {workspace};",
         f"constexpr std::int32_t kOptimizationLevel = {level};",

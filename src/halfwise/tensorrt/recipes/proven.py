@@ -6,9 +6,14 @@ from typing import Literal
 
 from halfwise.graph.model import Network
 from halfwise.records import BuildOutcome, EngineRung, Recipe
+from halfwise.tensorrt.quantised import builder_flags
 from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of
 
-_LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {"bf16": "bf16", "fp16": "fp16"}
+_LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "int8": "fp16",
+}
 _NOTES = (
     "The engine that was judged is model.engine, beside this file; its run had not ended.",
     "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA.",
@@ -43,6 +48,7 @@ def recipe_of(
         run=run,
         typing=config.typing,
         low=_LOW.get(rung),
+        quantised=builder_flags(network) if config.typing == "weak" else (),
         tf32=config.tf32,
         model=model,
         files=dict(files),

@@ -18,6 +18,7 @@ from halfwise.records import (
     Run,
     Typing,
 )
+from halfwise.tensorrt.quantised import builder_flags
 from halfwise.tensorrt.recipes.attention import note_on_attention
 from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of
 from halfwise.tensorrt.versions import (
@@ -134,6 +135,7 @@ def make_recipe(
         tensorrt=version,
         typing=typing,
         low=_low(run, config, typing),
+        quantised=builder_flags(source.network) if weak else (),
         tf32=config.tf32 if config else False,
         model=source.path,
         files=dict(source.files),

@@ -1405,6 +1405,9 @@ class Build:
         self._mark(network, layers)
         options = builder.create_builder_config()
         self._configure(options)
+        if not self.strong:
+            for name in quantised_flags(layers):
+                self._set_flag(options, name)
         self._add_profiles(builder, network, options)
         cache, fits = self._set_timing_cache(options)
         started = time.monotonic()
@@ -1631,6 +1634,18 @@ def layer_nodes(layer):
         end = -1 if local else name.rfind("]")
         names.append(name if end < 0 else name[:end])
     return names
+
+
+def quantised_flags(layers):
+    """Return the builder flags that the Quantize and Dequantize layers of a network need.
+
+    Weak typing refuses them without (`int8 is not configured in the builder`).
+    """
+    kinds = ("QUANTIZE", "DEQUANTIZE")
+    found = [layer for layer in layers if layer.type.name in kinds]
+    dequantised = [layer.get_input(0).dtype.name for layer in found if layer.type.name == kinds[1]]
+    others = sorted({"FP8", "INT4"}.intersection(dequantised))
+    return others or ["INT8"] if found else []
 
 
 def pin_to_fp32(trt, layer):
