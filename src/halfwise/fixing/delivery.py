@@ -33,6 +33,7 @@ from halfwise.store import (
     write_observations,
     write_run,
 )
+from halfwise.tensorrt.quantised import readable
 from halfwise.tensorrt.recipes.recipe import is_built_apart, rewritten_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
@@ -124,12 +125,16 @@ def store(
         journals: Those of each device, by the name of its worker; "" for the only one.
     """
     assert request.target is not None
-    save_checked(fixed.rewritten.model, partial / MODEL_FILE, runtime=request.settings.runtime)
+    engines, mixed = run.engines, replace(case.network, model=fixed.rewritten.model)
+    version = engines.worker.tensorrt if engines else None
+    if engines and engines.typing == "strong":
+        mixed = readable(mixed, version)
+    save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built of it, and those of other workers are judged against it.
-    save(case.network.model, partial / FP32_FILE)
+    save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
-        planned = fixed.planner.case.network
-        save(equivalent(planned, rewritten_nodes(run)).network.model, partial / BUILT_FILE)
+        built = equivalent(fixed.planner.case.network, rewritten_nodes(run)).network
+        save(readable(built, version).model, partial / BUILT_FILE)
     devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():

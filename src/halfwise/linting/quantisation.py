@@ -21,7 +21,8 @@ from halfwise.graph.quantisation.pairs import (
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
-from halfwise.tensorrt.versions import Feature, has, since, text_of
+from halfwise.tensorrt.quantised import AGAIN, TAKEN
+from halfwise.tensorrt.versions import has, since, text_of
 from halfwise.wording import number
 
 _PARSER = "https://github.com/NVIDIA/TensorRT/issues/4698"
@@ -32,17 +33,6 @@ _TYPES = (
 _PLACES = (
     "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
     "quantized-types-explicit-quantization.html"
-)
-_TAKEN: dict[ir.DataType, Feature | None] = {
-    ir.DataType.INT8: None,
-    ir.DataType.FLOAT8E4M3FN: "FP8",
-    ir.DataType.INT4: "INT4",
-    ir.DataType.FLOAT4E2M1: "FP4",
-}
-"""What TensorRT quantises to, and what a version needs for it."""
-_AGAIN = (
-    "Quantise to INT8 with zero points of 0: QInt8 and ActivationSymmetric in "
-    "onnxruntime.quantization, or halfwise fix --to int8."
 )
 
 _FAR = 100.0
@@ -86,7 +76,7 @@ def zero_points(subject: Subject) -> Iterator[Found]:
         if zero is not None and zero.any():
             yield Found(
                 f"its zero point is not 0 but {zero[zero != 0].flat[0]}",
-                _AGAIN,
+                AGAIN,
                 node,
                 name_of(node.inputs[2]),
                 _graver(subject),
@@ -104,8 +94,8 @@ def types(subject: Subject) -> Iterator[Found]:
         dtype, zero = _type(node), _zero_point(node)
         if dtype is None or (zero is not None and zero.any()):
             continue
-        needed = _TAKEN.get(dtype)
-        if dtype not in _TAKEN:
+        needed = TAKEN.get(dtype)
+        if dtype not in TAKEN:
             message, fix = _foreign(node, dtype)
         elif needed and subject.tensorrt and not has(needed, subject.tensorrt):
             message = f"TensorRT {text_of(subject.tensorrt)} has no {needed}"
@@ -120,11 +110,11 @@ def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
     if dtype == ir.DataType.UINT8:
         given = len(node.inputs) > 2 and node.inputs[2] is not None
         why = "" if given else ", which no zero point means"
-        return f"it is of UINT8{why}: TensorRT reads INT8, and above 127 saturates", _AGAIN
+        return f"it is of UINT8{why}: TensorRT reads INT8, and above 127 saturates", AGAIN
     if dtype == ir.DataType.INT32:
         fix = "Leave biases as they are: QuantizeBias=False in onnxruntime.quantization."
         return "TensorRT dequantises no INT32", fix
-    return f"TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4, not to {dtype}", _AGAIN
+    return f"TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4, not to {dtype}", AGAIN
 
 
 @rule("quantisation-scale", "error", "https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html")

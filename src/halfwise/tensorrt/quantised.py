@@ -51,8 +51,8 @@ _MEANT: Mapping[Reason, str] = {
     "blocks": "scales are of blocks",
 }
 AGAIN = (
-    "Quantise to INT8 with zero points of 0 and constant scales: QInt8, ActivationSymmetric and "
-    "QuantizeBias=False in onnxruntime.quantization, or halfwise fix --to int8."
+    "Quantise to INT8 with zero points of 0: QInt8 and ActivationSymmetric in "
+    "onnxruntime.quantization, or halfwise fix --to int8."
 )
 
 
@@ -193,8 +193,12 @@ def _is_restated(pair: Pair, version: Version) -> bool:
 
 def _without_zero(network: Network) -> Iterator[ir.Node]:
     for node in network.model.graph.all_nodes():
-        if is_standard(node, "DequantizeLinear") and (len(node.inputs) < 3 or not node.inputs[2]):
+        if is_standard(node, "DequantizeLinear") and _lacks_zero(node):
             yield node
+
+
+def _lacks_zero(node: ir.Node) -> bool:
+    return len(node.inputs) < 3 or node.inputs[2] is None
 
 
 def _give_zero(node: ir.Node, graph: ir.Graph, names: Names) -> None:
@@ -213,6 +217,8 @@ def _restate(pair: Pair, graph: ir.Graph, names: Names) -> None:
     if pair.dtype == ir.DataType.INT32 or integers is None:
         given.replace_all_uses_with(floats)
         return
+    if _lacks_zero(node):  # else what is quantised is of UINT8
+        _give_zero(node, graph, names)
     made = ir.node(
         "QuantizeLinear",
         [floats, *node.inputs[1:]],

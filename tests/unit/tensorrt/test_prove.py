@@ -254,3 +254,23 @@ def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
         "FP32 is not shown for 1 layer, but inferred: the outputs are those of the FP32 engine, to "
         "the last digit.",
     )
+
+
+QUANTISED: dict[NodeName, Precision] = {NodeName("dense"): "int8", NodeName("square"): "int8"}
+
+
+def test_int8_is_told_where_it_was_asked_for():
+    all_of_it = proven(layer("int8", "dense"), layer("int8", "square"), asked=QUANTISED)
+    assert all_of_it.findings == all_of_it.remarks == ()
+    some = proven(layer("int8", "dense"), layer("fp16", "square"), asked=QUANTISED)
+    assert some.findings == ()
+    (said,) = [r for r in some.remarks if "quantised" in r]
+    assert said.startswith("1 of 2 nodes that read quantised data are wider than INT8 (FP16 in 1)")
+    none = proven(layer("fp32", "dense"), layer("fp16", "square"), asked=QUANTISED)
+    (said,) = none.findings
+    assert said == (
+        "The engine computes nothing in INT8, although 2 nodes read quantised data: "
+        "FP32 in 1 and FP16 in 1."
+    )
+    hidden = proven(layer("fp16", "dense"), layer("unknown", "square"), asked=QUANTISED)
+    assert hidden.findings == ()

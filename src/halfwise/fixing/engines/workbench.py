@@ -28,6 +28,7 @@ from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, EngineFile, NodeName, Precision, PrecisionProof
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
+from halfwise.tensorrt.quantised import readable
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.journal import Journal
 
@@ -39,12 +40,12 @@ class ModelFiles:
     """Writes the FP32 model, and mixed ones of any plan, into a folder of its own.
 
     Attributes:
-        holds: The model in each file, before the Casts of a mixed one.
+        holds: The model in each file, before the Casts of a mixed one, and as the user has it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Take an existing folder."""
-        self._folder = folder
+    def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
+        """Take an existing folder, and the version that reads the files."""
+        self._folder, self._tensorrt = folder, tensorrt
         self.holds: dict[Path, Network] = {}
         self._mixed: dict[tuple[Network, frozenset[NodeName]], Path] = {}
         self._rewritten: dict[tuple[Network, frozenset[NodeName]], tuple[Path, Equivalent]] = {}
@@ -53,7 +54,7 @@ class ModelFiles:
         """Return the file of the FP32 model."""
         path = self._folder / FP32_FILE
         if not path.exists():
-            save(network.model, path)
+            save(readable(network, self._tensorrt).model, path)
             self.holds[path] = network
         return path
 
@@ -67,7 +68,7 @@ class ModelFiles:
             made = equivalent(network, nodes)
             path = self._folder / f"built-{len(self._rewritten) + 1}" / BUILT_FILE
             path.parent.mkdir()
-            save(made.network.model, path)
+            save(readable(made.network, self._tensorrt).model, path)
             self._rewritten[network, nodes] = path, made
             self.holds[path] = made.network
         return self._rewritten[network, nodes]
@@ -83,7 +84,8 @@ class ModelFiles:
             path = self._folder / f"mixed-{len(self._mixed) + 1}" / "model.onnx"
             path.parent.mkdir()
             try:
-                save(planner.rewrite(kept)[0].model, path)
+                written = replace(planner.case.network, model=planner.rewrite(kept)[0].model)
+                save(readable(written, self._tensorrt).model, path)
             except OSError:
                 rmtree(path.parent, ignore_errors=True)
                 raise
@@ -181,9 +183,11 @@ class Workbench:
         Raises:
             BackendMissing: the worker cannot build.
             UsageError: it lacks the typing regime or the low format.
-            CaseError: samples are outside every profile.
+            CaseError: samples are outside every profile, or the model's quantisation is refused.
         """
         self.worker.demand_usable()
+        version = self.worker.info.tensorrt
+        readable(self.case.network, version)
         typing = regime(
             self.worker.info,
             self.engine_settings.typing,
@@ -196,7 +200,10 @@ class Workbench:
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
         self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
         self.measure = Measure(self.worker, self.case, self.settings, how)
-        self.files, self.fetched = ModelFiles(self.folder), Fetched(self.worker, self.folder)
+        self.files, self.fetched = (
+            ModelFiles(self.folder, version),
+            Fetched(self.worker, self.folder),
+        )
 
     def network_of(self, build: BuildOutcome) -> Network:
         """Return the model in the file of a build, before the Casts of a mixed one."""

@@ -17,11 +17,13 @@ from halfwise.records import LogFinding
 from halfwise.tensorrt.log.findings import Findings, Message
 from halfwise.tensorrt.log.messages_builder import BUILDING, ENGINES, PARSING
 from halfwise.tensorrt.log.messages_model import PRECISION, SHAPES
+from halfwise.tensorrt.log.messages_quantised import QUANTISATION
 from halfwise.tensorrt.log.messages_system import CRASHES, ENVIRONMENT, POLYGRAPHY, STOPPED
 from halfwise.tensorrt.log.parser_errors import ParserErrors
 from halfwise.tensorrt.versions import logged_version
 
 KNOWN: tuple[Message, ...] = (
+    *QUANTISATION,
     *PRECISION,
     *PARSING,
     *SHAPES,

@@ -188,14 +188,6 @@ PRECISION = (
         f"{ISSUES}218",
     ),
     Message(
-        "int8-fallback",
-        "warning",
-        r"Missing scale and zero-point for tensor (?P<layer>.+?), expect fall back to non-int8",
-        "Without a scale for these tensors, the layers that make or read them do not run in INT8.",
-        "Calibrate them or quantise them in the model; in an FP16 build, leave INT8 out.",
-        f"{ISSUES}4058",
-    ),
-    Message(
         "fp32-fallback",
         "warning",
         r"(?i)fall(?:ing|s)?[ -]?back to (?:fp32|float32|kfloat|float\b)",

@@ -1,0 +1,67 @@
+"""Quantised models in engines: the flags, the inspector's proof, verdicts, and what is refused."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.engines import worker
+
+ZERO, STEPS = "int8 z = {0}", "int8[1] zs = {0}"
+QUANTISED = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 2] x) => (float[n, 2] y)
+    <float s = {0.02}, float[1] t = {0.01}, int8 z = {0}, int8[1] zs = {0}, int32[2] bi = {150, 0},
+     float bs = {0.0002}, int32 bz = {0}, int8[2, 2] w = {100, -50, 25, 100}, float[2] b = {0.5, 0}>
+    { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+      v = DequantizeLinear(w, s, z) c = DequantizeLinear(bi, bs, bz)
+      [first] p = Gemm(d, v, c) [relu] r = Relu(p)
+      i = QuantizeLinear(r, s, z) e = DequantizeLinear(i, s, z)
+      u = DequantizeLinear(w, s, z) [second] f = MatMul(e, u) [add] y = Add(f, b) }"""
+PLAIN = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 2] x) => (float[n, 2] y)
+    <float[2, 2] v = {2, -1, 0.5, 2}, float[2] c = {0.03, 0}, float[2] b = {0.5, 0}>
+    { [first] p = Gemm(x, v, c) [relu] r = Relu(p) [second] f = MatMul(r, v)
+      [add] y = Add(f, b) }"""
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path):
+    onnx.save(onnx.parser.parse_model(QUANTISED), tmp_path / "q.onnx")
+    onnx.save(onnx.parser.parse_model(PLAIN), tmp_path / "m.onnx")
+    x = np.random.default_rng(0).uniform(-1, 1, (12, 2)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_a_quantised_model_is_built_in_both_regimes(call, fake_worker, version):
+    low = ("--to", "fp16") if version == "8.6.1" else ()
+    options = ("--inputs", "x.npz", *low, *worker(fake_worker(version)))
+    ended = call("build", "q.onnx", "-o", "e.engine", "--json", *options)
+    assert ended.code == 0, ended.err
+    proof = json.loads(ended.out)["inspection"]["proof"]
+    types = {node["node"]: (node["asked"], node["precision"]) for node in proof["nodes"]}
+    assert types["first"] == types["second"] == ("int8", "int8")
+    assert types["relu"][1] == ("fp16" if low else "fp32")
+    assert proof["findings"] == []
+    judged = call("verify", "q.onnx", "e.engine", "--inputs", "x.npz", *options[-2:])
+    assert judged.code == 0, judged.out
+
+
+def test_what_is_refused_is_told_before_the_build(call, tmp_path, fake_worker):
+    text = QUANTISED.replace("int8 z = {0}", "int8 z = {3}")
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "odd.onnx")
+    options = worker(fake_worker("8.6.1"))
+    ended = call("build", "odd.onnx", "-o", "e.engine", *options)
+    assert ended.code == 3
+    assert "refuses this quantised model: the zero point is not 0 in 6 nodes" in ended.err
+    where = ("-o", "run", "--target", "tensorrt", *options)
+    assert call("fix", "odd.onnx", "--inputs", "x.npz", *where).code == 3
+
+
+def test_fp16_around_integers_is_proven_and_exported(call, fake_worker):
+    options = ("--target", "tensorrt", "--builds", "1", *worker(fake_worker("8.6.1")))
+    fixed = call("fix", "q.onnx", "--inputs", "x.npz", "-o", "run", *options)
+    assert fixed.code == 0, fixed.err + fixed.out
+    told = call("export", "run", "--as", "trtexec")
+    assert "--int8" in told.out, told.out + told.err
+    again = call("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", *options[-2:])
+    assert again.code == 0, again.out
