@@ -42,6 +42,9 @@ def test_a_quantised_model_is_built_in_both_regimes(call, fake_worker, version):
     assert types["first"] == types["second"] == ("int8", "int8")
     assert types["relu"][1] == ("fp16" if low else "fp32")
     assert proof["findings"] == []
+    shown = call("inspect", "e.engine", "--model", "q.onnx", "--json", *options[-2:])
+    seen = {node["node"]: node for node in json.loads(shown.out)["proof"]["nodes"]}
+    assert seen["first"]["asked"] == seen["first"]["precision"] == "int8"
     judged = call("verify", "q.onnx", "e.engine", "--inputs", "x.npz", *options[-2:])
     assert judged.code == 0, judged.out
 

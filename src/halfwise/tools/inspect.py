@@ -34,6 +34,7 @@ from halfwise.tensorrt.fitting import dtype_of
 from halfwise.tensorrt.inspector import demand_engine, engine_layers
 from halfwise.tensorrt.profiles import check_covered, profile_of
 from halfwise.tensorrt.prove import prove
+from halfwise.tensorrt.quantised import quantised_types
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.described import Description, profiles_of
 from halfwise.tensorrt.worker.failures import EngineFailed
@@ -81,6 +82,7 @@ def inspect(
             samples,
             network=network,
             roles=None if network is None else roles_of(network, low_type(FP16)),
+            asked={} if network is None else quantised_types(network),
             timeout=timeout,
         )
     here = file.model_copy(update={"side": "here", "path": str(path)})

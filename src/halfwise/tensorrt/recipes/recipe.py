@@ -128,8 +128,7 @@ def make_recipe(
     same = run.engines is not None and run.engines.worker.tensorrt == version
     weak, read = typing == "weak", (source.network, source.path)
     layers = layers_of(build) if build and same else {}
-    usual = config or run.engines
-    chosen = profiles or (usual.profiles if usual else run.profiles)
+    chosen = profiles or (config or run.engines or run).profiles
     _check_profiles(source.network, chosen)
     return Recipe(
         tensorrt=version,
