@@ -21,12 +21,20 @@ from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
 
-Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
+Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 
-TOLERANCES: Mapping[Arithmetic, float] = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.6e-2}
+TOLERANCES: Mapping[Arithmetic, float] = {
+    "fp32": 1e-5,
+    "tf32": 2e-3,
+    "fp16": 2e-3,
+    "bf16": 1.6e-2,
+    "int8": 3e-2,
+}
 """Relative RMS error that the arithmetic alone explains at one node. Of the low formats four times
 the largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded; of
-FP32 what sums of 10⁴ terms in another order come to, √10⁴ · 2⁻²⁴, with some room."""
+FP32 what sums of 10⁴ terms in another order come to, √10⁴ · 2⁻²⁴, with some room. Of INT8 what data
+and weights lose together that are rounded to 127 steps of a largest value eight times their RMS:
+√2 · 8 / (127 √12) = 2.6 %, with some room."""
 
 OTHER_KERNELS = 10 ** (-FP32_SNR_DB / 20)
 """Relative RMS error up to which two FP32 computations of one function count as the same, where the

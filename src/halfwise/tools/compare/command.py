@@ -16,6 +16,8 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
+from halfwise.graph.quantisation.matching import matching, renamed
+from halfwise.graph.quantisation.pairs import census
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
@@ -136,6 +138,8 @@ def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> Mode
     check_types(network, runtime=settings.runtime)
     arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
     model = network.model
+    if census(network).quantised:
+        model, arithmetic = renamed(network, matching(case.network, network).tensors), "int8"
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)
     label, runtime = f"{'emulation of' if emulate else 'ONNX Runtime,'} {path}", settings.runtime

@@ -33,8 +33,9 @@ UNITS: Mapping[Arithmetic, float] = {
     "tf32": 2.0**-11,
     "fp16": 2.0**-11,
     "bf16": 2.0**-8,
+    "int8": 2.0**-8,
 }
-"""Largest relative error of one rounding."""
+"""Largest relative error of one rounding; of INT8, relative to the largest of 127 steps."""
 
 
 class Side(Runner, Protocol):

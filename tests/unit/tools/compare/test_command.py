@@ -8,7 +8,9 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
+from tests.models import signals
 from tests.polygraphy_files import write_runners
+from tests.unit.graph.quantisation.qdq import SIZE, chain, foreign, last
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network, proto, side
 
 
@@ -114,3 +116,17 @@ def test_files_that_cannot_be_used(files):
 def test_it_survives_json(files):
     found = compare(files, str(files / "altered.onnx"))
     assert json.loads(found.model_dump_json())["first"] == ["b"]
+
+
+def test_a_quantised_file_is_off_where_it_loses_more_than_int8_does(files):
+    fine, coarse = chain(["first"]), chain(["first"], dtype=ml_dtypes.int4, per="tensor")
+    for name, sketch in (("float", chain([])), ("fine", fine), ("coarse", coarse)):
+        onnx.save(foreign(sketch.proto(last(sketch))), files / f"{name}.onnx")
+    data = {"x": signals(2, SIZE, seed=1, peak=25)}
+    found = [
+        api.compare(files / "float.onnx", data, b=str(files / name))
+        for name in ("fine.onnx", "coarse.onnx")
+    ]
+    assert [one.first for one in found] == [(), ("node_0",)]
+    assert all(len(one.nodes) == 6 and one.tolerance == 3e-2 for one in found)
+    assert {node.status for node in found[0].nodes} == {"good"}
