@@ -150,10 +150,11 @@ def readable(network: Network, tensorrt: str | None) -> Network:
 
 def quantised_types(network: Network) -> dict[NodeName, Precision]:
     """Return what the nodes that read all their data through pairs may be computed in."""
+    products = {name: pairs[:2] for name, pairs in quantised_nodes(network).items()}  # no biases
     return {
-        name: COMPUTED[pairs[0].dtype]
-        for name, pairs in quantised_nodes(network).items()
-        if len({pair.dtype for pair in pairs}) == 1 and pairs[0].dtype in COMPUTED
+        name: COMPUTED[data.dtype]
+        for name, (data, weights) in products.items()
+        if data.dtype == weights.dtype and data.dtype in COMPUTED
     }
 
 

@@ -89,7 +89,7 @@ def test_what_is_read_computes_the_same_numbers(weights, scale, bias, version):
     stored = [p for p in pairs_of(made) if p.source is None]
     assert len(stored) == (version == "10.3")
     assert not refused(made, (8, 6))
-    assert quantised_types(made) == {NodeName("product"): "int8"}
+    assert quantised_types(made) == quantised_types(network) == {NodeName("product"): "int8"}
 
 
 def test_what_changes_nothing_stays():
