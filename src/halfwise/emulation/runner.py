@@ -19,7 +19,7 @@ from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
-from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
+from halfwise.records import FP32_SNR_DB, NodeName, TensorName, TensorStatus
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 
@@ -326,3 +326,16 @@ def inspect_samples(
                 counts = (*before.counts, extremum.nonfinite)
                 nonfinite[name] = Nonfinite(counts, (*before.samples, index))
     return outputs, nonfinite
+
+
+class Switching(Protocol):
+    """What runs a model of which nodes can be changed; as `SwitchedRunner` does."""
+
+    def prepare(self, changed: frozenset[NodeName], /) -> None:
+        """Load what runs it with these changed."""
+
+    def release(self) -> None:
+        """Let go of what can be loaded again."""
+
+    def run(self, sample: Sample, changed: frozenset[NodeName], /) -> Outputs:
+        """Return the outputs; raises RunFailed."""

@@ -8,7 +8,7 @@ from math import inf, isnan, nan
 import numpy as np
 
 from halfwise.case import Samples
-from halfwise.emulation.switched import SwitchedRunner
+from halfwise.emulation.runner import Switching
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
 from halfwise.records import Criterion, NodeName, OutputError
@@ -58,7 +58,7 @@ class Trials:
         since: How many evaluations had been made when it had been tried for the first time.
     """
 
-    runner: SwitchedRunner
+    runner: Switching
     samples: Samples
     references: list[Outputs]
     criterion: Criterion
@@ -104,7 +104,7 @@ class Trials:
             self.passed(kept, final / self.factor, True)
         return each
 
-    def on(self, runner: SwitchedRunner) -> "Trials":
+    def on(self, runner: Switching) -> "Trials":
         """Return trials of the same samples on another emulation, in the samples' own order."""
         return self._anew(runner, self.samples, self.references)
 
@@ -112,9 +112,7 @@ class Trials:
         """Return trials of other samples on the same emulation, in their own order."""
         return self._anew(self.runner, samples, references)
 
-    def _anew(
-        self, runner: SwitchedRunner, samples: Samples, references: Sequence[Outputs]
-    ) -> "Trials":
+    def _anew(self, runner: Switching, samples: Samples, references: Sequence[Outputs]) -> "Trials":
         return Trials(
             runner=runner,
             samples=samples,

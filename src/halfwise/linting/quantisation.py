@@ -8,16 +8,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.model import QUANTISED, constant_array, is_standard, node_name
+from halfwise.graph.model import QUANTISED, is_standard, node_name
 from halfwise.graph.patterns.reading import is_constant
-from halfwise.graph.quantisation.pairs import (
-    QUANTISABLE,
-    Pair,
-    half_quantised,
-    moves_before,
-    pairs_of,
-    quantised_nodes,
-)
+from halfwise.graph.quantisation.channels import FAR, small_channels
+from halfwise.graph.quantisation.pairs import Pair, half_quantised, pairs_of, quantised_nodes
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
@@ -35,11 +29,6 @@ _PLACES = (
     "quantized-types-explicit-quantization.html"
 )
 
-_FAR = 100.0
-"""Times that a channel's weights are smaller than another's where one scale leaves them at most
-127 / 100, one level."""
-_WEIGHTS = 1
-"""The slot of the weights."""
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types that are for weights alone: what reads them computes with floats, as meant."""
 _FOLDED = frozenset(
@@ -144,18 +133,13 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
     zeros are left out: they lose nothing, or are lost already.
     """
     for pair in pairs_of(subject.network):
-        for node, slot in pair.readers if pair.axis is None else ():
-            weights = _weights(pair, node, slot)
-            largest = None if weights is None else _by_channel(weights, node)
-            if largest is None or not largest.size:
-                continue
-            small = (largest > 0) & (largest * _FAR < largest.max())
-            if small.any():
-                least = largest.max() / largest[small].min()
+        for node, slot in pair.readers:
+            times = small_channels(pair, node, slot)
+            if times is not None:
                 yield Found(
-                    f"{small.sum()} of the {largest.size} channels of its weights are over "
-                    f"{_FAR:.0f} times smaller than the largest, up to {number(least)} times, and "
-                    "all have one scale",
+                    f"{(times > FAR).sum()} of the {times.size} channels of its weights are over "
+                    f"{FAR:.0f} times smaller than the largest, up to {number(times.max())} times, "
+                    "and all have one scale",
                     "Quantise its weights per channel (per_channel=True in "
                     "onnxruntime.quantization), or keep it in FP16.",
                     node,
@@ -239,31 +223,6 @@ def _sum(pair: Pair) -> ir.Node | None:
     if maker is not None and is_standard(maker, "Relu") and maker.inputs[0] is not None:
         maker = maker.inputs[0].producer()
     return maker if maker is not None and is_standard(maker, "Add") else None
-
-
-def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.generic] | None:
-    """Return weights as a product reads them; None where they are none, or no constant."""
-    moves = moves_before(node, slot)
-    value = pair.dequantise.inputs[0] if pair.source is None else pair.source
-    if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:
-        return None
-    if value.const_value is None or any(move.op_type != "Transpose" for move in moves):
-        return None
-    array = constant_array(value).astype(np.float32)
-    array -= pair.zero_point if pair.source is None else 0
-    for move in reversed(moves):
-        given = move.attributes.get("perm")
-        array = array.transpose(None if given is None else given.as_ints())
-    return array
-
-
-def _by_channel(weights: NDArray[np.generic], node: ir.Node) -> NDArray[np.float32] | None:
-    """Return the largest magnitude of each output channel; None where there are no such."""
-    transposed = node.attributes.get_int("transB", 0)
-    is_first = node.op_type == "Conv" or transposed
-    axis = 0 if is_first else 1 if node.op_type == "ConvTranspose" else weights.ndim - 1
-    others = tuple(i for i in range(weights.ndim) if i != axis)
-    return np.abs(weights).max(others) if weights.ndim > 1 and weights.size else None
 
 
 def _steps(subject: Subject) -> Iterator[ir.Node]:

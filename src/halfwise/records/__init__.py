@@ -116,6 +116,7 @@ from halfwise.records.planned import (
     Unsupported,
     Worth,
 )
+from halfwise.records.quantisation import PairFault, PairLoss, QuantisationLoss
 from halfwise.records.recognised import Boxes, Evidence, Kind, Recognised, TaskScore
 from halfwise.records.record import (
     SCHEMA_VERSION,
@@ -254,6 +255,8 @@ __all__ = [
     "Observations",
     "Origin",
     "OutputError",
+    "PairFault",
+    "PairLoss",
     "ParityCheck",
     "Plan",
     "Point",
@@ -265,6 +268,7 @@ __all__ = [
     "Proof",
     "ProvenEngine",
     "Provenance",
+    "QuantisationLoss",
     "RangeMethod",
     "Recipe",
     "Recognised",

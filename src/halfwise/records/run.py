@@ -10,6 +10,7 @@ from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.ladder import LadderRung
 from halfwise.records.planned import Followed, Plan, Search, Worth
+from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.repair import Remade
 from halfwise.records.tensors import Growth, Guard
@@ -92,6 +93,8 @@ class Run(Record):
         worth: What the plan, or the mixed candidate, is worth; None where it is not known.
         remade: What making the repairs again shows that a judged candidate names; None where it
             names none, and in records before this field.
+        quantisation: What the pairs of a quantised candidate do, whose outputs are not acceptable;
+            None of others, and in records before this field.
         curve: The plans that the search evaluated, to choose from; None without a search, and in
             records before this field.
         rungs: What each type came to, most exact first; none where one alone was asked for, and in
@@ -123,6 +126,7 @@ class Run(Record):
     profiles: tuple[Profile, ...] = ()
     worth: Worth | None = None
     remade: Remade | None = None
+    quantisation: QuantisationLoss | None = None
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()
     next_step: tuple[str, ...]

@@ -28,6 +28,7 @@ from halfwise.reporting.plan import (
     minimality,
     plan_lines,
 )
+from halfwise.reporting.quantisation import quantisation_lines
 from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
@@ -73,6 +74,7 @@ def report(run: Run) -> Report:
         _errors(run),
         scale_lines(run.verdict),
         _metric(run),
+        quantisation_lines(run.quantisation),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
     parts += device_parts(run.devices)

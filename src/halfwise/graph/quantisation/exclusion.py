@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import Network, add_constant, constant_array, node_name
 from halfwise.graph.normal_form import Names
+from halfwise.graph.quantisation.activations import dropped, remade
 from halfwise.graph.quantisation.pairs import Pair, moves_before, pairs_read
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
@@ -67,15 +68,28 @@ class RawInputs:
         self._names = Names(self.network.graphs())
         self._weights: dict[Pair, ir.Value] = {}
         self._moved: dict[ir.Value, tuple[ir.Node, ir.Node]] = {}
+        self._activations: dict[ir.Value, ir.Value] = {}
         self._floats = None if self.original is None else _by_size(self.original)
 
     def at(self, node: ir.Node, slot: int) -> ir.Value:
         """Return what a node would read at a slot where it reads a pair."""
-        pair = self.read[node_name(node)][slot]
-        value = pair.source if pair.source is not None else self._weight(pair)
+        value = self.before(self.read[node_name(node)][slot])
         for move in reversed(moves_before(node, slot)):
             value = self._behind(move, value)
         return value
+
+    def before(self, pair: Pair) -> ir.Value:
+        """Return what a pair of the network would be without: its source, or weights as floats.
+
+        An activation that it stands for is made again.
+        """
+        if pair.source is None or pair.quantise is None:
+            return self._weight(pair)
+        ends = dropped(pair, self.original)
+        if ends is not None and pair.source not in self._activations:
+            graph, source = self.network.graph, pair.source
+            self._activations[source] = remade(graph, source, ends, pair.quantise, self._names)
+        return self._activations.get(pair.source, pair.source)
 
     def take_names(self) -> None:
         """Give what was added the names of what it stands for, where that is gone."""

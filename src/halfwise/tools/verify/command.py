@@ -22,7 +22,16 @@ from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineFile, GivenEngine, Remade, Run, TensorName, Verdict, Worth
+from halfwise.records import (
+    EngineFile,
+    GivenEngine,
+    QuantisationLoss,
+    Remade,
+    Run,
+    TensorName,
+    Verdict,
+    Worth,
+)
 from halfwise.store import free_folder, new_folder, refuse_run, write_run
 from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.inspector import demand_engine, is_engine
@@ -37,6 +46,7 @@ from halfwise.tools.verify.candidate import (
     shared_outputs,
     told_types,
 )
+from halfwise.tools.verify.quantised import Question, quantisation_loss
 from halfwise.tools.verify.repairs import remade, with_remade
 
 
@@ -98,8 +108,33 @@ def verify(
     seconds = time.monotonic() - started
     worth, found = _beside(candidate, given, case, request, watcher)
     verdict = with_remade(judged(references, nonfinite), found)
+    lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
-    return _written(run.model_copy(update={"remade": found}), folder)
+    return _written(run.model_copy(update={"remade": found, "quantisation": lost}), folder)
+
+
+def _lost(
+    candidate: Model,
+    case: Case,
+    references: Sequence[Outputs],
+    request: Request,
+    watcher: Watcher,
+) -> QuantisationLoss | None:
+    """Return what the pairs of a quantised model do to its outputs; None of anything else."""
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        return None
+    watcher.stage("quantisation")
+    question = Question(
+        load_model(candidate),
+        case.network,
+        case.calibration,
+        references,
+        case.criterion,
+        case.metric,
+        request.settings.accumulate,
+        request.settings.runtime,
+    )
+    return quantisation_loss(question)
 
 
 def _beside(

@@ -1,0 +1,168 @@
+"""A quantised model in which each pair can be left out, or rescaled, without loading it again."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.case import CPU, Runtime, Sample
+from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import new_node
+from halfwise.emulation.typed import emulate_typed
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.quantisation.exclusion import RawInputs
+from halfwise.graph.quantisation.pairs import Pair, pairs_of
+from halfwise.metrics import Outputs
+from halfwise.records import NodeName
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Pairs that quantise one tensor alike, which are left out together; each reader may have one.
+
+    Attributes:
+        name: The DequantizeLinear of the first.
+        pairs: All of them.
+    """
+
+    name: NodeName
+    pairs: tuple[Pair, ...]
+
+    @property
+    def pair(self) -> Pair:
+        """The first."""
+        return self.pairs[0]
+
+    @property
+    def readers(self) -> tuple[ir.Node, ...]:
+        """Who reads them, each once."""
+        return tuple(dict.fromkeys(node for pair in self.pairs for node, _ in pair.readers))
+
+
+def sites_of(network: Network, original: Network | None = None) -> tuple[Site, ...]:
+    """Return the pairs that can be left out, in graph order.
+
+    Stored integers can where there is an original to take weights from. What is dequantised to
+    another type than it was quantised from cannot.
+    """
+    found: dict[object, list[Pair]] = {}
+    for pair in pairs_of(network):
+        given = pair.dequantise.outputs[0]
+        if pair.source is None and original is None:
+            continue
+        if pair.source is not None and pair.source.dtype != given.dtype:
+            continue
+        layout = (pair.scale.tobytes(), pair.zero_point.tobytes(), pair.axis, pair.block)
+        key = given if pair.source is None else (pair.source, pair.dtype, layout)
+        found.setdefault(key, []).append(pair)
+    return tuple(Site(node_name(p[0].dequantise), tuple(p)) for p in found.values())
+
+
+class BypassRunner:
+    """A quantised model in ONNX Runtime, run with any of its sites left out or rescaled.
+
+    Attributes:
+        sites: Those of the network that can be left out.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        original: Network | None = None,
+        *,
+        accumulate: str = "fp32",
+        runtime: Runtime = CPU,
+    ) -> None:
+        """Load it; raises as `Session` does.
+
+        Args:
+            network: The quantised model; not changed.
+            original: The one before, for its weights.
+            accumulate: As for `emulate_typed`, which FP16 and BF16 parts of it are emulated by.
+            runtime: Where it runs.
+        """
+        copy = replace(network, model=network.copy())
+        self.sites = sites_of(network, original)
+        self._scales: dict[NodeName, np.ndarray] = {}
+        raw = RawInputs(copy, original)
+        twins = {node_name(pair.dequantise): pair for pair in pairs_of(copy)}
+        for number, site in enumerate(self.sites):
+            self._switch([twins[node_name(p.dequantise)] for p in site.pairs], site, number, raw)
+        self._numbers = {site.name: number for number, site in enumerate(self.sites)}
+        model = emulate_typed(copy.model, accumulate=accumulate)
+        self._session = Session(model, runtime=runtime)
+
+    def prepare(self, left_out: frozenset[NodeName]) -> None:
+        """Do nothing: one session runs all."""
+
+    def release(self) -> None:
+        """Do nothing: it is as large as the model."""
+
+    def run(
+        self,
+        sample: Sample,
+        left_out: Iterable[NodeName] = (),
+        factors: Mapping[NodeName, float] | None = None,
+    ) -> Outputs:
+        """Return the outputs with some sites left out.
+
+        Args:
+            sample: The inputs.
+            left_out: Names of sites.
+            factors: What the scales of others are multiplied by; of those with one scale.
+
+        Raises:
+            RunFailed: as `Session.run`.
+        """
+        gone, factors = set(left_out), factors or {}
+        flags = {_flag(n): np.asarray(name in gone) for name, n in self._numbers.items()}
+        scales = {
+            _scale(self._numbers[name]): np.asarray(scale * factors.get(name, 1.0), scale.dtype)
+            for name, scale in self._scales.items()
+        }
+        return self._session.run({**sample, **flags, **scales})
+
+    def _switch(self, pairs: list[Pair], site: Site, number: int, raw: RawInputs) -> None:
+        graph = raw.network.graph
+        flag = ir.val(_flag(number), ir.DataType.BOOL, ir.Shape([]))
+        graph.inputs.append(flag)
+        scale = self._rescalable(pairs, site, number)
+        for place, pair in enumerate(pairs):
+            node = pair.dequantise
+            given, name = node.outputs[0], tensor_name(node.outputs[0])
+            given.name = f"{name}::quantised"
+            assert given.dtype is not None
+            chosen = new_node(
+                "Where", [flag, raw.before(pair), given], f"{name}::{place}", dtype=given.dtype
+            )
+            graph.insert_after(node, chosen)
+            for reader, slot in given.uses():
+                if reader is not chosen:
+                    reader.replace_input_with(slot, chosen.outputs[0])
+            chosen.outputs[0].name, chosen.outputs[0].shape = name, given.shape
+            outputs = [chosen.outputs[0] if v is given else v for v in graph.outputs]
+            graph.outputs.clear()
+            graph.outputs.extend(outputs)
+            for end in (pair.quantise, node) if scale is not None else ():
+                assert end is not None
+                end.replace_input_with(1, scale)
+        if scale is not None:
+            graph.inputs.append(scale)
+
+    def _rescalable(self, pairs: list[Pair], site: Site, number: int) -> ir.Value | None:
+        """Return the input that their scale comes from; None of weights, and of many scales."""
+        given = pairs[0].dequantise.inputs[1]
+        if pairs[0].source is None or pairs[0].axis is not None or given is None:
+            return None
+        assert given.const_value is not None
+        self._scales[site.name] = np.asarray(given.const_value.numpy())
+        return ir.val(_scale(number), given.dtype, given.shape)
+
+
+def _flag(number: int) -> str:
+    return f"halfwise::raw_{number}"
+
+
+def _scale(number: int) -> str:
+    return f"halfwise::scale_{number}"

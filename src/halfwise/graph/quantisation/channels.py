@@ -1,0 +1,55 @@
+"""How large the weights of a product are in each of its output channels."""
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.model import constant_array, is_standard
+from halfwise.graph.quantisation.pairs import QUANTISABLE, Pair, moves_before
+
+FAR = 100.0
+"""Times that a channel's weights are smaller than another's where one scale for both leaves them
+one level: 127 / 100."""
+_WEIGHTS = 1
+"""The slot of the weights."""
+
+
+def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
+    """Return how many times smaller channels are than the largest, where that is more than `FAR`.
+
+    Args:
+        pair: What the node reads there.
+        node: A product, or anything else.
+        slot: One of its slots.
+
+    Returns:
+        f32[channels], of every output channel; below `FAR` for those that are large enough, and 0
+        for channels of zeros, which lose nothing or are lost already. None of what is no weight
+        with one scale, and where no channel is so small.
+    """
+    weights = _weights(pair, node, slot) if pair.axis is None else None
+    if weights is None or weights.ndim < 2 or not weights.size:
+        return None
+    transposed = node.attributes.get_int("transB", 0)
+    is_first = node.op_type == "Conv" or transposed
+    axis = 0 if is_first else 1 if node.op_type == "ConvTranspose" else weights.ndim - 1
+    largest = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis))
+    times = np.divide(largest.max(), largest, out=np.zeros_like(largest), where=largest > 0)
+    return times if (times > FAR).any() else None
+
+
+def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
+    """Return weights as a product reads them, in steps where they are stored so; else None."""
+    moves = moves_before(node, slot)
+    value = pair.dequantise.inputs[0] if pair.source is None else pair.source
+    if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:
+        return None
+    if value.const_value is None or any(move.op_type != "Transpose" for move in moves):
+        return None
+    array = constant_array(value).astype(np.float32)
+    if pair.source is None:
+        array -= pair.zero_point
+    for move in reversed(moves):
+        given = move.attributes.get("perm")
+        array = array.transpose(None if given is None else given.as_ints())
+    return array

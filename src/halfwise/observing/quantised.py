@@ -1,0 +1,163 @@
+"""What quantisation does to the values of a tensor: how many it clips, and its errors.
+
+One pass counts. Errors with other scales follow from a histogram of magnitudes: its bins are at
+most 3 % wide, and no values are kept.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.probe import ElementProbe, View
+from halfwise.graph.model import Network, constant_array, tensor_name
+from halfwise.graph.quantisation.pairs import Pair
+from halfwise.records import TensorName
+
+RARE = 1e-3
+"""Share of values that may be outliers; of few, one may."""
+_SHIFT = 18
+"""Bits of binary32 that bins do not tell apart: 5 of its 23 are left, and sign and exponent."""
+_SIGN = 1 << (31 - _SHIFT)
+_STEPS_PER_OCTAVE = 8
+_OCTAVES = 10
+"""How far a better scale is looked for in both directions: by 1024."""
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a pair does to the values that it was seen with.
+
+    Attributes:
+        beyond: Share of the values beyond the ends of its type by over half a step.
+        clipped: Share of its squared error that these make.
+        limit: The end of its range that is further from zero; 0 where it has many scales.
+        largest: Largest finite magnitude; in steps where it has many scales.
+        usual: Magnitude that all but `RARE` of the values, or all but one, stay below; likewise.
+        factor: What its scale would be multiplied by for the smallest squared error; 1 for floats
+            of 8 bits or less, whose steps vary.
+        noise: Squared error with that over that with its own; 1 where that is 0.
+    """
+
+    beyond: float
+    clipped: float
+    limit: float
+    largest: float
+    usual: float
+    factor: float
+    noise: float
+
+
+class _Counter:
+    """Counts the values of one tensor, in steps from zero."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        kind = ml_dtypes.finfo if pair.dtype.is_floating_point() else ml_dtypes.iinfo
+        limits = kind(pair.dtype.numpy())
+        zeros = pair.zero_point
+        self.low, self.high = (
+            float(limits.min) - float(zeros.min()),
+            float(limits.max) - float(zeros.max()),
+        )
+        self._ends_at_zero = self.low == 0
+        self.is_even = not pair.dtype.is_floating_point()
+        self.counts = np.zeros(1 << (32 - _SHIFT), np.int64)
+        self.elements = self.beyond = 0
+        self.largest = 0.0
+
+    def add(self, array: NDArray[np.generic]) -> None:
+        """Count f[*shape]; what is not finite only counts as elements."""
+        steps = np.asarray(array, np.float32) / self._pair.steps(array.shape)
+        flat = steps.reshape(-1)
+        self.elements += flat.size
+        for start in range(0, flat.size, _BLOCK):
+            block = flat[start : start + _BLOCK]
+            block = np.ascontiguousarray(block[np.isfinite(block)])
+            if self._ends_at_zero:  # what is below is cut off as a Relu does, and meant
+                block = np.maximum(block, 0.0)
+            outside = (block > self.high + 0.5) | (block < self.low - 0.5)
+            self.beyond += int(np.count_nonzero(outside))
+            self.largest = max(self.largest, float(np.abs(block).max(initial=0.0)))
+            bins = np.right_shift(block.view(np.uint32), _SHIFT).astype(np.intp)
+            self.counts += np.bincount(bins, minlength=self.counts.size)
+
+    def reach(self) -> Reach:
+        """Return what was counted."""
+        bins = np.flatnonzero(self.counts).astype(np.uint32)
+        middle = ((bins << _SHIFT) + (1 << (_SHIFT - 1))).view(np.float32).astype(np.float64)
+        middle[bins & (_SIGN - 1) == 0] = 0.0
+        counts = self.counts[bins]
+        factors = np.exp2(
+            np.arange(-_OCTAVES * _STEPS_PER_OCTAVE, _OCTAVES * _STEPS_PER_OCTAVE + 1)
+            / _STEPS_PER_OCTAVE
+        )
+        errors = [self._error(middle, counts, f) for f in (factors if self.is_even else [1.0])]
+        now, clipped = self._error(middle, counts, 1.0)
+        least = int(np.argmin([total for total, _ in errors]))
+        scale = float(self._pair.scale) if self._pair.axis is None else None
+        return Reach(
+            beyond=self.beyond / max(self.elements, 1),
+            clipped=clipped / now if now else 0.0,
+            limit=0.0 if scale is None else scale * max(-self.low, self.high),
+            largest=self.largest * (1.0 if scale is None else scale),
+            usual=self._usual(middle, counts) * (1.0 if scale is None else scale),
+            factor=float(factors[least]) if self.is_even else 1.0,
+            noise=errors[least][0] / now if now else 1.0,
+        )
+
+    def _usual(self, middle: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+        sizes = np.abs(middle)
+        order = np.argsort(-sizes)
+        rarer = np.cumsum(counts[order]) > max(1, RARE * self.elements)
+        found = sizes[order][rarer]
+        return min(float(found[0]), self.largest) if found.size else self.largest
+
+    def _error(
+        self, middle: NDArray[np.float64], counts: NDArray[np.int64], factor: float
+    ) -> tuple[float, float]:
+        """Return the squared error with the scale times a factor, and what clipping has of it."""
+        size = middle / factor
+        kept = np.clip(size, self.low, self.high)
+        past = np.abs(size - kept)
+        # A value between two levels is anywhere there; one nearest to zero is what it is.
+        noise = np.where(np.abs(size) < 0.5, size**2, 1 / 12) if self.is_even else np.zeros(())
+        squares = np.where(past > 0.5, past**2, noise) * counts * factor**2
+        return float(squares.sum()), float((squares * (past > 0.5)).sum())
+
+
+def reaches(
+    network: Network, pairs: Sequence[Pair], samples: Samples, *, runtime: Runtime = CPU
+) -> list[Reach]:
+    """Return what pairs of a quantised model do to the floats before them, in the order of `pairs`.
+
+    Args:
+        network: The quantised model.
+        pairs: Pairs of it that have a source.
+        samples: What to run it on; constants need none.
+        runtime: Where it runs.
+
+    Raises:
+        RunFailed: as for `ElementProbe`.
+    """
+    counters = [_Counter(pair) for pair in pairs]
+    views: list[View] = []
+    for pair, counter in zip(pairs, counters, strict=True):
+        assert pair.source is not None
+        if pair.source.const_value is not None:
+            counter.add(constant_array(pair.source))
+        else:
+            views.append(View((tensor_name(pair.source),), _adding(counter)))
+    if views and len(samples):
+        probe = ElementProbe(network.model, runtime=runtime)
+        names: list[TensorName] = [name for view in views for name in view.tensors]
+        probe.run(samples, views, probe.sizes(samples[0], list(dict.fromkeys(names))))
+    return [counter.reach() for counter in counters]
+
+
+def _adding(counter: _Counter) -> Callable[[int, NDArray[np.generic]], None]:
+    return lambda _, array: counter.add(array)

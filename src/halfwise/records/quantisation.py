@@ -1,0 +1,78 @@
+"""What quantisation loses, and by which pairs of QuantizeLinear and DequantizeLinear."""
+
+from typing import Literal
+
+from halfwise.records.record import NodeName, Record, TensorName
+
+PairFault = Literal["saturated", "outlier", "wide", "channels", "rounding"]
+"""What is wrong with a pair that loses too much.
+
+"saturated": half of its squared error or more is of values beyond the ends of its type; "outlier":
+all but a thousandth of its values, or all but one, stay in a quarter of its range; "wide": all do;
+"channels": weights with one scale whose channels differ by 100 times; "rounding": none of these.
+"""
+
+
+class PairLoss(Record):
+    """A pair that the outputs are wrong without leaving out, or several alike of one tensor.
+
+    Errors are those of the outputs over what is allowed; with a metric, 1 plus what it falls beyond
+    its allowance.
+
+    Attributes:
+        tensor: What is quantised; of stored integers, what they are dequantised to.
+        node: Its DequantizeLinear, the first of several.
+        readers: Who reads it.
+        fault: What is wrong with it.
+        alone: Error where this pair alone quantises, on the worst sample; with a metric, over the
+            default tolerance.
+        restored: Error where all pairs of the finding but this one are left out: what it costs.
+        beyond: Share of the values that are beyond the ends of its type by over half a step; None
+            of weights.
+        clipped: Share of its own squared error that these make, from a histogram; None of weights.
+        limit: The end of its range that is further from zero; 0 of weights with many scales.
+        reach: Largest magnitude that was seen, with no pair before it.
+        usual: The one that all but a thousandth of the values, or all but one, stay below.
+        rescale: Factor on its scale that helps: of an outlier, the one that makes `usual` the end
+            of its range, else the one with which its own squared error is smallest.
+        rescaled: As `restored`, with that scale; None where there is no such factor.
+    """
+
+    tensor: TensorName
+    node: NodeName
+    readers: tuple[NodeName, ...]
+    fault: PairFault
+    alone: float
+    restored: float
+    beyond: float | None = None
+    clipped: float | None = None
+    limit: float = 0.0
+    reach: float = 0.0
+    usual: float = 0.0
+    rescale: float | None = None
+    rescaled: float | None = None
+
+
+class QuantisationLoss(Record):
+    """What the pairs of a quantised model do to its outputs.
+
+    Attributes:
+        pairs: How many there are that can be left out, those alike of one tensor as one.
+        samples: How many samples were looked at, the worst among them.
+        error: Error of the model as it is; see `PairLoss`.
+        without_all: Error with all pairs left out.
+        explained: Whether the outputs are acceptable then.
+        needed: How many pairs have to be left out so that they are, as found; None where leaving
+            out all is not enough.
+        without: Error with these left out; None likewise.
+        causes: These pairs, gravest first; empty where they are too many to be a cause.
+    """
+
+    pairs: int
+    samples: int
+    error: float
+    without_all: float
+    explained: bool
+    needed: int | None = None
+    without: float | None = None
+    causes: tuple[PairLoss, ...] = ()

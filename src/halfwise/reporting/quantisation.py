@@ -1,0 +1,72 @@
+"""Words on what quantisation does to outputs, and on the pairs of Q and DQ that do it."""
+
+from collections.abc import Iterator
+
+from halfwise.records import PairLoss, QuantisationLoss
+from halfwise.reporting.parts import Lines
+from halfwise.wording import count, listed, number, percent, ratio, shorten, verb
+
+
+def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
+    """Return which pairs make the outputs wrong; None where none do, or nobody looked."""
+    lines = () if loss is None or loss.needed == 0 else tuple(_lines(loss))
+    return Lines("Quantisation", lines) if lines else None
+
+
+def _lines(loss: QuantisationLoss) -> Iterator[str]:
+    pairs = count(loss.pairs, "pair")
+    if not loss.explained:
+        yield (
+            f"With all {pairs} of Q and DQ left out, the error is still {number(loss.without_all)} "
+            f"times what is allowed, {number(loss.error)} times with them: something else is wrong."
+        )
+        return
+    assert loss.needed is not None
+    assert loss.without is not None
+    few = f"{loss.needed} of {pairs} of Q and DQ {verb(loss.needed, 'is', 'are')} left out"
+    yield (
+        f"The outputs are within what is allowed where {few}: the error is "
+        f"{number(loss.without)} times what is allowed, {number(loss.error)} times with all."
+    )
+    if not loss.causes:
+        yield (
+            "These are too many to be a cause: 8 bits are too few in many places. `halfwise fix "
+            "ORIGINAL --start-from QUANTISED` finds the nodes that cost least."
+        )
+    yield from map(cause_line, loss.causes)
+
+
+def cause_line(cause: PairLoss) -> str:
+    """Return what is wrong with one pair, what it costs, and what another scale would do."""
+    readers = f", read by {listed(cause.readers, 2)}" if cause.readers else ""
+    line = (
+        f"{shorten(cause.tensor)}{readers}: {_fault(cause)}. With it, the error is "
+        f"{number(cause.restored)} times what is allowed"
+    )
+    if cause.rescale is None or cause.rescaled is None:
+        return f"{line}."
+    larger = cause.rescale > 1
+    times = ratio(cause.rescale if larger else 1 / cause.rescale)
+    scale = f"a scale {times} as {'large' if larger else 'fine'}"
+    return f"{line}; with {scale}, {number(cause.rescaled)} times."
+
+
+def _fault(cause: PairLoss) -> str:
+    span, reach = f"±{number(cause.limit)}", number(cause.reach)
+    if cause.fault == "saturated":
+        assert cause.beyond is not None
+        assert cause.clipped is not None
+        return (
+            f"saturated, {percent(cause.beyond)} of its values are beyond {span}, up to {reach}, "
+            f"which is {percent(cause.clipped)} of its squared error"
+        )
+    if cause.fault == "outlier":
+        return (
+            f"its range {span} is for few outliers, up to {reach}; all others are below "
+            f"{number(cause.usual)}"
+        )
+    if cause.fault == "wide":
+        return f"its range {span} is too wide, no value is beyond {reach}"
+    if cause.fault == "channels":
+        return "its channels differ by over 100 times and have one scale"
+    return "8 bits are too few for it"

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+from halfwise.graph.quantisation.channels import small_channels
+from halfwise.graph.quantisation.pairs import pairs_of
+from tests.unit.graph.sketch import Sketch, f32
+
+SIZES = f32([1, 1e-3, 0])
+"""The largest weights of three output channels."""
+SHAPES = {"Conv": (3, 2, 1, 1), "ConvTranspose": (2, 3, 1, 1), "Gemm": (3, 2), "MatMul": (2, 3)}
+AXES = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
+
+
+@pytest.mark.parametrize("op", SHAPES)
+@pytest.mark.parametrize("stored", [True, False])
+def test_channels_of_every_product(op, stored):
+    axis, shape = AXES[op], SHAPES[op]
+    places = [-1 if i == axis else 1 for i in range(len(shape))]
+    weights = np.broadcast_to(SIZES.reshape(places), shape) * f32(0.5)
+    s = Sketch(17)
+    parameters = s.constant(0.5 / 2000), s.constant(np.zeros((), np.int16))
+    scaled = np.rint(weights / (0.5 / 2000)).astype(np.int16)
+    codes = s.constant(scaled) if stored else s.op("QuantizeLinear", weights, *parameters)
+    s.opset = 21
+    given = s.op("DequantizeLinear", codes, *parameters)
+    rank = {"Conv": [1, 2, 4, 4], "ConvTranspose": [1, 2, 4, 4]}.get(op, [1, 2])
+    attributes = {"transB": 1} if op == "Gemm" else {}
+    network = s.network(s.op(op, s.input("x", rank), given, name="product", **attributes))
+    (pair,) = pairs_of(network)
+    ((node, slot),) = pair.readers
+    times = small_channels(pair, node, slot)
+    assert times is not None
+    np.testing.assert_allclose(times, [1, 1000, 0], rtol=1e-3)
+    assert small_channels(pair, node, 0) is None

@@ -1,0 +1,115 @@
+"""The pairs that make outputs wrong are those that mend them when left out, and no others."""
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise.api import verify
+from halfwise.records import QuantisationLoss
+from halfwise.reporting.quantisation import quantisation_lines
+from tests.unit.graph.sketch import Sketch, f32
+
+SIZE = 16
+LAYERS = ("first", "second", "third")
+RNG = np.random.default_rng(3)
+WEIGHTS = {n: f32(RNG.normal(size=(SIZE, SIZE)) / 4) for n in LAYERS}
+SAMPLES = f32(np.abs(RNG.normal(size=(6, 1, 4, SIZE))) ** 2 + np.linspace(0, 1, SIZE))
+GOOD = {"first": 0.1, "second": 0.15, "third": 0.15}
+
+
+def model(scales: dict[str, float] | None = None, weights: str = "channel") -> onnx.ModelProto:
+    """Products with Relu between; quantised where there are scales of what they read."""
+    s = Sketch(17)
+    x = s.input("x", [1, 4, SIZE])
+    for name, weight in WEIGHTS.items():
+        given: str | np.ndarray = weight
+        if scales is not None:
+            scale, zero = s.constant(scales[name]), s.constant(np.zeros((), np.int8))
+            codes = s.op("QuantizeLinear", x, scale, zero, name=f"{name}/q")
+            x = s.op("DequantizeLinear", codes, scale, zero, name=f"{name}/dq")
+            steps = np.abs(weight).max(0) / 127
+            zeros: np.ndarray = np.zeros(SIZE, np.int8)
+            if weights == "tensor":
+                steps, zeros = np.abs(weight).max() / 16, np.zeros((), np.int8)
+            stored = s.constant(np.rint(weight / steps).astype(np.int8))
+            parameters = (s.constant(f32(steps)), s.constant(zeros))
+            given = s.op("DequantizeLinear", stored, *parameters, name=f"{name}/w", axis=1)
+        x = s.op("Relu", s.op("MatMul", x, given, name=name), name=f"{name}/relu")
+    return s.proto(x)
+
+
+def told(found: QuantisationLoss | None, line: int) -> str:
+    lines = quantisation_lines(found)
+    assert lines is not None
+    return lines.lines[line]
+
+
+def loss(quantised: onnx.ModelProto, **options):
+    run = verify(
+        model(), quantised, {"x": SAMPLES}, allow_random=True, **({"rel_max": 0.05} | options)
+    ).run
+    return run.verdict.passed, run.quantisation
+
+
+def test_of_what_passes_nothing_is_asked():
+    assert loss(model(GOOD)) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("scale", "fault", "rescaled"), [(0.004, "saturated", True), (4.0, "wide", True)]
+)
+def test_one_pair_that_is_wrong(scale, fault, rescaled):
+    passed, found = loss(model(GOOD | {"second": scale}))
+    assert not passed
+    assert (found.pairs, found.explained, found.needed) == (6, True, 1)
+    (cause,) = found.causes
+    assert (cause.node, cause.readers, cause.fault) == ("second/dq", ("second",), fault)
+    assert found.without_all == pytest.approx(0, abs=1e-6)
+    assert found.without <= 1 < cause.restored == found.error
+    assert (cause.rescaled <= 1) == rescaled
+    assert (cause.beyond > 0.05) == (fault == "saturated")
+
+
+def test_an_outlier_that_the_scale_is_for(monkeypatch):
+    """The model does not read it, so that the scale of all other values mends the outputs."""
+    blind = WEIGHTS["first"] * np.r_[0, np.ones(SIZE - 1)][:, None]
+    monkeypatch.setitem(WEIGHTS, "first", f32(blind))
+    data = SAMPLES.copy()
+    data[0, 0, 0, 0] = 4000.0
+    quantised = model(GOOD | {"first": 4000 / 127})
+    run = verify(model(), quantised, {"x": data}, allow_random=True, rel_max=0.1).run
+    assert run.quantisation is not None
+    (cause,) = run.quantisation.causes
+    assert cause.rescaled is not None
+    assert (cause.node, cause.fault) == ("first/dq", "outlier")
+    assert cause.usual < 20
+    assert cause.reach == pytest.approx(4000)
+    assert cause.rescaled <= 1 < cause.restored
+    assert "is for few outliers, up to 4000; all others are below" in told(run.quantisation, 1)
+
+
+def test_where_many_have_to_go_none_is_a_cause(monkeypatch):
+    monkeypatch.setattr("halfwise.tools.verify.quantised.MOST_CAUSES", 2)
+    passed, found = loss(model(GOOD, "tensor"), rel_max=1e-3)
+    assert not passed
+    assert found.explained
+    assert found.needed > 2
+    assert found.causes == ()
+    assert "too many to be a cause" in told(found, 1)
+
+
+def test_another_model_is_not_blamed_on_quantisation(monkeypatch):
+    other = model(GOOD)
+    monkeypatch.setitem(WEIGHTS, "second", WEIGHTS["second"] * 3)
+    passed, found = loss(other)
+    assert not passed
+    assert not found.explained
+    assert found.causes == ()
+    assert "something else is wrong" in told(found, 0)
+
+
+def test_a_metric_decides_alone():
+    found = loss(model(GOOD | {"second": 0.004}), metric="top1", metric_drop=0.1, rel_max=None)[1]
+    assert found.explained
+    assert found.without <= 1 < found.error
+    assert [cause.node for cause in found.causes] == ["second/dq"]
