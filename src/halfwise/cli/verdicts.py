@@ -36,6 +36,7 @@ from halfwise.declarations.plans import (
     Heldout,
     Labels,
     Low,
+    Lowest,
     Plan,
     RunLimit,
     Running,
@@ -51,7 +52,7 @@ _RunOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Low, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
     *(Target, Worker, Devices, Building, "build_timeout", Waiting),
 )
 def fix(

@@ -175,6 +175,15 @@ class Low(TypedDict, total=False):
     to: Annotated[Literal["fp16", "bf16"], _plan("The low format.", default="fp16")]
 
 
+class Lowest(TypedDict, total=False):
+    """The lowest type."""
+
+    to: Annotated[
+        Literal["fp16", "bf16", "int8"],
+        _plan("The low format; int8: INT8 where it is enough, beside fp16.", default="fp16"),
+    ]
+
+
 class Plan(TypedDict, total=False):
     """What the mixed model may look like."""
 
@@ -196,6 +205,10 @@ class Plan(TypedDict, total=False):
     start_from: Annotated[
         str | Path | None,
         _plan("Mixed ONNX model or run folder to start the search from.", "PATH"),
+    ]
+    ranges: Annotated[
+        Literal["auto", "minmax", "entropy", "percentile"],
+        _plan("How ranges of INT8 are found; auto: as the outputs decide.", default="auto"),
     ]
     keep_above: Annotated[
         float | None,

@@ -27,6 +27,7 @@ from halfwise.emulation.stretches import SIZE, stretches
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, add_constant, node_name
+from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Roles, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
@@ -34,8 +35,7 @@ from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
 _MANY = 1000
-"""Nodes from which on the graph of a model is worth a search for what is unreachable: 1 to 3 s at
-5,000 nodes, for 100 MiB."""
+"""Nodes from which on what is unreachable is worth a search: 1 to 3 s at 5,000, for 100 MiB."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,7 @@ def emulate_switched(
         builder.switches,
     )
     builder.build()
+    drop_unused_constants((copy.graph,))
     _shorten(copy)
     return Switched(copy, Switches(tuple(builder.places), tuple(builder.ranges), alike))
 
@@ -289,7 +290,7 @@ class _Builder:
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
-            producer, name = value.producer(), _name(value)
+            name = _name(value)
             if name in self.low_io:
                 value.name = f"{name}::raw"
                 if value.const_value is not None:
@@ -297,7 +298,7 @@ class _Builder:
                     continue
                 rounded = round_value(value, self.forms.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
-                after = self.graph[-1] if producer is None else producer
+                after = value.producer() or self.graph[-1]
                 self.graph.insert_after(after, rounded.nodes)
                 self.graph.outputs[i] = rounded.wide
 

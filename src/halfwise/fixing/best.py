@@ -19,12 +19,16 @@ class Best:
     """Tells of plans that pass, or that serve by the metric of their task, as they get better."""
 
     def __init__(
-        self, watcher: Watcher, everything: Assignment, price: Callable[[Assignment], float | None]
+        self,
+        watcher: Watcher,
+        everything: Assignment,
+        price: Callable[[Assignment], float | None],
+        kept: str = "in FP32",
     ) -> None:
-        """Take who is told, the nodes that could be kept, and what a plan costs over all low."""
+        """Take who is told, what could be kept, what a plan costs over all low, what kept means."""
         self._watcher, self._everything, self._price = watcher, everything, price
         self._candidates = len(everything)
-        self._interruption = interruption()
+        self._interruption, self._kept = interruption(), kept
         self._told: float | None = None
 
     def passed(self, kept: Assignment, error: float | None, *, whole: bool) -> None:
@@ -44,7 +48,8 @@ class Best:
         price, fp32 = self._price(kept), self._price(self._everything)
         if price is not None and fp32 is not None and price >= fp32:
             return  # FP32 itself does better
-        extra = float(len(kept)) if price is None else price - 1
+        least = min(1.0, self._price(frozenset()) or 1.0)
+        extra = float(len(kept)) if price is None else price - least
         # That nothing need be kept ends the search, which says so itself.
         if not kept or (self._told is not None and extra > CLEARLY * self._told):
             return
@@ -65,4 +70,4 @@ class Best:
 
     def _described(self, kept: Assignment, price: float | None) -> str:
         cost = "" if price is None else f", {ratio(price)} the cost of everything low"
-        return f"{len(kept)} of {self._candidates} nodes in FP32{cost}"
+        return f"{len(kept)} of {self._candidates} nodes {self._kept}{cost}"

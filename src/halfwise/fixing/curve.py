@@ -11,7 +11,6 @@ from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name
-from halfwise.graph.roles import Role
 from halfwise.records import Curve, NodeName, Point, Row
 from halfwise.records.curve import runs
 
@@ -35,8 +34,8 @@ class TradeOff:
         self._scoring = Scoring(planner, heldout)
         whole = planner.budget
         self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
-        roles, named = planner.roles, map(node_name, planner.case.network.nodes())
-        self._nodes = [name for name in named if roles[name].role is Role.COMPUTE]
+        named = map(node_name, planner.case.network.nodes())
+        self._nodes = [name for name in named if name in planner.choices]
         self._all = frozenset(self._nodes)
         places = {name: place for place, name in enumerate(self._nodes)}
         self._written = cache(lambda kept: runs(sorted(places[name] for name in kept)))
@@ -112,9 +111,8 @@ class TradeOff:
         return planner.ruled | planner.held_nodes
 
     def _guesses(self) -> Iterator[Assignment]:
-        evidence, lowered = self._planner.evidence, frozenset(self._planner.forced.lowered)
-        certain = frozenset[NodeName]().union(*evidence.certain)
-        for some in (frozenset[NodeName](), certain, evidence.suspected):
+        lowered = frozenset(self._planner.forced.lowered)
+        for some in self._planner.guesses:
             yield (some & self._all) - lowered | self._ruled
 
     def _known(self) -> list[Assignment]:

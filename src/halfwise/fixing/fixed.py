@@ -42,6 +42,8 @@ class Fixed:
         curve: The plans to choose from.
         evaluations: Number of assignments tried.
         stage_seconds: Time per stage.
+        rungs: What each type came to where several were asked for, most exact first; one of them is
+            what the run delivers.
     """
 
     rewritten: Rewritten
@@ -60,6 +62,7 @@ class Fixed:
     curve: Curve
     evaluations: int
     stage_seconds: dict[str, float]
+    rungs: tuple["Fixed", ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,43 +1,36 @@
 """The run in order: the table of contents of halfwise."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Chosen, Settings
-from halfwise.emulation.arena import give_back
 from halfwise.fixing.bf16 import narrow
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.fixed import Fixed, Passed
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
+from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.int8.recording import int8_plan_of
+from halfwise.fixing.int8.rung import int8_planner
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.recording import plan_of
+from halfwise.fixing.recording import plan_of, search_of
 from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.again import catch_up, choose_again
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.fixing.rewrite import with_opset_for
+from halfwise.fixing.stages import Stages
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.progress import Watcher
-from halfwise.records import (
-    Curve,
-    NodeName,
-    Remark,
-    Repair,
-    Run,
-    Search,
-    Verdict,
-)
+from halfwise.records import Curve, NodeName, Remark, Repair, Run, Verdict
 from halfwise.reporting.plan import remark
 
 Assignment = frozenset[NodeName]
@@ -85,13 +78,16 @@ class _Fix:
     start_from: Network | Run | None
     choosing: Choosing | None
     repairs: Sequence[Repair]
-    seconds: dict[str, float] = field(default_factory=dict)
     notes: list[Remark] = field(default_factory=list)
     undone: list[Remark] = field(default_factory=list)
     late: int = 0
     quick: bool = False
     unrepaired: Curve | None = None
     passed: Passed | None = None
+    below: Fixed | None = None
+
+    def __post_init__(self) -> None:
+        self._stage = Stages(self.watcher)
 
     def run(self) -> Fixed:
         settings = self.settings
@@ -135,7 +131,27 @@ class _Fix:
         if self.trade_off.begins:
             with self._stage("curve"):
                 self.trade_off.begin()
-        return self._rounds(baseline)
+        fixed = self._rounds(baseline)
+        goes_on = settings.int8 and fixed.found.passed and fixed.verdict.passed
+        return self._with_int8(fixed) if goes_on else fixed
+
+    def _with_int8(self, below: Fixed) -> Fixed:
+        """Return what INT8 gives beyond a plan that passes; that plan where it gives nothing."""
+        with self._stage("calibrate"):
+            planner = int8_planner(below.planner, below.found, self.watcher)
+        if planner is None:
+            return below
+        below.planner.trials.runner.release()
+        self.below, self.unrepaired, self.passed, self.late = below, None, None, 0
+        self._plan_with(planner)
+        with self._stage("emulate"):
+            planner.begin(below.planner.evidence)
+        with self._stage("baseline"):
+            baseline = self.judge.baseline(self.holding)
+        self.trade_off = TradeOff(planner, self.heldout)
+        found = self._rounds(baseline)
+        best = found if found.verdict.passed and found.plan.int8 else below
+        return replace(best, rungs=(below, found), stage_seconds=self._stage.seconds)
 
     def _look_closer(self) -> None:
         closer = self.planner.evidence.closer
@@ -144,12 +160,8 @@ class _Fix:
                 self.planner.learn(closer())
 
     def _raise_opset(self) -> None:
-        network, note = with_opset_for(
-            self.settings.fmt,
-            self.case.network,
-            self.case.calibration,
-            runtime=self.settings.runtime,
-        )
+        given = self.settings.fmt, self.case.network, self.case.calibration
+        network, note = with_opset_for(*given, runtime=self.settings.runtime)
         self.case = replace(self.case, network=network)
         if note is not None:
             self.watcher.note(remark(note))
@@ -186,7 +198,7 @@ class _Fix:
         Those that the user gave stay, and so do all where the search starts from a plan.
         """
         chosen = None
-        if not self.repairs and self.start_from is None:
+        if not self.repairs and self.start_from is None and self.below is None:
             with self._stage("repair"):
                 given = self.original, self.planner, self.heldout, self.watcher
                 chosen = choose_again(*given)
@@ -284,33 +296,28 @@ class _Fix:
         verdict: Verdict,
         baseline: Verdict,
     ) -> Fixed:
-        path, followed = followed_of(self.planner, found, self.watcher, self._stage)
+        below, planner = self.below, self.planner
+        given = planner, found, self.watcher, self._stage
+        path, followed = (below.growth, below.followed) if below else followed_of(*given)
         with self._stage("curve"):
             more = {"unrepaired": self.unrepaired}
             curve = self.trade_off.curve(found).model_copy(update=more)
-        trials = self.planner.trials
-        remarks = [*self.notes, *self.undone]
-        remarks += plan_remarks(self.planner, found, followed, baseline)
+        if below is None:
+            remarks = [*self.notes, *self.undone]
+            remarks += plan_remarks(planner, found, followed, baseline)
+            plan = plan_of(planner, found, placed, rewritten.casts, remarks)
+        else:
+            assert isinstance(planner, Int8Planner)
+            plan = int8_plan_of(below.plan, planner, found, placed, rewritten.casts)
+        trials = planner.trials
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
-            guards=self.planner.guards,
+            guards=(*(below.guards if below else ()), *planner.guards),
             growth=path,
             followed=followed,
-            plan=plan_of(self.planner, found, placed, rewritten.casts, remarks),
-            search=Search(
-                tolerance_factor=trials.factor,
-                calibration=trials.samples.ids,
-                joined=tuple(self.heldout.joined),
-                seen=trials.samples.marks or (),
-                seconds_budget=self.settings.time_budget,
-                budget=self.settings.budget,
-                late=trials.late,
-                exhausted=found.exhausted,
-                steps=(),
-                remarks=found.steps,
-                r2=found.r2,
-            ),
+            plan=plan,
+            search=search_of(planner, self.heldout, found),
             baseline=baseline,
             verdict=verdict,
             references=trials.references,
@@ -319,7 +326,7 @@ class _Fix:
             planner=self.planner,
             curve=curve,
             evaluations=trials.evaluations,
-            stage_seconds=self.seconds,
+            stage_seconds=self._stage.seconds,
         )
 
     def _search(self, previous: Assignment, *, certify: bool) -> Found:
@@ -336,14 +343,3 @@ class _Fix:
         """
         goes_on = found.passed and self.settings.searches and self.late < LATE
         return goes_on and self.heldout.may_join(judged)
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        self.watcher.stage(name)
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            give_back()  # or what comes between takes its memory beside that of the last run
-            before = self.seconds.get(name, 0.0)
-            self.seconds[name] = before + time.monotonic() - started

@@ -104,7 +104,7 @@ def fix_run(
     heldout = fixed.heldout.left, fixed.heldout.left_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     verdict = final_verdict(verdict, case, request, hints)
-    kept = frozenset(k.node for k in fixed.plan.keep)
+    kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
     curve = fixed.curve.of_plan(None if engines is not None and engines.full else kept)

@@ -1,18 +1,20 @@
 """From evidence to a plan: what the rules say, and what trials on the switched emulation show."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.quantised import Slots
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.plan.found import Found, Narrowed
+from halfwise.fixing.plan.held import with_each_lowered
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
@@ -39,6 +41,7 @@ class Planner:
     Attributes:
         budget: Bounds all that the run can do without.
         best: Tells of the plans that pass.
+        slots: What nodes read that have INT8 where a plan keeps them.
         unit: Work of one inference over the data, that of the calibration samples of now.
     """
 
@@ -72,6 +75,7 @@ class Planner:
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
         self.held: list[Guard] = []
+        self.slots: Mapping[NodeName, Slots] = {}
         self.narrowed: Narrowed | None = None
         if "bf16" in settings.allow:
             may_have_bf16(case.network, roles)  # or its opset has none, which is told at once
@@ -105,6 +109,17 @@ class Planner:
     def held_nodes(self) -> Assignment:
         """Nodes that are FP32 although the outputs may pass without: see `hold`."""
         return frozenset[NodeName]().union(*map(self.holdable, self.held))
+
+    @property
+    def choices(self) -> Assignment:
+        """The nodes that a plan may keep."""
+        return self.roles.computing
+
+    @property
+    def guesses(self) -> tuple[Assignment, ...]:
+        """What to keep at first: nothing, what is certain to lose precision, all suspects."""
+        certain = frozenset[NodeName]().union(*self.evidence.certain)
+        return frozenset(), certain, self.evidence.suspected
 
     @property
     def ruled(self) -> Assignment:
@@ -228,14 +243,20 @@ class Planner:
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
         """Return the smallest set of kept nodes found, going on from `previous`."""
         if (chosen := self.settings.chosen) is not None:
-            step = Remark(kind="chosen", names={"rule": chosen.rule})
-            return self._given(chosen.kept, step)
+            return self._given(chosen.kept, Remark(kind="chosen", names={"rule": chosen.rule}))
         if (limit := self.settings.keep_above) is not None:
             kept = self.ruled.union(*self.above()) - frozenset(self.forced.lowered)
             numbers = {"limit": limit, "kept": len(kept)}
             return self._given(kept, Remark(kind="by-range", numbers=numbers))
-        free = self.roles.computing - frozenset(self.forced.lowered)
-        search = Search(
+        found = self._search().run(previous, certify=certify)
+        held = found.kept & self.held_nodes - frozenset(self.forced.kept)
+        if not (certify and held) or found.exhausted:
+            return found
+        return with_each_lowered(found, held, self.trials.evaluate, self.budget)
+
+    def _search(self) -> Search:
+        free = self.choices - frozenset(self.forced.lowered)
+        return Search(
             nodes=[name for name in map(node_name, self.case.network.nodes()) if name in free],
             forced=free & (self.ruled | self.held_nodes),
             suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
@@ -253,26 +274,6 @@ class Planner:
             price=self.price,
             guide=self.prices.guide if self.prices else None,
         )
-        found = search.run(previous, certify=certify)
-        return self._with_held(found) if certify and not found.exhausted else found
-
-    def _with_held(self, found: Found) -> Found:
-        """Add what the outputs say of the held nodes, each lowered alone, while there is time."""
-        held = found.kept & self.held_nodes - frozenset(self.forced.kept)
-        if not held:
-            return found
-        without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
-
-        def alone() -> None:
-            for node in sorted(held):
-                self.budget.check()
-                trial = self.trials.evaluate(found.kept - {node}, confirm=True)
-                if not trial.passed:
-                    without[node] = trial.excess
-                    nonfinite.update({node} if trial.nonfinite else ())
-
-        self.budget.within("certify", alone, None)
-        return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
     def engine_trials(self, fusion: Fusion = "usual", accumulate: str = "") -> Trials:
         """Return trials on an emulation that predicts engines.
@@ -280,8 +281,7 @@ class Planner:
         Without headroom: that is a margin for plans, and engines have none. `accumulate` is what
         `emulate_switched` takes; "" for that of the settings.
         """
-        runner = self._emulation(FUSED[fusion](self.case.network), accumulate)
-        return self.trials.on(runner)
+        return self.trials.on(self._emulation(FUSED[fusion](self.case.network), accumulate))
 
     def resolve(
         self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
@@ -339,6 +339,7 @@ class Planner:
             weights=self.weights,
             fused=fused or frozenset(),
             apart=self.evidence.suspected,
+            quantised=self.slots,
         )
         # Where something is certain to be kept, a search is to come that needs the whole of it.
         first = partial(switched, alike=not self.evidence.certain)

@@ -1,11 +1,12 @@
-"""The record of a plan."""
+"""The records of a plan and of how it was found."""
 
 from collections.abc import Sequence
 
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.planner import Planner
-from halfwise.records import NodeName, Plan, Remark
+from halfwise.records import NodeName, Plan, Remark, Search
 from halfwise.wording import typed
 
 
@@ -60,3 +61,21 @@ def plan_of(
         low_io=planner.low_io,
     )
     return plan.model_copy(update={"repairs": planner.case.repairs})
+
+
+def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
+    """Return the record of a search, with the held-out samples that joined it."""
+    trials, settings = planner.trials, planner.settings
+    return Search(
+        tolerance_factor=trials.factor,
+        calibration=trials.samples.ids,
+        joined=tuple(heldout.joined),
+        seen=trials.samples.marks or (),
+        seconds_budget=settings.time_budget,
+        budget=settings.budget,
+        late=trials.late,
+        exhausted=found.exhausted,
+        steps=(),
+        remarks=found.steps,
+        r2=found.r2,
+    )

@@ -18,6 +18,7 @@ from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
+from halfwise.options.int8 import INT8, low_of, refused_int8
 from halfwise.options.repairs import ALL, allowed, left_out, refused_repairs
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, RightBy
@@ -104,7 +105,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         criterion=_criterion(given),
         settings=Settings(
             rules=Rules(**rules),
-            fmt=LOW_FORMATS[given.get("to", default("to"))],
+            fmt=LOW_FORMATS[low_of(given)],
+            int8=given.get("to") == INT8,
             runtime=Runtime(given.get("device", default("device")), libraries),
             **_fields(Settings, given) | {"no_repair": left_out(given), "allow": allowed(given)},
         ),
@@ -184,7 +186,7 @@ def _check_means_something(given: Mapping[str, Any]) -> None:
 def _check_company(given: Mapping[str, Any]) -> None:
     """Check that options stand beside those that they need, and beside no others."""
     asked = given.keys()
-    low, io, metric = given.get("to", default("to")), given.get("io"), given.get("metric")
+    low, io, metric = low_of(given), given.get("io"), given.get("metric")
     unlabelled = [spelt(name) for name in _LABELS if name not in given]
     refused = (
         (
@@ -236,6 +238,6 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "Give both --labels and --heldout-labels, or neither.",
         ),
     )
-    for wrong, message, hint in (*refused, *refused_repairs(given)):
+    for wrong, message, hint in (*refused, *refused_int8(given), *refused_repairs(given)):
         if wrong:
             raise UsageError(message, hint)

@@ -82,7 +82,7 @@ class KeptNode(Record):
             report makes both of `because`. "" before a run is put on record.
         why: The sentence alone; empty in records before this field.
         kept_by: Who decided it; "search" in records before this field.
-        guard: Kind of the guard that names the cause, None where no guard does.
+        guard: Kind of the guard that names the cause, if any.
         error_without: Excess over the search tolerance when this node alone returns to the low
             format: 1 is the tolerance itself, and a lower bound, since the first failing sample
             ends the trial. With a metric, 1 plus what it falls beyond its allowance. None where
@@ -180,18 +180,15 @@ class Plan(Record):
         keep: The compute nodes that stay in FP32, in graph order.
         data_movement: Nodes that only move data between kept nodes, carried in FP32 for free.
         constants: Constants stored at other values than rounding gives.
-        unsupported: Nodes that must be FP32 by schema, or whose operator ONNX does not know; not
-            counted as kept.
+        unsupported: Nodes that must be FP32, by schema or since ONNX does not know them; not kept.
         minimal: True where removing any kept node was seen to fail the search tolerance on the
             calibration samples.
         candidates: Number of compute nodes that could be low.
         casts: Number of Cast nodes that the rewriter inserts.
-        lowered: Nodes that user rules lowered, whatever the search would have found → the rule.
-        int8: The nodes that have INT8: they read their inputs through QuantizeLinear and
-            DequantizeLinear; none in records before this field.
-        left_out: Those that could have it and have the low format, since INT8 is not enough.
-        ranges: By which method the ranges of INT8 were found; None without INT8, and where a file
-            brought them.
+        lowered: Nodes that user rules lowered → the rule.
+        int8: The nodes that read their inputs through pairs of Q and DQ; none in records before.
+        left_out: Those that could have INT8 and have the low format, since it is not enough.
+        ranges: How ranges of INT8 were found; None without it, and where a file brought them.
         repairs: Those of the network whose nodes these are, in the order in which they are made;
             none in records before this field.
         notes: Sentences about the plan as a whole, for readers of the record; empty before a run is
@@ -214,6 +211,16 @@ class Plan(Record):
     repairs: tuple[Repair, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether nodes were tried in INT8, whatever has it."""
+        return bool(self.int8 or self.left_out)
+
+    @property
+    def searched(self) -> tuple[KeptNode, ...]:
+        """What its search kept: `left_out` where INT8 was tried, else `keep`."""
+        return self.left_out if self.has_int8 else self.keep
 
     @property
     def own(self) -> tuple[KeptNode, ...]:

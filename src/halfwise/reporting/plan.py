@@ -18,6 +18,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.ending import spent
 from halfwise.reporting.guards import explained, told_of, worded
+from halfwise.reporting.int8 import told_left_out
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.reporting.undone import UNDONE_REMARKS
 from halfwise.reporting.verdict import beyond_seen
@@ -304,13 +305,13 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "emulated": "By the emulation none of the kept nodes could be lowered alone.",
     "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
     "added": "{elements:node} beyond those of the emulation: see the engine's rounds.",
-    "hopeless": "even with every free node in FP32 the outputs are out of tolerance",
+    "hopeless": "even with every free node [{form}|in FP32] the outputs are out of tolerance",
     "spent": "the budget is spent; this is the best passing plan so far",
     "another-sample": "another calibration sample fails (kept nodes: {kept:d}); going on",
-    "passes": "{guess} in FP32 ({kept:d}) passes",
+    "passes": "{guess} [{form}|in FP32] ({kept:d}) passes",
     "larger": "a larger plan that passed before, of {kept:d} nodes, still does",
     "extended": "the last plan was extended to {kept:d} nodes",
-    "measuring": "all suspected nodes in FP32 ({kept:d}) fail; measuring contributions",
+    "measuring": "all suspected nodes [{form}|in FP32] ({kept:d}) fail; measuring contributions",
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
     "grouped": "nodes left after lowering groups: {kept:d}",
     "chosen": "it was chosen ({rule}), not searched for",
@@ -339,7 +340,8 @@ def in_words(run: Run) -> Run:
     if plan is not None:
         keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
         notes = tuple(capital(remark(found)) for found in plan.remarks) or plan.notes
-        plan = plan.model_copy(update={"keep": keep, "notes": notes})
+        left_out = told_left_out(plan, run.criterion.metric)
+        plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
     search = run.search
     if search is not None and search.remarks:
         steps = tuple(map(remark, search.remarks))

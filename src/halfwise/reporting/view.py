@@ -18,6 +18,7 @@ from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
+from halfwise.reporting.int8 import int8_lines, left_out_table
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
@@ -70,6 +71,7 @@ def report(run: Run) -> Report:
         curve_table(run),
         part_table(run),
         kept_table(run),
+        left_out_table(run),
         repair_lines(run),
         _errors(run),
         scale_lines(run.verdict),
@@ -147,10 +149,14 @@ def _trouble(run: Run) -> Lines | None:
 
 
 def _lowest(plan: Plan) -> str:
+    if plan.has_int8:
+        return "every product in INT8 that could have it"
     return everything_low(plan.low, len(plan.own), len(plan.unsupported))
 
 
 def _baseline(plan: Plan) -> str:
+    if plan.has_int8:
+        return "all INT8"
     return "as given" if plan.own else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
 
 
@@ -265,7 +271,7 @@ def _figures(run: Run) -> Lines:
     lines: list[str] = []
     if run.plan is not None:
         lines += plan_lines(run.plan)
-        lines.append(minimality(run, run.plan))
+        lines += int8_lines(run) if run.plan.has_int8 else [minimality(run, run.plan)]
     if run.worth is not None:
         lines.append(cost_line(run.worth))
     if run.remade is not None:

@@ -10,7 +10,7 @@ from halfwise.emulation.bounded import REPEATING_SECONDS
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import DEFAULT_REL_MAX, default_drop
 from halfwise.options.options import Data, understand
-from halfwise.records import Criterion
+from halfwise.records import RANGE_METHODS, Criterion
 
 
 def words(name):
@@ -18,7 +18,8 @@ def words(name):
 
 
 def test_formats_are_those_that_there_are():
-    assert words("to") == tuple(LOW_FORMATS)
+    assert words("to") == (*LOW_FORMATS, "int8")
+    assert words("ranges") == ("auto", *RANGE_METHODS)
     assert words("io") == ("fp32", *LOW_FORMATS)
 
 

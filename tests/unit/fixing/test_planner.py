@@ -1,6 +1,5 @@
 import pytest
 
-from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.plan.rules import Start
@@ -105,20 +104,3 @@ def test_products_alone_may_be_summed_in_the_low_format():
     same = total.engine_trials().excess(names())
     assert total.engine_trials(accumulate="products").excess(names()) == same < 1
     assert total.engine_trials(accumulate="fp16").excess(names()) > 1
-
-
-def test_held_nodes_are_tried_alone_only_while_there_is_time():
-    """A metric that anything meets: what is infinite inside alone is kept."""
-    made = planner(models.layer_norm(), metric="snr", metric_drop=1000)
-    made.hold(made.evidence.guards)
-    found = made.find(frozenset())
-    assert not found.exhausted
-    assert found.kept
-    tried, made.budget = made.trials.runs, Budget(0)
-    made.trials._known.clear()
-    assert made._with_held(found) == found
-    assert made.trials.runs == tried
-    assert made.budget.cut == ["certify"]
-    made.budget = Budget()
-    made._with_held(found)
-    assert made.trials.runs > tried

@@ -49,6 +49,7 @@ class Search:
         safe: Whether everything in FP32 is sure to pass, being the original.
         progress: Called with a line for each step.
         price: What an assignment is predicted to cost, over everything low; None where unknown.
+        form: What a kept node is, as steps tell it; "" for FP32.
         guide: Proposes plans where nothing stands out; without, contributions alone order nodes.
         passing: Sets that passed, on the worst samples at least, or that are worth a trial anyway;
             when the budget ends, the cheapest that passes on all is the result. Shared by searches
@@ -68,6 +69,7 @@ class Search:
     safe: bool = False
     progress: Callable[[str], None] = lambda _: None
     price: Callable[[Nodes], float | None] = lambda _: None
+    form: str = ""
     guide: Guide | None = None
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
@@ -342,6 +344,7 @@ class Search:
         return trial
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
-        step = Remark(kind=kind, names={"guess": guess} if guess else {}, numbers=numbers)
+        names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
+        step = Remark(kind=kind, names=names, numbers=numbers)
         self.steps.append(step)
         self.progress(remark(step))

@@ -1,0 +1,149 @@
+"""From a plan that passes to one with INT8: which nodes to leave out of it.
+
+To the search a node of INT8 is what a low one was: the cheaper form. What it "keeps" is left out of
+INT8, and has the low format; what the plan below keeps in FP32 stays so.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cache, cached_property, partial
+
+from halfwise.case import Samples
+from halfwise.fixing.best import Best
+from halfwise.fixing.evidence import Evidence
+from halfwise.fixing.plan.guide import Guide
+from halfwise.fixing.plan.rules import Forced, custom_roles
+from halfwise.fixing.plan.search import Search
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.pricing import Prices
+from halfwise.fixing.rewrite import rewrite
+from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantisation.pairs import pairs_read, quantised_nodes
+from halfwise.graph.roles import Role, roles_of
+from halfwise.graph.weights import LowWeights
+from halfwise.records import Guard, NodeName, RangeMethod, TensorName
+
+Assignment = frozenset[NodeName]
+
+LEFT_OUT = "left out of INT8"
+
+
+class Int8Planner(Planner):
+    """Finds what to leave out of INT8; `kept` is that in all of its methods.
+
+    Attributes:
+        below: Found the plan with the low format.
+        fp32: The nodes that this keeps, and what is held besides.
+        method: How ranges were found; None where a file brought them.
+    """
+
+    def __init__(
+        self,
+        below: Planner,
+        kept: Assignment,
+        place: Callable[[Assignment], Network],
+        candidates: Assignment,
+        method: RangeMethod | None,
+    ) -> None:
+        """Take the plan below, and what makes the network with some candidates in INT8."""
+        settings = replace(below.settings, allow=below.settings.allow - {"bf16"})
+        case = replace(below.case, calibration=below.trials.samples)
+        super().__init__(case, settings, below.roles, below.watcher)
+        self.below, self.kept, self.method = below, kept, method
+        self.original = below
+        self.budget.took_in(below.budget)
+        # What rules and the file demand is in the plan below.
+        self.forced, self.islands = Forced({}, {}), frozenset[NodeName]()
+        self._place = place
+        whole = place(candidates)
+        read, nodes = pairs_read(whole), {node_name(n): n for n in whole.nodes()}
+        self._candidates = frozenset(quantised_nodes(whole)) & candidates
+        self.slots = {
+            name: {slot: value for slot in read[name] if (value := nodes[name].inputs[slot])}
+            for name in self._candidates
+        }
+        self.best = Best(self.watcher, self.choices, self.price, LEFT_OUT)
+
+    @property
+    def fp32(self) -> Assignment:
+        """The compute nodes that are FP32 in every plan."""
+        return self.kept | self.held_nodes
+
+    @property
+    def choices(self) -> Assignment:
+        """The nodes that have INT8, or are left out."""
+        return self._candidates - self.held_nodes
+
+    @property
+    def guesses(self) -> tuple[Assignment, ...]:
+        """What to leave out at first: nothing is known yet."""
+        return (frozenset(),)
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What is held: those of the low format explain nothing here."""
+        return tuple(self.held)
+
+    @property
+    def is_safe(self) -> bool:
+        """Samples that joined may fail the plan below, too."""
+        return False
+
+    @cached_property
+    def prices(self) -> Prices | None:
+        """What plans cost, over everything low; None where the shapes cannot be seen."""
+        if self.below.prices is None:
+            return None
+        found = copy(self.below.prices)
+        model, bf16 = found.model, self.below.bf16_of(self.kept)
+
+        def price(kept: Assignment, _: Assignment = frozenset()) -> float:
+            int8 = self.choices - kept
+            return model.cost(self.resolve(kept, low_io=self.low_io), bf16, int8) / found.least
+
+        found.guide = Guide([(n,) for n in self.choices], partial(model.int8_terms, self.choices))
+        found.of = cache(price)
+        return found
+
+    def hold(self, guards: Sequence[Guard]) -> None:
+        """Have the nodes of `guards` in FP32 in all plans to come, whatever the outputs say."""
+        super().hold(guards)
+        self.slots = {name: self.slots[name] for name in self.choices}
+        self.trials.runner = self._emulation()
+
+    def gather(self, samples: Samples, *, first: bool = False) -> Evidence:  # noqa: ARG002
+        """Return the evidence there is: what more samples show of the low format is not asked."""
+        return self.evidence
+
+    def resolve(
+        self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
+    ) -> Assignment:
+        """Return all nodes that the file computes in FP32, those of INT8 among them."""
+        int8 = self.choices - kept
+        return self.below.resolve(self.fp32 | int8, low_io=low_io) | int8
+
+    def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
+        """Return the model that leaves `kept` out of INT8, and all its FP32 nodes."""
+        settings, below = self.settings, self.below
+        network = self._place(self.choices - kept)
+        custom = custom_roles(network, settings.rules, settings.fmt)
+        ruled = (*below.forced.kept, *below.forced.lowered)
+        return rewrite(
+            network,
+            roles_of(network, low_type(settings.fmt), custom=custom),
+            self.resolve(kept),
+            settings.fmt,
+            fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
+            low_io=self.low_io,
+            weights=LowWeights(network.model, settings.fmt, large_from=settings.large_from),
+            bf16=self.bf16_of(kept),
+        )
+
+    def bf16_of(self, kept: Assignment) -> Assignment:  # noqa: ARG002
+        """Return the nodes that have BF16 in the plan below."""
+        return self.below.bf16_of(self.kept)
+
+    def _search(self) -> Search:
+        return replace(super()._search(), suspects=[], certain=0, form=LEFT_OUT)

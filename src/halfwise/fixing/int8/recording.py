@@ -1,0 +1,61 @@
+"""The record of a plan with INT8."""
+
+from collections.abc import Sequence
+
+from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.reasons import kept_nodes, plan_record
+from halfwise.graph.model import node_name
+from halfwise.records import NodeName, Plan, Remark
+
+
+def int8_plan_of(
+    below: Plan,
+    planner: Int8Planner,
+    found: Found,
+    placed: frozenset[NodeName],
+    casts: int,
+    remarks: Sequence[Remark] = (),
+) -> Plan:
+    """Return the record of a plan.
+
+    Args:
+        below: The plan with the low format that it goes on from.
+        planner: Who found it.
+        found: What it leaves out of INT8, and what trials showed of that.
+        placed: All nodes that its file computes in FP32.
+        casts: Cast nodes in its model.
+        remarks: What else to know of it.
+    """
+    network = planner.case.network
+    left_out = kept_nodes(
+        network,
+        found.kept & planner.choices,
+        (),
+        {},
+        found.excess_without,
+        nonfinite_without=found.nonfinite_without,
+        contributions=found.contributions,
+    )
+    held = kept_nodes(network, planner.held_nodes - planner.kept, (), {}, {}, held=planner.held)
+    plan = plan_record(
+        network,
+        planner.roles,
+        planner.settings.fmt,
+        placed,
+        casts,
+        keep=(*below.keep, *held),
+        minimal=found.minimal,
+        lowered=below.lowered,
+        remarks=(*below.remarks, *remarks),
+        low_io=planner.low_io,
+    )
+    int8 = planner.choices - found.kept
+    return plan.model_copy(
+        update={
+            "repairs": below.repairs,
+            "ranges": planner.method,
+            "int8": tuple(name for name in map(node_name, network.nodes()) if name in int8),
+            "left_out": tuple(k.model_copy(update={"precision": below.low}) for k in left_out),
+        }
+    )

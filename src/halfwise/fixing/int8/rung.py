@@ -1,0 +1,79 @@
+"""The INT8 rung of a run: ranges that the calibration shows, and who finds what to leave out."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from halfwise.case import Sample
+from halfwise.emulation.ort import Session
+from halfwise.errors import RunFailed
+from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.int8.ranges import METHODS, Ranges, calibrate
+from halfwise.fixing.plan.found import Found
+from halfwise.fixing.planner import Planner
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Role
+from halfwise.metrics import Computed, Excess, totals
+from halfwise.progress import Watcher
+from halfwise.records import Criterion, NodeName, RangeMethod
+from halfwise.wording import listed, number
+
+Assignment = frozenset[NodeName]
+
+
+def int8_planner(below: Planner, found: Found, watcher: Watcher) -> Int8Planner | None:
+    """Return what finds the nodes to leave out of INT8; None where nothing can have it.
+
+    Args:
+        below: Found a plan with the low format, which passes.
+        found: That plan; what it keeps in FP32 stays so.
+        watcher: Is told about progress.
+    """
+    network, roles = below.case.network, below.roles
+    computing = (n for n in quantisable(network) if roles[n].role is Role.COMPUTE)
+    candidates = frozenset(computing) - found.kept
+    asked = below.settings.ranges
+    methods = METHODS if asked == "auto" else (asked,)
+    runtime = below.settings.runtime
+    samples = below.trials.samples
+    if not candidates:
+        watcher.note("no node can have INT8 that has the low format")
+        return None
+    seen = calibrate(network, samples, methods, runtime, watcher)
+    method = methods[0] if len(methods) == 1 else _best(below, candidates, seen, watcher)
+    place = partial(_placed, network, seen[method])
+    return Int8Planner(below, found.kept, place, candidates, method)
+
+
+def _placed(network: Network, ranges: Ranges, nodes: Assignment) -> Network:
+    return quantised(network, nodes, ranges)
+
+
+def _best(
+    below: Planner, candidates: Assignment, seen: Mapping[RangeMethod, Ranges], watcher: Watcher
+) -> RangeMethod:
+    """Return the method with the smallest error where all candidates have INT8, and the rest FP32.
+
+    Where a metric decides, the outputs' own errors decide between equal ones.
+    """
+    trials, runtime = below.trials, below.settings.runtime
+    whole = totals(trials.references)
+    errors: dict[RangeMethod, tuple[float, float]] = {}
+    for method, ranges in seen.items():
+        network = quantised(below.case.network, candidates, ranges)
+        session = Session(network.model, runtime=runtime)
+        below.budget.spend("proof", len(trials.samples))
+        results = [_run(session, sample) for sample in trials.samples]
+        each = Excess(Criterion(), whole)
+        off = sum(map(each.update, trials.references, results))
+        errors[method] = trials.excess_of(results), off
+    told = [f"{method} {number(error)}" for method, (error, _) in errors.items()]
+    watcher.note(f"error over what is allowed with all in INT8, by its ranges: {listed(told)}")
+    return min(errors, key=errors.__getitem__)
+
+
+def _run(session: Session, sample: Sample) -> Computed:
+    try:
+        return session.run(sample)
+    except RunFailed as failure:
+        return failure

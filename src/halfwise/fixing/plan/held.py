@@ -1,0 +1,26 @@
+"""What the outputs say of nodes that a plan keeps for other reasons."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.plan.found import Evaluate, Found
+from halfwise.records import NodeName
+
+
+def with_each_lowered(
+    found: Found, held: Iterable[NodeName], evaluate: Evaluate, budget: Budget
+) -> Found:
+    """Return a plan with what each of its `held` nodes does alone, while there is time."""
+    without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
+
+    def alone() -> None:
+        for node in sorted(held):
+            budget.check()
+            trial = evaluate(found.kept - {node}, confirm=True)
+            if not trial.passed:
+                without[node] = trial.excess
+                nonfinite.update({node} if trial.nonfinite else ())
+
+    budget.within("certify", alone, None)
+    return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))

@@ -1,0 +1,74 @@
+"""Words on INT8 in a plan: which nodes have it, and what is left out of it."""
+
+from collections.abc import Iterator
+
+from halfwise.records import KeptNode, Plan, Run
+from halfwise.reporting.ending import spent
+from halfwise.reporting.parts import MOST_ROWS, Column, Table
+from halfwise.wording import capital, count, filled, listed, shorten
+
+_WHY = (
+    "[{nonfinite}with INT8 here alone outputs are NaN or infinite"
+    "|with INT8 here alone {metric} falls by {more} more than is allowed"
+    "|with INT8 here alone the error is at least {excess} × what the search allows"
+    "|INT8 here, or in its group, contributes {contribution} × what the search allows"
+    "|not tried alone before the search ended; nothing is known of it]."
+)
+
+
+def told_left_out(plan: Plan, metric: str | None) -> tuple[KeptNode, ...]:
+    """Return what is left out of INT8, with the reasons in words.
+
+    Args:
+        plan: The plan.
+        metric: Name of the task metric, where one decides.
+    """
+    return tuple(
+        k.model_copy(update=dict.fromkeys(("why", "reason"), _why(k, metric)))
+        for k in plan.left_out
+    )
+
+
+def _why(kept: KeptNode, metric: str | None) -> str:
+    because, excess = kept.because, kept.error_without
+    known: dict[str, str | float | None] = {
+        "nonfinite": "" if because is not None and because.nonfinite else None,
+        "metric": metric,
+        "more": excess - 1 if excess is not None and metric is not None else None,
+        "excess": excess,
+        "contribution": None if because is None else because.contribution,
+    }
+    found = {name: fact for name, fact in known.items() if fact is not None}
+    return capital(filled(_WHY, found))
+
+
+def left_out_table(run: Run) -> Table | None:
+    """Return a row for each operator and reason of what is left out of INT8."""
+    if run.plan is None or not run.plan.left_out:
+        return None
+    plan, groups = run.plan, dict[tuple[str, str], list[KeptNode]]()
+    for kept in plan.left_out:
+        grouped = kept.why if len(plan.left_out) <= MOST_ROWS else ""
+        groups.setdefault((kept.op, grouped), []).append(kept)
+    rows = [
+        (f"{len(some)} × {shorten(op, 20)}: {listed([k.node for k in some], 3, 40)}", some[0].why)
+        for (op, _), some in groups.items()
+    ]
+    of_all = count(len(plan.int8) + len(plan.left_out), "product")
+    title = f"Left out of INT8, in {plan.low.upper()}: {len(plan.left_out)} of {of_all}"
+    return Table(title, (Column("node"), Column("why")), tuple(rows[:MOST_ROWS]))
+
+
+def int8_lines(run: Run) -> Iterator[str]:
+    """Yield how many nodes have INT8, by which ranges, and whether more could have it."""
+    plan = run.plan
+    if plan is None or not plan.has_int8:
+        return
+    by = "" if plan.ranges is None else f", ranges by {plan.ranges}"
+    of_all = count(len(plan.int8) + len(plan.left_out), "product")
+    yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}."
+    if plan.left_out and plan.minimal:
+        yield "Minimal: on the calibration samples none of those left out could have INT8 alone."
+    elif plan.left_out:
+        why = f": {spent(run.search)}" if run.search is not None and run.search.exhausted else ""
+        yield f"Not shown to be minimal{why}."

@@ -1,0 +1,45 @@
+"""From FP16 to INT8 in one run of `fix`."""
+
+from halfwise.progress import Silent
+from tests import models
+from tests.unit.fixing.int8.products import outlier
+from tests.unit.fixing.test_loop import found
+
+
+class Stages(Silent):
+    def __init__(self):
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def test_a_run_goes_on_to_int8_and_tells_both_rungs():
+    stages = Stages()
+    fixed = found(outlier(), stages, to="int8", snr_db=25)
+    plan, below = fixed.plan, fixed.rungs[0].plan
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert (plan.low, plan.keep, below.int8) == ("fp16", (), ())
+    assert plan.int8 == ("product0", "product1", "product3")
+    assert [(k.node, k.op, k.precision) for k in plan.left_out] == [("product2", "MatMul", "fp16")]
+    assert (plan.left_out[0].error_without or 0) > 1
+    assert plan.minimal
+    assert fixed.curve.nodes == ("product0", "product1", "product2", "product3")
+    assert fixed.rungs[1].plan == plan
+    assert any("minmax" in note and "entropy" in note for note in stages.notes)
+
+
+def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
+    fixed = found(outlier(), to="int8", snr_db=58, ranges="minmax")
+    assert fixed.plan == fixed.rungs[0].plan
+    assert fixed.plan.int8 == ()
+    assert fixed.verdict.passed
+    assert len(fixed.rungs[1].plan.left_out) == 4
+
+
+def test_without_a_product_there_is_nothing_to_quantise():
+    stages = Stages()
+    fixed = found(models.layer_norm(), stages, to="int8")
+    assert fixed.rungs == ()
+    assert any("no node can have INT8" in note for note in stages.notes)

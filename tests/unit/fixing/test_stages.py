@@ -1,0 +1,26 @@
+import pytest
+
+from halfwise.fixing.stages import Stages
+from halfwise.progress import Silent
+
+
+class Told(Silent):
+    def __init__(self):
+        self.names: list[str] = []
+
+    def stage(self, name, total=None):  # noqa: ARG002
+        self.names.append(name)
+
+
+def test_a_stage_is_told_and_counted_each_time_and_when_it_fails():
+    told = Told()
+    stages = Stages(told)
+    for name in ("search", "judge", "search"):
+        with stages(name):
+            pass
+    before = stages.seconds["search"]
+    with pytest.raises(ValueError, match="no"), stages("search"):
+        raise ValueError("no")
+    assert told.names == ["search", "judge", "search", "search"]
+    assert stages.seconds["search"] >= before >= 0
+    assert list(stages.seconds) == ["search", "judge"]
