@@ -5,6 +5,7 @@ from typing import Literal
 from halfwise.records.coverage import FrozenSize
 from halfwise.records.engine_fault import EngineDiagnosis
 from halfwise.records.judged import OutputError
+from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import NodeName, Record, Severity
 
 DifferenceKind = Literal[
@@ -227,6 +228,7 @@ class Rung(Record):
         inputs: What was tried on the inputs, where the outputs are not the framework's.
         frozen: The size of the export that the model insists on; None where that is not it.
         engine: Where an engine is wrong; None where that is not it.
+        quantisation: What the pairs of a quantised model do; None where nobody looked.
     """
 
     rung: int
@@ -241,3 +243,4 @@ class Rung(Record):
     frozen: FrozenSize | None = None
     inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
+    quantisation: QuantisationLoss | None = None

@@ -9,11 +9,13 @@ from halfwise.wording import count, listed, number, percent, ratio, shorten, ver
 
 def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
     """Return which pairs make the outputs wrong; None where none do, or nobody looked."""
-    lines = () if loss is None or loss.needed == 0 else tuple(_lines(loss))
-    return Lines("Quantisation", lines) if lines else None
+    if loss is None or loss.needed == 0:
+        return None
+    return Lines("Quantisation", (*summary_lines(loss), *map(cause_line, loss.causes)))
 
 
-def _lines(loss: QuantisationLoss) -> Iterator[str]:
+def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
+    """Yield how many pairs have to be left out, if any, and what that does to the outputs."""
     pairs = count(loss.pairs, "pair")
     if not loss.explained:
         yield (
@@ -33,7 +35,6 @@ def _lines(loss: QuantisationLoss) -> Iterator[str]:
             "These are too many to be a cause: 8 bits are too few in many places. `halfwise fix "
             "ORIGINAL --start-from QUANTISED` finds the nodes that cost least."
         )
-    yield from map(cause_line, loss.causes)
 
 
 def cause_line(cause: PairLoss) -> str:

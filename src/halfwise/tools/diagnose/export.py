@@ -1,10 +1,11 @@
 """Rung 2: is the ONNX file what the framework computed?"""
 
-from halfwise.records import Comparison, Rung, Sign, Verdict
+from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Verdict
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
+from halfwise.tools.diagnose.quantised import is_quantised, lost, signs_of_loss
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.preprocessing.report import no_change
 from halfwise.wording import listed
@@ -27,6 +28,8 @@ def exported(subject: Subject) -> Rung:
         return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
     if verdict.passed and subject.foreign is not None:
         return _mispaired(verdict, subject, foreign(subject.foreign))
+    if not verdict.passed and (loss := lost(subject) if is_quantised(subject) else None):
+        return _quantised(verdict, subject, loss)
     found = None if verdict.passed else _located(subject)
     constant = bool(subject.variations) and all(v.constant for v in subject.variations)
     unshown = [Sign(severity="warning", text=constant_outputs(subject.variations))] * constant
@@ -46,6 +49,27 @@ def exported(subject: Subject) -> Rung:
         ),
         advice=() if found is None else _advice(found, subject),
         inputs=subject.tried,
+    )
+
+
+def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Rung:
+    evidence = signs_of_loss(loss)
+    worst = next((sign for sign in evidence if sign.severity == "error"), None)
+    told = worst or next(iter(evidence), None)
+    return Rung(
+        rung=2,
+        name="export",
+        passed=False,
+        how="measured",
+        cause=told.text if told else f"The outputs are not the framework's: {verdict.reasons[0]}.",
+        nodes=() if worst is None else worst.nodes,
+        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
+        advice=(
+            "Judge it against the model before quantisation, which has its weights: "
+            "`halfwise verify ORIGINAL QUANTISED --inputs DATA`.",
+        ),
+        inputs=subject.tried,
+        quantisation=loss,
     )
 
 

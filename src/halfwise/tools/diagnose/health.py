@@ -13,9 +13,14 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete
 from halfwise.records import Finding, NodeName, Rung, Severity, Sign
+from halfwise.tools.diagnose.quantised import is_quantised, lost, signs_of_loss
 from halfwise.tools.diagnose.subject import Subject, skipped
 from halfwise.wording import count
 
+_REQUANTISE = (
+    "Calibrate these tensors again on data like these, or leave their readers out of INT8; "
+    "`halfwise fix ORIGINAL --start-from QUANTISED` finds which."
+)
 _MEANT = (
     "Give inputs on which the model is defined, or mend it there. Where it is meant to give that, "
     "--allow-unjudged goes on."
@@ -25,10 +30,14 @@ _MEANT = (
 def healthy(subject: Subject) -> Rung:
     """Return whether FP32's outputs are finite, and the linter knows no error of the file.
 
-    The linter's errors are those for the target's TensorRT, if any.
+    The linter's errors are those for the target's TensorRT, if any. Of a quantised model whose
+    right outputs nobody told, pairs that have a fault are errors too.
     """
-    bad = _nonfinite(subject)
+    nonfinite = _nonfinite(subject)
+    bad = [*nonfinite]
     path = subject.case.network.path
+    loss = None if subject.given or not is_quantised(subject) else lost(subject)
+    bad += [] if loss is None else signs_of_loss(loss)
     if path is None and not bad:
         return skipped(3, "model", "The model is not a file.")
     version = None if subject.engines is None else subject.engines.tensorrt
@@ -36,7 +45,9 @@ def healthy(subject: Subject) -> Rung:
     errors = [f for f in findings if f.severity == "error"]
     signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]
-    advice = [_MEANT] if bad else []
+    advice = [_MEANT] if nonfinite else []
+    if loss is not None and loss.causes:
+        advice.append(_REQUANTISE)
     if path is not None and errors:
         advice.append(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.")
     return Rung(
@@ -48,6 +59,7 @@ def healthy(subject: Subject) -> Rung:
         nodes=tuple(dict.fromkeys(node for sign in wrong for node in sign.nodes)),
         evidence=tuple(signs),
         advice=tuple(advice) if wrong else (),
+        quantisation=loss,
     )
 
 

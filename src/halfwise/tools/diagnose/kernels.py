@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
-from halfwise.graph.model import node_name
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantisation.pairs import pairs_of
 from halfwise.interruption import interruption
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import BuildOutcome, Criterion, Rung, RungName, Sign, TensorName
@@ -35,6 +36,12 @@ def fp32_engine(subject: Subject) -> Rung:
     side = subject.engines.side("fp32")
     right = reference(subject.case.network, subject.samples, subject.settings)
     return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, subject.same_function))
+
+
+def _roundings(network: Network) -> str:
+    if pairs_of(network):
+        return "what pairs of Q and DQ round to, and integer kernels take them in"
+    return "the order in which FP32 sums are rounded"
 
 
 def low_engine(subject: Subject) -> Rung:
@@ -72,8 +79,8 @@ def _stand_in(subject: Subject) -> Rung:
         how="emulated",
         cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function."
         if found is None
-        else "The outputs depend on the order in which FP32 sums are rounded: ONNX Runtime with "
-        "and without its optimisations disagrees.",
+        else f"The outputs depend on {_roundings(network)}: ONNX Runtime with and without its "
+        "optimisations disagrees.",
         nodes=() if found is None else found.first,
         evidence=tuple(signs_of(verdict, other.label)),
         advice=()

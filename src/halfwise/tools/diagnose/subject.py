@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
+from halfwise.graph.quantisation.pairs import pairs_of
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
@@ -110,8 +111,11 @@ class Subject:
 
     @property
     def same_function(self) -> Criterion:
-        """What two FP32 computations of one function have in common, where no metric decides."""
-        if self.case.metric is not None:
+        """What two FP32 computations of one function have in common, where no metric decides.
+
+        A quantised model is none: of one, what is acceptable.
+        """
+        if self.case.metric is not None or pairs_of(self.case.network):
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
 

@@ -1,0 +1,57 @@
+"""What a quantised model loses by its pairs of Q and DQ, as signs of a diagnosis."""
+
+from halfwise.emulation.ort import Session
+from halfwise.graph.model import node_name
+from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.records import QuantisationLoss, Severity, Sign
+from halfwise.reporting.quantisation import cause_line, summary_lines
+from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.verify.quantised import Question, quantisation_loss
+
+
+def is_quantised(subject: Subject) -> bool:
+    """Return whether the model has pairs."""
+    return bool(pairs_of(subject.case.network))
+
+
+def lost(subject: Subject) -> QuantisationLoss | None:
+    """Return what the pairs do to the outputs; None where there are none to leave out.
+
+    Right is what the framework gave; where nobody told, the model itself without its pairs. Weights
+    that are stored as integers stay what they are.
+    """
+    network, settings = subject.case.network, subject.settings
+    references = subject.given
+    if not references:
+        every = [node_name(node) for node in network.nodes()]
+        session = Session(excluding(network, every).model, runtime=settings.runtime)
+        references = [session.run(sample) for sample in subject.samples]
+    return quantisation_loss(
+        Question(
+            network=network,
+            original=None,
+            samples=subject.samples,
+            references=references,
+            criterion=subject.case.criterion,
+            metric=subject.case.metric,
+            accumulate=settings.accumulate,
+            runtime=settings.runtime,
+        )
+    )
+
+
+def signs_of_loss(loss: QuantisationLoss) -> list[Sign]:
+    """Return a sign for each pair that is a cause, and one for all together.
+
+    Errors are pairs that have a fault; that 8 bits are too few is a warning, since a diagnosis goes
+    on to what else may be wrong.
+    """
+    if loss.needed == 0:
+        return []
+    found = [Sign(severity="warning", text=" ".join(summary_lines(loss)))]
+    for cause in loss.causes:
+        severity: Severity = "warning" if cause.fault == "rounding" else "error"
+        text = f"The pair at {cause_line(cause)}"
+        found.append(Sign(severity=severity, text=text, nodes=(cause.node, *cause.readers)))
+    return found

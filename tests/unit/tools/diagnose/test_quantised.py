@@ -1,0 +1,57 @@
+"""A diagnosis of a quantised model names the pairs that do harm, and goes on where none does."""
+
+import numpy as np
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.graph.model import network_from_proto
+from halfwise.records import Criterion
+from halfwise.tools.diagnose.export import exported
+from halfwise.tools.diagnose.health import healthy
+from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
+
+INPUTS = Samples(tuple("abcdef"), lambda i: {"x": SAMPLES[i]})
+ALLOWED = Criterion(rel_max=0.05)
+SATURATED = GOOD | {"second": 0.004}
+
+
+def diagnosed(subject, scales, criterion=ALLOWED, **how):
+    return subject(network_from_proto(model(scales)), INPUTS, criterion=criterion, **how)
+
+
+def framework():
+    session = Session(network_from_proto(model()).model)
+    return [session.run(INPUTS[i]) for i in range(len(INPUTS))]
+
+
+def test_a_pair_that_saturates_is_not_healthy(subject):
+    rung = healthy(diagnosed(subject, SATURATED))
+    assert rung.passed is False
+    assert "x, read by" not in rung.cause
+    assert "read by second: saturated" in rung.cause
+    assert rung.nodes == ("second/dq", "second")
+    assert "--start-from QUANTISED" in rung.advice[0]
+    assert rung.quantisation is not None
+    assert [cause.fault for cause in rung.quantisation.causes] == ["saturated"]
+
+
+def test_good_scales_are_healthy(subject):
+    rung = healthy(diagnosed(subject, GOOD))
+    assert rung.passed is not False
+    assert rung.quantisation is None or rung.quantisation.needed == 0
+
+
+def test_that_eight_bits_are_few_is_a_warning(subject):
+    rung = healthy(diagnosed(subject, GOOD, Criterion(rel_max=1e-4)))
+    assert rung.passed
+    assert {sign.severity for sign in rung.evidence} == {"warning"}
+
+
+def test_the_framework_is_right_within_what_is_allowed(subject):
+    given = framework()
+    assert np.isfinite(next(iter(given[0].values()))).all()
+    assert exported(diagnosed(subject, GOOD, expected=given)).passed
+    rung = exported(diagnosed(subject, SATURATED, expected=given))
+    assert rung.passed is False
+    assert "read by second: saturated" in rung.cause
+    assert rung.nodes == ("second/dq", "second")
