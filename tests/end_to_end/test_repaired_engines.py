@@ -114,6 +114,22 @@ def test_the_plan_that_is_known_without_repairs_is_built_beside(engines, call):
     assert sha256(chosen.model) == own
 
 
+def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(engines):
+    """Low layers of the stand-in take longer than FP32's here, so fewer of them are faster."""
+    pace = {"fp32": 1.0, "low": 1.2, "border": -0.8}
+    ended = engines(sluiced(1.0, WIDE, 1.0), "--max-builds", 2, pace=pace)
+    assert ended.code == 0, ended.err
+    record, engine = ended.record, ended.record["engines"]
+    assert record["plan"]["repairs"] == []
+    assert [k["node"] for k in record["plan"]["keep"]] == ["up_1", "wide_1", "down_1"]
+    assert (engine["rung"], len(engine["keep"])) == ("fp16", 3)
+    last = engine["builds"][-1]
+    assert last["config"]["model_sha256"] == sha256(ended.folder / "model.fp32.onnx")
+    (spared,) = engine["spared"]
+    assert (spared["kind"], spared["beside"]) == ("slower", last["number"])
+    assert "No further plan was built but one without repairs" in told(ended)
+
+
 def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines, monkeypatch):
     monkeypatch.setattr(beside, "known_unrepaired", lambda _: None)
     ended = engines(sluiced(WIDE, 2.0), lossy={"wide_0": 1.2})

@@ -76,6 +76,8 @@ class Spared(Record):
         median_ms: Its latency.
         full: Number of the build of the FP32 or TF32 engine.
         full_ms: Its latency.
+        beside: Number of the build of a plan without repairs, which was made all the same; None for
+            none.
     """
 
     kind: SparedKind
@@ -83,3 +85,4 @@ class Spared(Record):
     median_ms: float | None = None
     full: int | None = None
     full_ms: float | None = None
+    beside: int | None = None

@@ -117,8 +117,9 @@ def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
 
 
 _SPARED: Mapping[SparedKind, str] = {
-    "slower": "no further plan was built: with nothing kept a run takes {median_ms} ms (build "
-    "{build}), and {full_ms} ms in an FP32 engine that passes (build {full})",
+    "slower": "no further plan was built[ but one without repairs (build {beside})]: with nothing "
+    "kept a run takes {median_ms} ms (build {build}), and {full_ms} ms in an FP32 engine that "
+    "passes (build {full})",
     "interrupted": "the run was interrupted when an engine was proven, so no further one was built",
     "no-tf32": "no engine with TF32 was built: this GPU has none",
 }
@@ -128,6 +129,7 @@ _SPARED: Mapping[SparedKind, str] = {
 def spared_line(spared: Spared) -> str:
     """Return what was not built and why, as a clause."""
     facts = {"build": str(spared.build), "full": str(spared.full)}
+    facts |= {} if spared.beside is None else {"beside": str(spared.beside)}
     times = {"median_ms": spared.median_ms, "full_ms": spared.full_ms}
     facts |= {name: number(ms) for name, ms in times.items() if ms is not None}
     return filled(_SPARED[spared.kind], facts)

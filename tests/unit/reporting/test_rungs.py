@@ -146,6 +146,8 @@ def test_what_was_not_built_is_told_with_its_reason():
         "no further plan was built: with nothing kept a run takes 0.614 ms (build 4), and 0.57 ms "
         "in an FP32 engine that passes (build 2)"
     )
+    beside = spared_line(slower.model_copy(update={"beside": 5}))
+    assert beside.startswith("no further plan was built but one without repairs (build 5): with no")
     assert "was interrupted" in spared_line(Spared(kind="interrupted"))
     assert spared_line(Spared(kind="no-tf32")).endswith("this GPU has none")
     full = engines().model_copy(update={"rung": "tf32", "rungs": (tried(rung="tf32"),)})

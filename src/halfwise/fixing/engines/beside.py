@@ -3,9 +3,9 @@
 Whether a repaired model is the faster one is seen in engines alone.
 """
 
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Chosen
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.speed import near
+from halfwise.fixing.engines.speed import NEAR, near
 from halfwise.fixing.engines.terms import UNREPAIRED
 from halfwise.fixing.fixed import Fixed
 
@@ -28,15 +28,25 @@ def build_beside(fixed: Fixed, attempts: Attempts, search: EngineSearch, chosen:
     """Build the plan that is known without repairs; where it may be delivered, as often as others.
 
     It is told as those of the search, whose budget it takes nothing of: it is a row of the table.
-    Nothing is built where no low engine would be the fastest, and after Ctrl-C.
+    That the repaired model is slower than FP32 with nothing kept says nothing of it: it has other
+    nodes. Nothing is built after Ctrl-C.
     """
     keep = known_unrepaired(fixed)
-    if keep is None or search.spared or search.budget.over():
+    if keep is None or search.budget.over():
         return
     builds = search.tried.setdefault((keep, UNREPAIRED), [])
     step = "the plan that is known without repairs"
     while len(builds) < search.builds and all(c.passed for c in builds):
         builds.append(attempts.attempt(keep, step, UNREPAIRED))
         step = f"build {len(builds) + 1} of {search.builds} of the same plan"
-        if search.budget.over() or (chosen.best is not None and not near(builds[0], chosen.best)):
+        if search.budget.over() or not _may_be_fastest(builds[0], search, chosen):
             break
+    number = builds[0].build.number
+    search.spared = [spared.model_copy(update={"beside": number}) for spared in search.spared]
+
+
+def _may_be_fastest(built: Candidate, search: EngineSearch, chosen: Chosen) -> bool:
+    full = None if search.full is None else search.full.median_ms
+    if full is not None and built.milliseconds >= NEAR * full:
+        return False
+    return chosen.best is None or near(built, chosen.best)

@@ -8,7 +8,7 @@ from halfwise.fixing.engines.beside import build_beside, known_unrepaired
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.terms import UNREPAIRED
-from halfwise.records import Curve, NodeName, Point, Spared
+from halfwise.records import Curve, NodeName, Point, ProvenEngine, Spared
 from tests.unit.reporting.engine_runs import build, latency
 
 NODES = tuple(NodeName(f"n{i}") for i in range(4))
@@ -42,15 +42,16 @@ def test_the_cheapest_that_passed_is_known_but_not_all_in_fp32():
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "passes", "spared", "built"),
+    ("milliseconds", "passes", "full", "built"),
     [
-        (1.0, True, False, 3),
-        (2.0, True, False, 1),  # slower than what is there: not confirmed
-        (1.0, False, False, 1),
-        (1.0, True, True, 0),  # nothing low would be the fastest
+        (1.0, True, None, 3),
+        (2.0, True, None, 1),  # slower than what is there: not confirmed
+        (1.0, False, None, 1),
+        (1.0, True, 0.99, 3),
+        (1.0, True, 0.5, 1),  # no low engine would be the fastest
     ],
 )
-def test_it_is_confirmed_where_it_may_be_delivered(milliseconds, passes, spared, built):
+def test_it_is_confirmed_where_it_may_be_delivered(milliseconds, passes, full, built):
     steps = []
 
     def attempt(keep, step, terms):
@@ -60,7 +61,10 @@ def test_it_is_confirmed_where_it_may_be_delivered(milliseconds, passes, spared,
 
     nothing: Any = None
     search = EngineSearch(nothing, nothing, NODES, Budget(1), 3)
-    search.spared = [Spared(kind="slower")] if spared else []
+    if full is not None:
+        # The repaired model is slower than that with nothing kept, which says nothing of this one.
+        search.full = ProvenEngine(build=1, seconds=1.0, median_ms=full)
+        search.spared = [Spared(kind="slower", build=4, full=1)]
     best = Candidate(frozenset(), "plan", build(4, "plan"), 0.5, latency(1.0))
     chosen = Chosen(best, best, (0.5,), True, frozenset(), ())
     attempts: Any = SimpleNamespace(attempt=attempt)
@@ -68,3 +72,4 @@ def test_it_is_confirmed_where_it_may_be_delivered(milliseconds, passes, spared,
     assert len(steps) == built
     known = search.tried.get((frozenset((NODES[1],)), UNREPAIRED), [])
     assert [c.terms for c in known] == [UNREPAIRED] * built
+    assert [spared.beside for spared in search.spared] == ([] if full is None else [9])
