@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.rounding import Elements, Steps, new_node
 from halfwise.graph.model import Network, add_constant, constant_array, is_standard, node_name
+from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
@@ -37,9 +38,12 @@ _LARGEST_SPLIT = 2.0**100
 def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
     """Return the products that TF32 concerns, in graph order.
 
-    Those inside the bodies of If, Loop and Scan are not among them, and stay FP32.
+    Those inside the bodies of If, Loop and Scan are not among them, and stay FP32; nor are those of
+    integers.
     """
-    return tuple(node_name(n) for n in network.nodes() if _is_product(n))
+    integers = quantised_nodes(network)
+    names = (node_name(n) for n in network.nodes() if _is_product(n))
+    return tuple(name for name in names if name not in integers)
 
 
 def emulate_tf32(
@@ -52,7 +56,8 @@ def emulate_tf32(
     """
     model = network.copy()
     graph = model.graph
-    products = [node for node in graph if _is_product(node)]
+    concerned = frozenset(tf32_nodes(network))
+    products = [node for node in graph if node_name(node) in concerned]
     switch = None
     if switched and products:
         switch = Elements(graph, SWITCH_INPUT, len(products))

@@ -24,7 +24,7 @@ from halfwise.fixing.kernels import QUANTISING, Kernel, Shapes, described, eleme
 from halfwise.fixing.plan.cut import End, Terms
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read
+from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read, quantised_nodes
 from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
@@ -71,7 +71,7 @@ class CostModel:
         self._inner: dict[TensorName, NodeName] = {}
         self._outputs: list[tuple[TensorName, int]] = []
         self._times: dict[TensorName, float] = {}
-        self._pairs = pairs_read(network)
+        self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
         stored = (
             (n, slot)
             for pair in pairs_of(network)
@@ -122,8 +122,9 @@ class CostModel:
         Args:
             fp32: The nodes that are not low, moved data included.
             bf16: Those of them that have BF16.
-            int8: The products of the main graph that have INT8, in `fp32` or not. They take in INT8
-                what they read through a quantisation, or both factors where the network has none.
+            int8: The products of the main graph that have INT8, in `fp32` or not, beside those that
+                the network quantises. They take in INT8 what they read through a quantisation, or
+                both factors where the network has none.
             tf32: Whether what is FP32 computes its products in TF32.
         """
         own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
@@ -180,7 +181,7 @@ class CostModel:
         self, name: NodeName, fp32: Assignment, bf16: Assignment, int8: Assignment
     ) -> "_Type":
         part = self._parts[name]
-        if name in int8:
+        if name in int8 or name in self._int8:
             return _Type.INT8
         if part.is_low(fp32):
             return _Type.LOW

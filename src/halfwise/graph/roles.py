@@ -16,6 +16,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.graph.intake import DROPPED
 from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
+from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
@@ -38,6 +39,8 @@ _FP32_ONLY = {
         "makes its own values, in FP32 where ONNX Runtime computes it",
     ),
 }
+_INT8 = "reads data and weights through Q and DQ: INT8 where a backend fuses them, in FP32 here"
+"""Products of integers are exact in FP32, up to about 1,000 of them; in FP16 they are not."""
 _BELOW_A_BYTE = frozenset(t for t in ir.DataType if t.name.endswith(("INT2", "INT4", "4E2M1")))
 """Types that ONNX Runtime's If cannot give out, so that no emulation could switch the node."""
 _STASHED = {"LayerNormalization": (1, 2)}
@@ -185,7 +188,8 @@ def roles_of(
             f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    return Roles({**_roles(network.nodes(), opset, low), **(custom or {})})
+    int8 = dict.fromkeys(quantised_nodes(network), NodeRole(Role.PINNED, reason=_INT8))
+    return Roles({**_roles(network.nodes(), opset, low), **int8, **(custom or {})})
 
 
 def _roles(nodes: Iterable[ir.Node], opset: int, low: ir.DataType) -> dict[NodeName, NodeRole]:

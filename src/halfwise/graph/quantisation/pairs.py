@@ -118,7 +118,7 @@ def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
 def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
     """Return the nodes that all data and weights reach through pairs, with these, in slot order.
 
-    A backend may run them in INT8 (or FP8); nodes in graph order.
+    Pairs of at most 8 bits: a backend may run them in INT8 (or FP8). Nodes in graph order.
     """
     return _reading(network, whole=True)
 
@@ -137,7 +137,7 @@ def _reading(network: Network, *, whole: bool) -> Mapping[NodeName, tuple[Pair, 
     found: dict[NodeName, tuple[Pair, ...]] = {}
     for node in network.nodes():
         slots = read.get(node_name(node), {})
-        data = [slot for slot in slots if slot < _DATA]
+        data = [slot for slot, pair in slots.items() if slot < _DATA and pair.dtype.bitwidth <= 8]
         if is_standard(node, *QUANTISABLE) and data and (len(data) == _DATA) is whole:
             found[node_name(node)] = tuple(slots[slot] for slot in sorted(slots))
     return found
@@ -162,6 +162,12 @@ class Census:
     quantised: int
 
 
+def quantising(network: Network) -> list[ir.Node]:
+    """Return the nodes of any graph that quantise, dequantise or compute with integers."""
+    nodes = network.model.graph.all_nodes()
+    return [node for node in nodes if node.op_type.startswith(QUANTISED)]
+
+
 def census(network: Network) -> Census:
     """Return how much of a model is quantised; all zeros but for `products` where nothing is."""
     integers = sum(n.op_type in _INTEGERS for n in network.nodes())
@@ -170,7 +176,7 @@ def census(network: Network) -> Census:
         whole=len(quantised_nodes(network)),
         half=len(half_quantised(network)),
         integers=integers,
-        quantised=sum(n.op_type.startswith(QUANTISED) for n in network.model.graph.all_nodes()),
+        quantised=len(quantising(network)),
     )
 
 

@@ -17,7 +17,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.graph.quantisation.matching import matching, renamed
-from halfwise.graph.quantisation.pairs import census
+from halfwise.graph.quantisation.pairs import quantising
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
@@ -138,7 +138,7 @@ def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> Mode
     check_types(network, runtime=settings.runtime)
     arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
     model = network.model
-    if census(network).quantised:
+    if quantising(network):
         model, arithmetic = renamed(network, matching(case.network, network).tensors), "int8"
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)

@@ -27,7 +27,7 @@ from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tensorrt.working import usable
 from halfwise.tools.compare.engine_side import EngineSide
-from halfwise.tools.compare.sides import all_low
+from halfwise.tools.compare.sides import all_low, arithmetic_on
 from halfwise.tools.compare.walk import comparable
 from halfwise.wording import count
 
@@ -232,4 +232,4 @@ class EngineMaker(Workbench):
                 fresh=fresh,
             )
 
-        return cast(Arithmetic, kind), label, build
+        return arithmetic_on(network, cast(Arithmetic, kind)), label, build

@@ -24,6 +24,7 @@ from halfwise.formats import LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, region_model
 from halfwise.graph.model import Network
+from halfwise.graph.quantisation.pairs import quantising
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName, TensorStatus
@@ -108,6 +109,7 @@ def reference(
         network.model,
         samples,
         label,
+        arithmetic_on(network, "fp32") if optimise else "fp32",
         exact=not optimise,
         optimise=optimise,
         runtime=settings.runtime,
@@ -125,7 +127,16 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
         typed = all_low(network, LOW_FORMATS[low], settings)
         model = emulate_typed(typed, accumulate=settings.accumulate)
         label = f"emulation, all {low.upper()}"
-    return ModelRunner(model, samples, label, low, partial=True, runtime=settings.runtime)
+    arithmetic = arithmetic_on(network, low)
+    return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=settings.runtime)
+
+
+def arithmetic_on(network: Network, given: Arithmetic) -> Arithmetic:
+    """Return what computing a model in `given` comes to: where pairs are, to steps of INT8.
+
+    A rounding that comes before moves some elements by a whole step.
+    """
+    return "int8" if quantising(network) else given
 
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
