@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, TF32_PRECISION, emulate_tf32, round_tf32
+from halfwise.emulation.tf32 import (
+    SWITCH_INPUT,
+    TF32_PRECISION,
+    emulate_tf32,
+    round_tf32,
+    tf32_nodes,
+)
+from tests.unit.graph.quantisation.qdq import chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -112,3 +119,12 @@ def test_products_round_both_factors():
     np.testing.assert_allclose(found, rounded + np.float64(np.float32(1.0001)), rtol=0, atol=2e-5)
     assert 1e-5 < np.abs(found - exact).max() < 0.05
     assert [n.op_type for n in network.nodes()] == ["MatMul", "Add"]
+
+
+def test_products_of_integers_stay():
+    s = chain(["second"])
+    network = s.network(last(s))
+    assert tf32_nodes(network) == ("first", "third")
+    names = [str(n.name) for n in emulate_tf32(network).graph]
+    assert any(name.startswith("first::tf32") for name in names)
+    assert not any(name.startswith("second::tf32") for name in names)

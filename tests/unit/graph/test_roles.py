@@ -10,6 +10,7 @@ from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.records import NodeName
 from tests import control
 from tests.graphs import Drawn, graphs
+from tests.unit.graph.quantisation.qdq import LAYERS, chain, last
 
 F32, F64, I64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 
@@ -357,3 +358,12 @@ def test_custom_operators_in_bodies_and_their_neighbours_tell_that_types_are_unk
     inside = roles_of(network_from_proto(proto))[NodeName("if")].inside
     assert "custom domain 'com.microsoft'" in inside[NodeName("gelu")].reason
     assert "no type is known" in inside[NodeName("square")].reason
+
+
+@pytest.mark.parametrize(("dtype", "whole"), [(np.int8, True), (np.int16, False)])
+def test_products_that_are_quantised_whole_are_never_low(dtype, whole):
+    s = chain(LAYERS[:2], dtype=dtype)
+    roles = roles_of(s.network(last(s)))
+    found = {layer: roles[NodeName(layer)].role is Role.PINNED for layer in LAYERS}
+    assert found == {"first": whole, "second": whole, "third": False}
+    assert roles[NodeName("first/q")].role is roles[NodeName("first/dq")].role is Role.PINNED
