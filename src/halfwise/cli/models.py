@@ -57,13 +57,21 @@ def observe(
     limit: Annotated[
         float, typer.Option(metavar="LIMIT", help="Smallest magnitude that is listed.", min=0)
     ] = 10_000,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Calibration cache of TensorRT, to be compared with the inputs."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
     """List the tensors of the FP32 model that are large or not finite on real inputs."""
     from halfwise.reporting.tensors import observed
 
-    found = watched(lambda watcher: api.observe(model, inputs, watcher=watcher, **options))
+    found = watched(
+        lambda watcher: api.observe(model, inputs, cache=cache, watcher=watcher, **options)
+    )
     show(found, lambda each: observed(each, limit), as_json=as_json)
 
 

@@ -1,5 +1,6 @@
 """`observe`: what every float tensor of the FP32 model looks like."""
 
+from pathlib import Path
 from typing import Unpack
 
 from halfwise.declarations import Inputs, Options
@@ -9,6 +10,8 @@ from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import check, frozen_named
+from halfwise.observing.calibrated import calibrated
+from halfwise.observing.reference import DETAIL_SAMPLES
 from halfwise.observing.reference import observe as run_observe
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
@@ -21,18 +24,31 @@ def observe(
     model: Model,
     inputs: Inputs,
     *,
+    cache: str | Path | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Observations:
-    """Return what every float tensor of the FP32 model looks like on the samples."""
+    """Return what every float tensor of the FP32 model looks like on the samples.
+
+    Args:
+        model: The model: path or proto.
+        inputs: Samples, as for `fix`.
+        cache: A calibration cache of TensorRT, which is compared with them on at most 32 samples.
+        watcher: Is told about progress.
+        options: See `Options`.
+    """
     watcher = watcher or Silent()
     request = understand(inputs, options)
     settings = request.settings
     case = load_asked(model, request, watcher, split=False)
     check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
+    few = case.calibration.select(range(min(len(case.calibration), DETAIL_SAMPLES)))
     with frozen_named(case, settings):
-        return run_observe(
+        checked = None
+        if cache is not None:
+            checked = calibrated(case.network, few, Path(cache), runtime=settings.runtime)
+        seen = run_observe(
             case.network,
             case.calibration,
             settings.fmt,
@@ -40,6 +56,7 @@ def observe(
             runtime=settings.runtime,
             progress=watcher.step,
         )[0]
+    return seen.model_copy(update={"calibration": checked})
 
 
 def _roles(network: Network, fmt: Format) -> Roles:

@@ -15,10 +15,14 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.probe import ElementProbe, View
 from halfwise.graph.model import Network, constant_array, tensor_name
 from halfwise.graph.quantisation.pairs import Pair
-from halfwise.records import TensorName
+from halfwise.records import RangeFault
 
 RARE = 1e-3
 """Share of values that may be outliers; of few, one may."""
+CLIPPED = 0.5
+"""Share of a pair's squared error from where on it saturates."""
+WIDE = 4
+"""Times that a range is what values reach, from where on two of its eight bits are wasted."""
 _SHIFT = 18
 """Bits of binary32 that bins do not tell apart: 5 of its 23 are left, and sign and exponent."""
 _SIGN = 1 << (31 - _SHIFT)
@@ -51,28 +55,39 @@ class Reach:
     factor: float
     noise: float
 
+    @property
+    def fault(self) -> RangeFault | None:
+        """What is wrong with the range; None where nothing is, and of many scales."""
+        if self.beyond and self.clipped >= CLIPPED:
+            return "saturated"
+        if not self.limit or self.limit < WIDE * self.usual:
+            return None
+        return "outlier" if self.limit < WIDE * self.largest else "wide"
 
-class _Counter:
+
+class Counter:
     """Counts the values of one tensor, in steps from zero."""
 
-    def __init__(self, pair: Pair) -> None:
-        self._pair = pair
-        kind = ml_dtypes.finfo if pair.dtype.is_floating_point() else ml_dtypes.iinfo
-        limits = kind(pair.dtype.numpy())
-        zeros = pair.zero_point
-        self.low, self.high = (
-            float(limits.min) - float(zeros.min()),
-            float(limits.max) - float(zeros.max()),
-        )
+    def __init__(
+        self, limits: tuple[float, float], step: float = 0.0, *, even: bool = True
+    ) -> None:
+        """Start with no values.
+
+        Args:
+            limits: The smallest and the largest level, less the zero point.
+            step: What a level is worth; 0 where there are many scales, and values come in steps.
+            even: Whether all levels are equally far apart.
+        """
+        self.low, self.high = limits
+        self._step, self._is_even = step, even
         self._ends_at_zero = self.low == 0
-        self.is_even = not pair.dtype.is_floating_point()
         self.counts = np.zeros(1 << (32 - _SHIFT), np.int64)
         self.elements = self.beyond = 0
         self.largest = 0.0
 
     def add(self, array: NDArray[np.generic]) -> None:
         """Count f[*shape]; what is not finite only counts as elements."""
-        steps = np.asarray(array, np.float32) / self._pair.steps(array.shape)
+        steps = np.asarray(array, np.float32) / (self._step or 1.0)
         flat = steps.reshape(-1)
         self.elements += flat.size
         for start in range(0, flat.size, _BLOCK):
@@ -96,17 +111,17 @@ class _Counter:
             np.arange(-_OCTAVES * _STEPS_PER_OCTAVE, _OCTAVES * _STEPS_PER_OCTAVE + 1)
             / _STEPS_PER_OCTAVE
         )
-        errors = [self._error(middle, counts, f) for f in (factors if self.is_even else [1.0])]
+        errors = [self._error(middle, counts, f) for f in (factors if self._is_even else [1.0])]
         now, clipped = self._error(middle, counts, 1.0)
         least = int(np.argmin([total for total, _ in errors]))
-        scale = float(self._pair.scale) if self._pair.axis is None else None
+        scale = self._step or 1.0
         return Reach(
             beyond=self.beyond / max(self.elements, 1),
             clipped=clipped / now if now else 0.0,
-            limit=0.0 if scale is None else scale * max(-self.low, self.high),
-            largest=self.largest * (1.0 if scale is None else scale),
-            usual=self._usual(middle, counts) * (1.0 if scale is None else scale),
-            factor=float(factors[least]) if self.is_even else 1.0,
+            limit=self._step * max(-self.low, self.high),
+            largest=self.largest * scale,
+            usual=self._usual(middle, counts) * scale,
+            factor=float(factors[least]) if self._is_even else 1.0,
             noise=errors[least][0] / now if now else 1.0,
         )
 
@@ -125,7 +140,7 @@ class _Counter:
         kept = np.clip(size, self.low, self.high)
         past = np.abs(size - kept)
         # A value between two levels is anywhere there; one nearest to zero is what it is.
-        noise = np.where(np.abs(size) < 0.5, size**2, 1 / 12) if self.is_even else np.zeros(())
+        noise = np.where(np.abs(size) < 0.5, size**2, 1 / 12) if self._is_even else np.zeros(())
         squares = np.where(past > 0.5, past**2, noise) * counts * factor**2
         return float(squares.sum()), float((squares * (past > 0.5)).sum())
 
@@ -144,20 +159,39 @@ def reaches(
     Raises:
         RunFailed: as for `ElementProbe`.
     """
-    counters = [_Counter(pair) for pair in pairs]
+    counters = [_counter(pair) for pair in pairs]
     views: list[View] = []
     for pair, counter in zip(pairs, counters, strict=True):
         assert pair.source is not None
+        add = _adding(counter, pair)
         if pair.source.const_value is not None:
-            counter.add(constant_array(pair.source))
+            add(0, constant_array(pair.source))
         else:
-            views.append(View((tensor_name(pair.source),), _adding(counter)))
-    if views and len(samples):
-        probe = ElementProbe(network.model, runtime=runtime)
-        names: list[TensorName] = [name for view in views for name in view.tensors]
-        probe.run(samples, views, probe.sizes(samples[0], list(dict.fromkeys(names))))
+            views.append(View((tensor_name(pair.source),), add))
+    look(network, views, samples, runtime=runtime)
     return [counter.reach() for counter in counters]
 
 
-def _adding(counter: _Counter) -> Callable[[int, NDArray[np.generic]], None]:
-    return lambda _, array: counter.add(array)
+def look(
+    network: Network, views: Sequence[View], samples: Samples, *, runtime: Runtime = CPU
+) -> None:
+    """Run a model on samples, and show views of one tensor each; raises as `ElementProbe`."""
+    if views and len(samples):
+        probe = ElementProbe(network.model, runtime=runtime)
+        names = dict.fromkeys(name for view in views for name in view.tensors)
+        probe.run(samples, views, probe.sizes(samples[0], list(names)))
+
+
+def _counter(pair: Pair) -> Counter:
+    is_float = pair.dtype.is_floating_point()
+    kind = (ml_dtypes.finfo if is_float else ml_dtypes.iinfo)(pair.dtype.numpy())
+    zeros = pair.zero_point
+    limits = float(kind.min) - float(zeros.min()), float(kind.max) - float(zeros.max())
+    step = float(pair.scale) if pair.axis is None else 0.0
+    return Counter(limits, step, even=not is_float)
+
+
+def _adding(counter: Counter, pair: Pair) -> Callable[[int, NDArray[np.generic]], None]:
+    if pair.axis is None:
+        return lambda _, array: counter.add(array)
+    return lambda _, array: counter.add(np.asarray(array, np.float32) / pair.steps(array.shape))

@@ -17,6 +17,7 @@ from halfwise.records.built import (
     Typing,
     WorkerInfo,
 )
+from halfwise.records.calibrated import CalibratedRange, CalibrationCheck, RangeFault
 from halfwise.records.cause import Cause, CauseKind
 from halfwise.records.coverage import (
     OF_METRIC,
@@ -176,6 +177,8 @@ __all__ = [
     "BudgetEnd",
     "BuildConfig",
     "BuildOutcome",
+    "CalibratedRange",
+    "CalibrationCheck",
     "Cause",
     "CauseKind",
     "Comparison",
@@ -269,6 +272,7 @@ __all__ = [
     "ProvenEngine",
     "Provenance",
     "QuantisationLoss",
+    "RangeFault",
     "RangeMethod",
     "Recipe",
     "Recognised",

@@ -2,13 +2,12 @@
 
 from typing import Literal
 
+from halfwise.records.calibrated import RangeFault
 from halfwise.records.record import NodeName, Record, TensorName
 
-PairFault = Literal["saturated", "outlier", "wide", "channels", "rounding"]
-"""What is wrong with a pair that loses too much.
+PairFault = Literal[RangeFault, "channels", "rounding"]
+"""What is wrong with a pair that loses too much: with its range, or else
 
-"saturated": half of its squared error or more is of values beyond the ends of its type; "outlier":
-all but a thousandth of its values, or all but one, stay in a quarter of its range; "wide": all do;
 "channels": weights with one scale whose channels differ by 100 times; "rounding": none of these.
 """
 

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.calibrated import CalibrationCheck
 from halfwise.records.planned import AdjustedConstant
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorName
 
@@ -94,6 +95,7 @@ class Observations(Record):
         constants: Those beyond the low format's range, and single ones that it makes zero, where
             something that may be low reads them.
         summed: Number of samples that "sum" in `inner` is of; None in records before this field.
+        calibration: A calibration cache beside them; None where none was given.
     """
 
     tensors: tuple[Observation, ...]
@@ -101,6 +103,7 @@ class Observations(Record):
     samples: tuple[str, ...]
     constants: tuple[AdjustedConstant, ...] = ()
     summed: int | None = None
+    calibration: CalibrationCheck | None = None
 
 
 _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"))

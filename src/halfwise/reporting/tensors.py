@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from halfwise.records import AdjustedConstant, InnerObservation, Observation, Observations
-from halfwise.reporting.parts import Column, Report, Table
+from halfwise.reporting.calibration import cache_parts
+from halfwise.reporting.parts import Column, Report, Table, present
 from halfwise.wording import count, number, percent, shorten
 
 
@@ -38,8 +39,9 @@ def observed(observations: Observations, limit: float) -> Report:
     shares = [o.detail.samples for o in tensors if o.detail is not None]
     if shares and min(shares) < len(observations.samples):
         about += f"; overflow and flush: of the elements of {count(min(shares), 'sample')}"
-    table = Table("Largest first", columns, tuple(rows)).without_empty_columns()
-    return Report(title, None, about, (table,) if rows else ())
+    table = Table("Largest first", columns, tuple(rows)).without_empty_columns() if rows else None
+    beside = () if observations.calibration is None else cache_parts(observations.calibration)
+    return Report(title, None, about, present(table, *beside))
 
 
 def _tensor_row(seen: Observation, samples: Sequence[str]) -> tuple[str, ...]:

@@ -19,9 +19,6 @@ from halfwise.records import Criterion, NodeName, PairFault, PairLoss, Quantisat
 
 MOST_CAUSES = 8
 """Pairs up to which they are told as causes: where many have to go, it is 8 bits that are few."""
-_CLIPS = 0.5
-_WIDE = 4
-"""Times that a range is what values reach, from where on two of its eight bits are wasted."""
 
 
 @dataclass(frozen=True)
@@ -189,14 +186,7 @@ def _rescale(fault: PairFault, reach: Reach) -> float | None:
 
 
 def _fault(site: Site, reach: Reach | None) -> PairFault:
-    pair = site.pair
     slots = [(node, slot) for each in site.pairs for node, slot in each.readers]
-    if any(small_channels(pair, node, slot) is not None for node, slot in slots):
+    if any(small_channels(site.pair, node, slot) is not None for node, slot in slots):
         return "channels"
-    if reach is None:
-        return "rounding"
-    if reach.beyond and reach.clipped >= _CLIPS:
-        return "saturated"
-    if pair.axis is not None or reach.limit < _WIDE * reach.usual:
-        return "rounding"
-    return "outlier" if reach.limit < _WIDE * reach.largest else "wide"
+    return (reach and reach.fault) or "rounding"

@@ -1,0 +1,72 @@
+"""Read the cache that TensorRT's INT8 calibrators write: a scale per tensor.
+
+The first line tells the version and the calibrator, such as `TRT-8601-EntropyCalibration2`; each
+other line a tensor and the bits of a binary32 in hexadecimal digits, without leading zeros:
+`images: 3b66eddc`. The scale is what one level is worth: 127 of them are the end of the range
+(NVIDIA/TensorRT#625; forums.developer.nvidia.com/t/109781). `0` and infinities occur.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from halfwise.errors import CaseError
+from halfwise.files import read_text
+
+_HEADER = re.compile(r"TRT-(?P<major>\d\d?)(?P<minor>\d|\d\d)(?P<patch>\d\d)-(?P<kind>\w+)")
+"""Up to 9 a version is four digits, such as 8601; from 10 on six, such as 100300."""
+_LINE = re.compile(r"(?P<tensor>.+): *(?P<bits>[0-9a-fA-F]{1,8})")
+_EXPECTED = "Give the file that a calibrator of TensorRT wrote (trtexec --calib=FILE)."
+
+
+@dataclass(frozen=True)
+class CalibrationCache:
+    """What a cache holds.
+
+    Attributes:
+        version: TensorRT that wrote it, such as "8.6.1".
+        calibrator: Which calibrator, such as "EntropyCalibration2".
+        scales: The scale of each tensor, as written; 0, infinities and NaN included.
+    """
+
+    version: str
+    calibrator: str
+    scales: Mapping[str, float]
+
+
+def read_cache(path: Path) -> CalibrationCache:
+    """Return what a calibration cache holds.
+
+    Raises:
+        CaseError: not a file, no such cache, or one that is cut short.
+    """
+    try:
+        lines = read_text(path).splitlines()
+    except OSError as error:
+        raise CaseError(f"{path} cannot be read: {error.strerror}.", _EXPECTED) from error
+    except UnicodeDecodeError as error:
+        raise CaseError(f"{path} is no calibration cache: it is no text.", _EXPECTED) from error
+    header = _HEADER.fullmatch(lines[0].strip()) if lines else None
+    if header is None:
+        raise CaseError(
+            f"{path} is no calibration cache: its first line is not such as "
+            "TRT-8601-EntropyCalibration2.",
+            _EXPECTED,
+        )
+    scales: dict[str, float] = {}
+    for number, line in enumerate(lines[1:], 2):
+        found = _LINE.fullmatch(line.strip())
+        if found:
+            scales[found["tensor"]] = float(np.uint32(int(found["bits"], 16)).view(np.float32))
+        elif line.strip():
+            raise CaseError(
+                f"{path} is cut short or damaged: line {number} is no tensor with its scale.",
+                _EXPECTED,
+            )
+    if not scales:
+        raise CaseError(f"{path} holds no scale of any tensor.", _EXPECTED)
+    version = (int(header[part]) for part in ("major", "minor", "patch"))
+    return CalibrationCache(".".join(map(str, version)), header["kind"], scales)
