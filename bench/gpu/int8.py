@@ -1,0 +1,346 @@
+"""Engines with INT8: their time against plain FP16, and whether emulation foretells what passes.
+
+    python -m bench.gpu.int8 --trt-python PYTHON [--seconds S] [NAME …]
+
+First models of ResNet-50's and ViT-B/16's size: FP16, and INT8 beside FP16, timed in turns. Then
+small models: one engine with everything in INT8 that can be, one of the plan that
+`bench.gpu.int8_plans` found; each passes or fails as the typed emulation of its file said, or not.
+Weights are drawn here, ranges are found here, on images that nothing is judged on. The result,
+`gpu_int8.json`, is written anew after every engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bench.figures import Figure, Result, at_least, machine, reported, table
+from bench.gpu.figures import RESULTS
+from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
+from bench.gpu.jobs import BATCH, Host, add_host, host_of
+from bench.gpu.pipe import Pipe, Refused, shape_profile
+from bench.gpu.race import Racer, take_turns
+from bench.gpu.repair_plans import SCALED
+from bench.gpu.repairs import MAKING, ROUNDS, errors
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.rewrite import rewrite
+from halfwise.formats import FP16
+from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.roles import Role, roles_of
+from halfwise.inputs import load_inputs
+from halfwise.judging.judge import judge, judge_outputs
+from halfwise.metrics import Outputs
+from halfwise.options.loading import input_specs
+from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
+from halfwise.tensorrt.constrain import constraints
+from halfwise.tensorrt.inspector import engine_layers
+from halfwise.tensorrt.prove import prove
+from halfwise.tensorrt.quantised import quantised_types, readable
+
+SIZES = tuple(SCALED)
+SEEN, SEEN_SEED, JUDGED_SEED = 8, 2, 1
+"""Images that ranges of the large models come from; their seed, and that of the judged ones."""
+MOST_MISSED = 1
+"""Small models whose engines may be decided otherwise than foretold."""
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass
+class Entrant:
+    """One engine of a model.
+
+    Attributes:
+        racer: What it is; its `excess` is the error over what is allowed.
+        model: What it is built from, in FP32 with pairs.
+        foretold: The verdict of the emulation; None where there is none.
+        measured: That of the engine.
+        errors: Further errors of the engine.
+        shown: Share of the nodes that were to be INT8 by what the inspector shows.
+    """
+
+    racer: Racer
+    model: Network
+    foretold: Verdict | None = None
+    measured: Verdict | None = None
+    errors: dict[str, float] = field(default_factory=dict)
+    shown: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def decided(self) -> bool | None:
+        """Whether the engine passes or fails as foretold; None where one of both is unknown."""
+        if self.foretold is None or self.measured is None:
+            return None
+        return self.foretold.passed is self.measured.passed
+
+    def told(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        verdicts = {"foretold": self.foretold, "measured": self.measured}
+        return {
+            **self.racer.told(),
+            "errors": {name: repr(value) for name, value in self.errors.items()},
+            "shown": self.shown,
+            **{name: _brief(verdict) for name, verdict in verdicts.items()},
+        }
+
+
+def _brief(verdict: Verdict | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    off = {name: repr(error.rel_max) for name, error in verdict.outputs.items()}
+    return {"passed": verdict.passed, "rel_max": off, "reasons": list(verdict.reasons)}
+
+
+class Field:
+    """All engines of one model."""
+
+    def __init__(self, name: str, entrants: Sequence[Entrant], samples: Sequence[Arrays]) -> None:
+        """Take them, and what they are judged on; the first sample is what they are timed on."""
+        self.name, self.entrants, self.samples = name, list(entrants), samples
+
+    def build(self, entrant: Entrant, pipe: Pipe, end: float) -> None:
+        """Build an engine, and note what its inspector shows; a failure is noted too."""
+        racer, first = entrant.racer, self.samples[0]
+        if time.monotonic() > end - MAKING:
+            racer.failure = "no time left"
+            return
+        profile = shape_profile({name: (a.shape,) * 3 for name, a in first.items()})
+        config: dict[str, Any] = {"low": racer.low, "tf32": racer.tf32, "keep": racer.asked}
+        try:
+            proto = ir.serde.serialize_model(entrant.model.model).SerializeToString()
+            built = pipe.build(proto, shared_timing_cache=True, profiles=[profile], **config)
+            racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
+            self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
+            inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)
+            entrant.shown = _shown(entrant.model, inspected.payload)
+        except Refused as refused:
+            racer.failure = str(refused)[:300]
+
+    def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:
+        raise NotImplementedError
+
+    def run(self, pipe: Pipe, end: float, step: Callable[[], None]) -> None:
+        """Build and judge all, then time them in turns; `step` is called after each."""
+        for entrant in self.entrants:
+            self.build(entrant, pipe, end)
+            step()
+
+    def figures(self) -> Iterator[Figure]:
+        """Yield what is known of each engine."""
+        for entrant in self.entrants:
+            racer = entrant.racer
+            if not racer.failure and racer.engine is None:
+                continue
+            times = f"{median(racer.medians):.4g} ms, " if racer.medians else ""
+            shown = ", ".join(f"{kind} {share:.0%}" for kind, share in entrant.shown.items())
+            rest = ", ".join(f"{what} {value:.4g}" for what, value in entrant.errors.items())
+            note = f"{times}{rest}; of the nodes asked for: {shown or 'none'}"
+            note += f"; built in {racer.seconds:.1f} s"
+            verdict = entrant.measured.passed if entrant.measured else racer.passed
+            yield reported(f"{self.name}: {racer.name}: passes", verdict, racer.failure or note)
+
+
+def _shown(network: Network, inspected: bytes) -> dict[str, float]:
+    """Return which share of the nodes that may be INT8 computes in what, as far as shown."""
+    asked = quantised_types(network)
+    proof = prove(engine_layers(inspected, network), network, roles_of(network), asked, {}, None)
+    kinds = [node.precision for node in proof.nodes if node.node in asked]
+    return {kind: kinds.count(kind) / len(kinds) for kind in dict.fromkeys(kinds)}
+
+
+class Sized(Field):
+    """A large model: FP16, and INT8 beside FP16; errors are told, times are compared."""
+
+    def __init__(self, name: str) -> None:
+        """Draw the model and its images, and quantise it."""
+        network = network_from_proto(SCALED[name].plain())
+        (given,) = (str(value.name) for value in network.graph.inputs)
+        images = SCALED[name].images
+        sample = {given: images(BATCH, JUDGED_SEED)}
+        self.reference = Session(network.model).run(sample)
+        seen = Samples([{given: images(SEEN, SEEN_SEED)}])
+        entrants = [Entrant(_racer("fp16"), network)]
+        for kind, nodes in _choices(network).items():
+            entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes, "minmax")))
+        super().__init__(name, entrants, [sample])
+
+    def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:
+        entrant.errors = errors(self.reference, found[0])
+        entrant.racer.excess = entrant.errors["error / limit"]
+
+    def run(self, pipe: Pipe, end: float, step: Callable[[], None]) -> None:
+        """Build and judge all, then time them in turns."""
+        super().run(pipe, end, step)
+        racers = [e.racer for e in self.entrants if e.racer.engine and not e.racer.failure]
+        take_turns(racers, self.samples[0], pipe, end, ROUNDS)
+        step()
+
+    def figures(self) -> Iterator[Figure]:
+        """Yield what is known of each engine, and the ratios of times."""
+        yield from super().figures()
+        plain, *others = (entrant.racer for entrant in self.entrants)
+        for racer in others if plain.medians else ():
+            pairs = zip(racer.medians, plain.medians, strict=False)
+            told = [one / other for one, other in pairs]
+            if told:
+                ratio = time_ratio(racer.medians, plain.medians)
+                low, high = (ratio.low, ratio.high) if ratio else (float("nan"),) * 2
+                note = f"{len(told)} rounds, interval {low:.4f} to {high:.4f}"
+                yield reported(f"{self.name}: time of {racer.name} / fp16", median(told), note)
+
+
+def _choices(network: Network) -> dict[str, frozenset[NodeName]]:
+    """Return what to quantise: all that can be, and where that differs what has weights."""
+    every = frozenset(quantisable(network))
+    nodes = {node_name(n): n for n in network.nodes()}
+    weighted = frozenset(
+        name for name in every if any(v.const_value is not None for v in nodes[name].inputs if v)
+    )
+    found = {"int8": every}
+    return found if weighted == every else {**found, "int8 with weights": weighted}
+
+
+def _racer(name: str, asked: Sequence[str] = ()) -> Racer:
+    return Racer(name, (), "fp16", tf32=False, asked=tuple(asked))
+
+
+def _quantised(
+    network: Network, samples: Samples, nodes: frozenset[NodeName], method: RangeMethod
+) -> Network:
+    """Return the model with pairs, as TensorRT 8.6 reads it."""
+    made = quantised(network, nodes, ranges(network, samples, method))
+    return readable(made, "8.6")
+
+
+class Small(Field):
+    """A small model: all in INT8 that can be, and a plan; each decided as foretold, or not."""
+
+    def __init__(self, name: str, plan: Planned) -> None:
+        """Make the model, quantise it twice, and emulate both."""
+        made = SMALL[name]()
+        network = network_from_proto(made.model)
+        specs = input_specs(network)
+        loaded = (load_inputs(dict(arrays), specs) for arrays in (made.inputs, made.heldout))
+        seen, self.heldout = (each.samples for each in loaded)
+        session = Session(network.model)
+        self.references = [session.run(sample) for sample in self.heldout]
+        self.criterion = Criterion(rel_max=REL_MAX)
+        kept = frozenset(map(NodeName, (*plan.keep, *plan.movement)))
+        entrants = []
+        for kind, nodes in {"all": (*plan.int8, *plan.left_out), "plan": plan.int8}.items():
+            int8 = frozenset(map(NodeName, nodes))
+            entrants.append(self._entrant(kind, _quantised(network, seen, int8, plan.method), kept))
+            if not plan.left_out:
+                break
+        super().__init__(name, entrants, list(self.heldout))
+
+    def _entrant(self, kind: str, network: Network, kept: frozenset[NodeName]) -> Entrant:
+        roles = roles_of(network)
+        pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
+        fp32 = kept | pinned | frozenset(quantised_nodes(network))
+        mixed, _ = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
+        told = judge(mixed.model, self.heldout, self.references, self.criterion, None)
+        asked = constraints(network, roles, fp32) if kept else ()
+        return Entrant(_racer(kind, asked), network, told.verdict)
+
+    def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:
+        judged = judge_outputs(found, self.heldout, self.references, self.criterion, None)
+        entrant.measured = judged.verdict
+        off = max(error.rel_max for error in judged.verdict.outputs.values())
+        entrant.racer.excess = off / REL_MAX
+        assert entrant.foretold is not None
+        before = max(error.rel_max for error in entrant.foretold.outputs.values())
+        entrant.errors = {"error / limit": off / REL_MAX, "foretold": before / REL_MAX}
+
+    @property
+    def as_foretold(self) -> bool | None:
+        """Whether all its engines are decided as foretold; None where one is not known."""
+        decided = [entrant.decided for entrant in self.entrants]
+        return None if None in decided else all(decided)
+
+
+def figures(fields: Sequence[Field]) -> Iterator[Figure]:
+    """Yield all figures that are known by now."""
+    for one in fields:
+        yield from one.figures()
+    decided = [one.as_foretold for one in fields if isinstance(one, Small)]
+    known = [each for each in decided if each is not None]
+    if known:
+        note = f"{len(known)} of {len(decided)} small models are known"
+        right = sum(known)
+        yield at_least("models decided as foretold", right, len(known) - MOST_MISSED, note)
+
+
+def measure(
+    names: Sequence[str],
+    plans: Mapping[str, Planned],
+    host: Host,
+    end: float,
+    save: Callable[[Result], None],
+) -> Result:
+    """Return what the engines of all models show; `save` is called with what is known so far."""
+    with Pipe([host.trt_python], host.sources()) as pipe:
+        command = "python -m bench.gpu.int8 --trt-python PYTHON " + " ".join(names)
+        result = Result(
+            "gpu_int8", command, [], None, machine={**machine(), **pipe.told()}, details={}
+        )
+        fields: list[Field] = []
+
+        def step() -> None:
+            result.figures = list(figures(fields))
+            for one in fields:
+                result.details[one.name] = [entrant.told() for entrant in one.entrants]
+            save(result)
+
+        for name in names:
+            if time.monotonic() > end - MAKING:
+                break
+            started = time.monotonic()
+            one = Sized(name) if name in SIZES else Small(name, plans[name])
+            print(f"{name}: made in {time.monotonic() - started:.0f} s", flush=True)
+            fields.append(one)
+            one.run(pipe, end, step)
+        step()
+    return result
+
+
+def _save(folder: Path, result: Result) -> None:
+    result.save(folder)
+
+
+def main() -> int:
+    """Run the models that the command line names, all without any; return the exit code."""
+    plans = read(FILE) if FILE.exists() else {}
+    every = (*SIZES, *(name for name in SMALL if name in plans))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(every)}")
+    add_host(parser)
+    parser.add_argument("--work", type=Path, help="unused: nothing is kept")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_int8.json")
+    parser.add_argument("--seconds", type=float, default=520.0, help="begins nothing later")
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+    if unknown := [n for n in given.names if n not in every]:
+        parser.error(f"there is no {', '.join(unknown)}, but {', '.join(every)}")
+    save = partial(_save, given.results)
+    result = measure(given.names or every, plans, host_of(given), end, save)
+    print(table([result]), flush=True)
+    return 0 if result.reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
