@@ -14,12 +14,14 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import halfwise
 from bench.gpu import models
 from bench.gpu.models import Made
 from bench.gpu.networks import NETWORKS
 from bench.runs import ROOT
+from halfwise.errors import HalfwiseError
 from halfwise.records import RangeMethod
 
 FILE = ROOT / "bench" / "results" / "gpu_int8_plans.json"
@@ -31,6 +33,9 @@ SMALL: Mapping[str, Callable[[], Made]] = {
     **{name: make for name, make in NETWORKS.items() if not name.startswith(("lstm", "gru"))},
     "digits_ffn": models.digits_ffn,
 }
+
+
+_NODES = ("keep", "movement", "int8", "left_out")
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,12 @@ def planned(made: Made) -> Planned:
 def read(path: Path = FILE) -> dict[str, Planned]:
     """Return the plans of all models that were planned for."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    names = ("keep", "movement", "int8", "left_out")
-    return {
-        name: Planned(*(tuple(plan[key]) for key in names), plan["method"])
-        for name, plan in found.items()
-    }
+    return {name: _planned(plan) for name, plan in found.items()}
+
+
+def _planned(plan: Mapping[str, Any]) -> Planned:
+    keep, movement, int8, left_out = (tuple(plan[key]) for key in _NODES)
+    return Planned(keep, movement, int8, left_out, plan["method"])
 
 
 def write(name: str, plan: Planned, path: Path = FILE) -> None:
@@ -108,7 +114,7 @@ def main() -> None:
             parser.error(f"there is no {name}, but {', '.join(SMALL)}")
         try:
             plan = planned(SMALL[name]())
-        except (ValueError, halfwise.HalfwiseError) as error:
+        except (ValueError, HalfwiseError) as error:
             print(f"{name}: {error}", flush=True)
             continue
         write(name, plan)

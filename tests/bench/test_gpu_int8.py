@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.figures import Result
-from bench.gpu import int8, int8_plans, race
+from bench.gpu import int8, int8_plans, race, repair_plans
 from bench.gpu.blocks import Blocks
 from bench.gpu.jobs import Host
 from bench.gpu.models import Made
@@ -42,7 +42,7 @@ def test_engines_with_int8_are_timed_and_decided(
         monkeypatch.setattr(race, name, value)
     monkeypatch.setattr(int8, "ROUNDS", 7)
     monkeypatch.setattr(int8, "SIZES", ("sized",))
-    monkeypatch.setitem(int8.SCALED, "sized", SIZED)
+    monkeypatch.setitem(repair_plans.SCALED, "sized", SIZED)
     monkeypatch.setitem(int8_plans.SMALL, "small", drawn)
     file = tmp_path / "plans.json"
     int8_plans.write("small", int8_plans.planned(drawn()), file)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.store import read_run
 from tests.engines import worker
 
 ZERO, STEPS = "int8 z = {0}", "int8[1] zs = {0}"
@@ -68,3 +69,19 @@ def test_fp16_around_integers_is_proven_and_exported(call, fake_worker):
     assert "--int8" in told.out, told.out + told.err
     again = call("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", *options[-2:])
     assert again.code == 0, again.out
+
+
+def test_a_quantised_model_is_judged_by_an_engine_of_it(call, tmp_path, fake_worker):
+    options = ("--target", "tensorrt", *worker(fake_worker("8.6.1")))
+    asked = ("verify", "m.onnx", "q.onnx", "--inputs", "x.npz", "-o", "run", *options)
+    ended = call(*asked, "--rel-max", "0.05")
+    assert ended.code == 0, ended.err + ended.out
+    given = read_run(tmp_path / "run").given_engine
+    assert given is not None
+    assert given.build is not None
+    assert given.build.config.low == "fp16"
+    assert given.proof is not None
+    assert {n.precision for n in given.proof.nodes if n.asked == "int8"} == {"int8"}
+    shown = call("report", "run")
+    assert shown.out.startswith("PASSED (engine) on 12 samples")
+    assert "INT8" in shown.out

@@ -182,14 +182,15 @@ def verify(
     target: Annotated[
         Literal["tensorrt"] | None,
         typer.Option(
-            help="Build the plan of a run folder on every worker that is named, and judge there."
+            help="Build the plan of a run folder on every worker that is named, or an engine of "
+            "CANDIDATE on one, and judge there."
         ),
     ] = None,
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
     """Judge a mixed, FP16 or BF16 model, an engine, or outputs of one, against the FP32 model."""
-    if target is not None:
+    if target is not None and candidate is None:
         unfit = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
         _repeat(model, inputs, unfit, options, as_json=as_json)
     if candidate is None:
@@ -198,7 +199,9 @@ def verify(
             "Give a candidate: verify MODEL CANDIDATE --inputs DATA; or, to repeat a run, verify "
             "RUN --target tensorrt --inputs DATA.",
         )
-    one = _with_one_worker(options) | {"runner": runner}
+    one = _with_one_worker(options) | {"runner": runner, "target": target}
+    if target is None:
+        one.pop("build_timeout", None)
     found = watched(
         lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one)
     )
@@ -213,8 +216,7 @@ def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
             f"{named} workers are named, and one judges an engine.",
             "Name one; several repeat a run: verify RUN --target tensorrt.",
         )
-    single = options | {name: words[0] for name, words in lists.items()}
-    return {name: value for name, value in single.items() if name != "build_timeout"}
+    return options | {name: words[0] for name, words in lists.items()}
 
 
 def _repeat(

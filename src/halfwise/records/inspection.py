@@ -84,6 +84,8 @@ class GivenEngine(Record):
         profiles: Its optimization profiles.
         shapes: Verdicts at their shapes.
         latency: Its speed.
+        build: How it was built, of a candidate that is a model; None for one that was given.
+        proof: What that computes in; None likewise.
     """
 
     worker: WorkerInfo
@@ -91,6 +93,8 @@ class GivenEngine(Record):
     profiles: tuple[Profile, ...]
     shapes: tuple[ShapeVerdict, ...]
     latency: Latency
+    build: BuildOutcome | None = None
+    proof: PrecisionProof | None = None
 
 
 class Repeated(Record):

@@ -16,7 +16,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.engines import largest, shape_line, timing_line
 from halfwise.reporting.parts import Column, Lines, Report, Table, cut, lines_of, present
-from halfwise.reporting.precision import inspected
+from halfwise.reporting.precision import inspected, proof_parts
 from halfwise.reporting.reasons import reasons
 from halfwise.reporting.remade import remade_line
 from halfwise.wording import clean, count, dimensions, fixed, number, sentence, shorten, size_of
@@ -81,6 +81,7 @@ def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
         ),
         lines_of("Shapes of the profiles", map(shape_line, shapes)),
         lines_of("Speed", _speed(given.latency)),
+        *(() if given.proof is None else proof_parts(given.proof)),
     )
     return present(*parts)
 

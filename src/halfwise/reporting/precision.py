@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from halfwise.records import EngineLayer, NodeName, NodePrecision, Precision, PrecisionProof
-from halfwise.reporting.parts import MOST_ROWS, Column, Report, Table, lines_of, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
 from halfwise.wording import clean, count, listed, number, percent, shorten
 
 WORDS: dict[Precision, str] = {
@@ -30,18 +30,22 @@ def inspected(proof: PrecisionProof, engine: str) -> Report:
     timed = f"; {number(total)} ms in all of them" if total else ""
     shares = proof.time_share or proof.node_share or _layer_share(proof.layers)
     of = "of the time" if proof.time_share else "of the nodes" if proof.node_share else "of layers"
-    parts = (
+    return Report(
+        title=f"{share_words(shares)} {of}" if shares else "The engine has no layers",
+        passed=False if proof.findings else None,
+        about=f"{clean(engine)}; {count(len(proof.layers), 'layer')}{timed}",
+        parts=present(*proof_parts(proof)),
+    )
+
+
+def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
+    """Return what an engine computes in, in reading order."""
+    return (
         lines_of("Not as asked", proof.findings),
         share_table(proof),
         layer_table(proof.layers),
         node_table(proof.nodes),
         lines_of("Remarks", proof.remarks),
-    )
-    return Report(
-        title=f"{share_words(shares)} {of}" if shares else "The engine has no layers",
-        passed=False if proof.findings else None,
-        about=f"{clean(engine)}; {count(len(proof.layers), 'layer')}{timed}",
-        parts=present(*parts),
     )
 
 

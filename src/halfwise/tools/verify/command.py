@@ -2,29 +2,26 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Case, EngineSettings, Settings
-from halfwise.declarations import Inputs, Options, WorkerOptions
+from halfwise.case import Case
+from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import Measure, with_shapes
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
+from halfwise.graph.model import Network
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
-from halfwise.metrics import Outputs, criterion_hints, verdict_hints
+from halfwise.metrics import Outputs, verdict_hints
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
-    EngineFile,
-    GivenEngine,
     QuantisationLoss,
     Remade,
     Run,
@@ -33,12 +30,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.store import free_folder, new_folder, refuse_run, write_run
-from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.inspector import demand_engine, is_engine
-from halfwise.tensorrt.profiles import check_covered
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import profiles_of
-from halfwise.tensorrt.working import usable
 from halfwise.tools.verify.candidate import (
     demand_same_inputs,
     demand_valid,
@@ -46,6 +38,7 @@ from halfwise.tools.verify.candidate import (
     shared_outputs,
     told_types,
 )
+from halfwise.tools.verify.engine import verify_built, verify_engine
 from halfwise.tools.verify.quantised import Question, quantisation_loss
 from halfwise.tools.verify.repairs import remade, with_remade
 
@@ -67,10 +60,11 @@ def verify(
 
     Args:
         model: FP32 model: path or proto.
-        candidate: Any typed model (mixed, plain FP16, a peer's), which is emulated; the path of an
-            engine, which is run; or the path of outputs that something else computed on the inputs,
-            which are judged as they are: Polygraphy's `.json`, a folder of them, or a `.npz` (see
-            `load_recorded`). Models and records may hold inner tensors too, see `shared_outputs`.
+        candidate: Any typed model (mixed, plain FP16, quantised, a peer's), which is emulated, or
+            with `target` an engine that is built of it is run; the path of an engine, which is run;
+            or the path of outputs that something else computed on the inputs, which are judged as
+            they are: Polygraphy's `.json`, a folder of them, or a `.npz` (see `load_recorded`).
+            Models and records may hold inner tensors too, see `shared_outputs`.
         inputs: Samples, as for `fix`.
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.
@@ -83,17 +77,16 @@ def verify(
     settings, folder = request.settings, free_folder(out)
     if isinstance(candidate, str | Path):
         refuse_run(Path(candidate))
-    if isinstance(candidate, str | Path) and is_engine(Path(candidate)):
+    builds = options.get("target") is not None
+    if builds or (isinstance(candidate, str | Path) and is_engine(Path(candidate))):
         _refuse_without_emulation(request, runner)
-        engine = demand_engine(Path(candidate))
-        case = load_asked(model, request, watcher, split=False)
-        with frozen_named(case, settings):
-            run = verify_engine(engine, case, request, target, watcher, started)
+        run = _in_engine(model, candidate, request, target, watcher, started)
         return _written(run, folder)
     if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
             "What names a worker has no meaning here: the candidate is no engine.",
-            "Give an engine file (.engine, .plan or .trt), or leave the TensorRT options out.",
+            "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or have "
+            "an engine built of the candidate: --target tensorrt.",
         )
     given = case = load_asked(model, request, watcher, split=False)
     case, judged = _judging(candidate, case, request, watcher, runner)
@@ -111,6 +104,39 @@ def verify(
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
     return _written(run.model_copy(update={"remade": found, "quantisation": lost}), folder)
+
+
+def _in_engine(
+    model: Model,
+    candidate: Model,
+    request: Request,
+    target: Target,
+    watcher: Watcher,
+    started: float,
+) -> Run:
+    """Return the record of an engine that is given, or built of a model that is."""
+    path = Path(candidate) if isinstance(candidate, str | Path) else None
+    engine = demand_engine(path) if path is not None and is_engine(path) else None
+    case = load_asked(model, request, watcher, split=False)
+    with frozen_named(case, request.settings):
+        if engine is not None:
+            return verify_engine(engine, case, request, target, watcher, started)
+        other, case = _built_of(candidate, case, watcher)
+        return verify_built(other, case, request, target, watcher, started)
+
+
+def _built_of(candidate: Model, case: Case, watcher: Watcher) -> tuple[Network, Case]:
+    """Return the model that an engine is built of, and the case on the outputs that it has."""
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        raise UsageError(
+            f"No engine is built of {candidate}: these are outputs on record.",
+            "Give a model, or leave --target out.",
+        )
+    other = load_model(candidate)
+    demand_same_inputs(case.network, other.model)
+    case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
+    keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
+    return other, case
 
 
 def _lost(
@@ -189,10 +215,7 @@ def _judging(
             "judge.",
             "Give the outputs in place of the model, or leave --runner out.",
         )
-    other = load_model(candidate)
-    demand_same_inputs(case.network, other.model)
-    case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
-    keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
+    other, case = _built_of(candidate, case, watcher)
     check_types(other, runtime=settings.runtime)
     demand_valid(other, runtime=settings.runtime)
     case = told_types(case, other, watcher)
@@ -252,86 +275,7 @@ def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Reque
     Raises:
         UsageError: see `understand` and `engine_target`.
     """
-    worker, others = split(options, WorkerOptions)
+    builds = options.get("target") is not None
+    worker, others = split(options, BuildingOptions if builds else WorkerOptions)
+    others.pop("target", None)
     return understand(inputs, others), engine_target(worker)
-
-
-def verify_engine(
-    path: Path,
-    case: Case,
-    request: Request,
-    target: Target,
-    watcher: Watcher,
-    started: float,
-) -> Run:
-    """Return the record of a `verify` of an engine: all samples, and its profiles' shapes.
-
-    Args:
-        path: The engine file.
-        case: The case; its calibration samples are judged, since none was searched on.
-        request: The options.
-        target: Where the engine runs.
-        watcher: Is told about progress.
-        started: `time.monotonic()` when the command began.
-
-    Raises:
-        RecordMismatch: TensorRT there cannot read the engine.
-        CaseError: it has other inputs or outputs, or a sample is outside its profiles.
-    """
-    settings = request.settings
-    with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
-        file = worker.upload(path)
-        measure = measured(worker, file, case, settings, target.settings)
-        watcher.stage("reference")
-        session = check(case.network, runtime=settings.runtime)
-        references: list[Outputs] = [session.run(sample) for sample in case.calibration]
-        watcher.stage("judge")
-        verdict, given = judged(measure, file, references)
-        verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
-        here = file.model_copy(update={"side": "here", "path": str(path)})
-    return verify_run(
-        case,
-        request,
-        verdict,
-        time.monotonic() - started,
-        criterion_hints(case.criterion, references, case.input_shapes),
-        given.model_copy(update={"engine": here}),
-    )
-
-
-def measured(
-    worker: Worker, engine: EngineFile, case: Case, settings: Settings, how: EngineSettings
-) -> Measure:
-    """Return what measures an engine; its interface and profiles are those of the case.
-
-    Raises:
-        RecordMismatch: TensorRT there cannot read the engine.
-        CaseError: it has other inputs or outputs, or a sample is outside its profiles.
-    """
-    described = worker.describe(engine, how.run_timeout)
-    graph = case.network.graph
-    for kind, values, is_input in (
-        ("inputs", graph.inputs, True),
-        ("outputs", graph.outputs, False),
-    ):
-        found = [t.name for t in described.tensors if t.is_input == is_input]
-        check_names(found, [v.name or "" for v in values], kind)
-    profiles = profiles_of(described)
-    check_covered(profiles, case.calibration)
-    return Measure(worker, case, settings, replace(how, profiles=profiles))
-
-
-def judged(
-    measure: Measure, engine: EngineFile, references: list[Outputs]
-) -> tuple[Verdict, GivenEngine]:
-    """Return the verdict on all samples, the profiles' shapes included, and what it rests on."""
-    samples = measure.case.calibration
-    verdict = measure.judge(engine, samples, references).verdict
-    given = GivenEngine(
-        worker=measure.worker.info,
-        engine=engine,
-        profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(engine, samples),
-        latency=measure.latency(engine),
-    )
-    return with_shapes(verdict, given.shapes), given

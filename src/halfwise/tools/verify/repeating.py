@@ -45,7 +45,7 @@ from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.transfer import file_sha256
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, resolve
 from halfwise.tensorrt.working import usable
-from halfwise.tools.verify.command import judged, measured
+from halfwise.tools.verify.engine import judged, measured
 from halfwise.tools.verify.repairs import remade
 
 

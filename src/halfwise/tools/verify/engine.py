@@ -1,0 +1,186 @@
+"""Judge an engine against the FP32 model: one that is given, or that is built of a candidate."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from halfwise.case import Case, EngineSettings, Settings
+from halfwise.errors import UsageError
+from halfwise.fixing.engines import Builds, Measure, build_failed, regime, with_shapes
+from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.outcome import verify_run, with_unjudged
+from halfwise.formats import FP16
+from halfwise.graph.model import Network, graphs_of
+from halfwise.graph.normal_form import values_of
+from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import LOW_TYPES
+from halfwise.judging.reference import check
+from halfwise.metrics import Outputs, criterion_hints
+from halfwise.options.engines import Target
+from halfwise.options.options import Request
+from halfwise.progress import Watcher
+from halfwise.records import EngineFile, GivenEngine, Run, Typing, Verdict
+from halfwise.scratch import scratch
+from halfwise.tensorrt.fitting import check_names
+from halfwise.tensorrt.profiles import check_covered, profiles_from_data
+from halfwise.tensorrt.quantised import quantised_types, readable
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.described import profiles_of
+from halfwise.tensorrt.working import usable
+
+
+def verify_engine(
+    path: Path,
+    case: Case,
+    request: Request,
+    target: Target,
+    watcher: Watcher,
+    started: float,
+) -> Run:
+    """Return the record of a `verify` of an engine: all samples, and its profiles' shapes.
+
+    Args:
+        path: The engine file.
+        case: The case; its calibration samples are judged, since none was searched on.
+        request: The options.
+        target: Where the engine runs.
+        watcher: Is told about progress.
+        started: `time.monotonic()` when the command began.
+
+    Raises:
+        RecordMismatch: TensorRT there cannot read the engine.
+        CaseError: it has other inputs or outputs, or a sample is outside its profiles.
+    """
+    with usable(target.worker, watcher, target.settings.wait_timeout) as worker:
+        file = worker.upload(path)
+        measure = measured(worker, file, case, request.settings, target.settings)
+        here = file.model_copy(update={"side": "here", "path": str(path)})
+        return _verified(measure, file, request, watcher, started, engine=here)
+
+
+def verify_built(
+    candidate: Network,
+    case: Case,
+    request: Request,
+    target: Target,
+    watcher: Watcher,
+    started: float,
+) -> Run:
+    """Return the record of a `verify` of a model by an engine that is built of it.
+
+    In weak typing FP16 is allowed beside what the model is quantised to.
+
+    Args:
+        candidate: The model; strong typing takes its types.
+        case: As for `verify_engine`, as what follows.
+        request: The options.
+        target: Where and how the engine is built.
+        watcher: Is told about progress.
+        started: `time.monotonic()` when the command began.
+
+    Raises:
+        CaseError: TensorRT refuses its quantisation, or a sample is outside the profiles.
+        BuildFailed: there is no engine.
+        UsageError: the model has low types, which weak typing ignores.
+    """
+    with (
+        usable(target.worker, watcher, target.settings.wait_timeout, exact=True) as worker,
+        scratch() as folder,
+    ):
+        candidate = readable(candidate, worker.info.tensorrt)
+        samples = case.calibration
+        profiles = target.profiled(case).profiles or profiles_from_data(candidate, samples)
+        check_covered(profiles, samples)
+        how = replace(target.settings, profiles=profiles)
+        typing = regime(worker.info, how.typing, FP16)
+        demand_types(candidate, typing)
+        watcher.stage("build")
+        save(candidate.model, folder / "model.onnx")
+        builds = Builds(worker, how, typing, None, watcher)
+        build = builds.build(folder / "model.onnx", "the candidate", low="fp16", tf32=how.tf32)
+        if build.engine is None:
+            raise build_failed(build, "no engine of this candidate")
+        measure = measured(worker, build.engine, case, request.settings, how)
+        types = quantised_types(candidate)
+        proof = measure.proof(build, candidate, roles_of(candidate), types)
+        found = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
+        run = _verified(measure, build.engine, request, watcher, started, **found)
+        builds.forget(None)
+        return run
+
+
+def demand_types(candidate: Network, typing: Typing) -> None:
+    """Check that the builder takes the types of a candidate's file.
+
+    Raises:
+        UsageError: the file has low types, which weak typing ignores.
+    """
+    graphs = graphs_of(candidate.model)
+    if typing == "weak" and any(v.dtype in LOW_TYPES for g in graphs for v in values_of(g)):
+        raise UsageError(
+            "Weak typing ignores the FP16 or BF16 that the candidate's file has.",
+            "Judge its emulation, without --target; fix MODEL --target tensorrt finds constraints.",
+        )
+
+
+def _verified(
+    measure: Measure,
+    file: EngineFile,
+    request: Request,
+    watcher: Watcher,
+    started: float,
+    **found: object,
+) -> Run:
+    case, samples = measure.case, measure.case.calibration
+    watcher.stage("reference")
+    session = check(case.network, runtime=request.settings.runtime)
+    references: list[Outputs] = [session.run(sample) for sample in samples]
+    watcher.stage("judge")
+    verdict, given = judged(measure, file, references)
+    verdict = with_unjudged(verdict, case, request, None, samples, references)
+    return verify_run(
+        case,
+        request,
+        verdict,
+        time.monotonic() - started,
+        criterion_hints(case.criterion, references, case.input_shapes),
+        given.model_copy(update=found),
+    )
+
+
+def measured(
+    worker: Worker, engine: EngineFile, case: Case, settings: Settings, how: EngineSettings
+) -> Measure:
+    """Return what measures an engine; its interface and profiles are those of the case.
+
+    Raises:
+        RecordMismatch: TensorRT there cannot read the engine.
+        CaseError: it has other inputs or outputs, or a sample is outside its profiles.
+    """
+    described = worker.describe(engine, how.run_timeout)
+    graph = case.network.graph
+    for kind, values, is_input in (
+        ("inputs", graph.inputs, True),
+        ("outputs", graph.outputs, False),
+    ):
+        found = [t.name for t in described.tensors if t.is_input == is_input]
+        check_names(found, [v.name or "" for v in values], kind)
+    profiles = profiles_of(described)
+    check_covered(profiles, case.calibration)
+    return Measure(worker, case, settings, replace(how, profiles=profiles))
+
+
+def judged(
+    measure: Measure, engine: EngineFile, references: list[Outputs]
+) -> tuple[Verdict, GivenEngine]:
+    """Return the verdict on all samples, the profiles' shapes included, and what it rests on."""
+    samples = measure.case.calibration
+    verdict = measure.judge(engine, samples, references).verdict
+    given = GivenEngine(
+        worker=measure.worker.info,
+        engine=engine,
+        profiles=measure.engine_settings.profiles,
+        shapes=measure.at_shapes(engine, samples),
+        latency=measure.latency(engine),
+    )
+    return with_shapes(verdict, given.shapes), given
