@@ -41,7 +41,7 @@ class Pair:
 
     Attributes:
         model: The model.
-        what: "FP32", or how many nodes are kept.
+        what: "FP32", "TF32", or how many nodes are kept.
         predicted: By cost.
         measured: By medians of the engines' times.
         fp32_ms: Time of the FP32 engine.
@@ -58,9 +58,10 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Return how predictions rank and how far they are off, for FP32 and for mixed plans."""
     pairs = [pair for name in MODELS for pair in _pairs(name, bench)]
     figures = []
+    full = ("FP32", "TF32")
     for kind, some in (
-        ("FP32", [p for p in pairs if p.what == "FP32"]),
-        ("mixed", [p for p in pairs if p.what != "FP32"]),
+        *((kind, [p for p in pairs if p.what == kind]) for kind in full),
+        ("mixed", [p for p in pairs if p.what not in full]),
     ):
         note = "; ".join(
             f"{p.model} {p.what}: {p.predicted:.2f}, measured {p.measured:.2f}" for p in some
@@ -101,6 +102,9 @@ def _pairs(name: str, bench: Workbench) -> Iterator[Pair]:
     model = CostModel(network, roles, seen_shapes(network, sample))
     base = model.cost(carried(network, roles, frozenset()))
     yield Pair(name, "FP32", model.cost(frozenset(roles)) / base, fp32 / low, fp32)
+    tf32 = times["tf32"]["median_ms"]
+    predicted = model.cost(frozenset(roles), tf32=True) / base
+    yield Pair(name, "TF32", predicted, tf32 / low, fp32)
     rounds = found["rounds"]
     plain = [float(r["median_ms"]) for r in rounds if not r["kept"] and r["median_ms"]]
     for kept in _kept(ROUNDS.get(name, name), [r["kept"] for r in rounds]):

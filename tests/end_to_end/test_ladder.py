@@ -73,12 +73,19 @@ def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp
 
 @pytest.mark.usefixtures("given")
 def test_engines_tell_times(call, fake_worker):
-    command = shlex.join(fake_worker())
-    engines = ("--target", "tensorrt", "--trt-command", command, "--max-builds", 1, "--builds", 1)
-    ended = call(*LADDER, *engines)
+    def engines(**knobs):
+        command = shlex.join(fake_worker(**knobs))
+        few = ("--max-builds", 1, "--builds", 1)
+        return ("--target", "tensorrt", "--trt-command", command, *few)
+
+    ended = call(*LADDER, *engines())
     assert ended.code == 0, ended.err
     found, delivered = rungs(ended), ended.record["engines"]["rung"]
     assert all(found[rung]["latency"]["median_ms"] > 0 for rung in ("fp32", "tf32", "fp16"))
     assert [name for name, r in found.items() if r["chosen"]] == [delivered]
     assert "delivered" in ended.out
     assert "times are unknown" not in ended.out
+    wrong = call(*LADDER[:-1], "wrong", *engines(broken={"dense": 1.5}), folder="wrong")
+    assert wrong.code == 10
+    assert [(r["rung"], r["passed"]) for r in wrong.record["rungs"]] == [("fp32", False)]
+    assert "Nothing lower was tried" in wrong.out

@@ -24,7 +24,16 @@ from halfwise.graph.model import Network
 from halfwise.options.options import Request
 from halfwise.options.repairs import RULES
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, Engines, NodeName, Plan, Remark, Run, WorkerInfo
+from halfwise.records import (
+    EngineFile,
+    Engines,
+    LadderRung,
+    NodeName,
+    Plan,
+    Remark,
+    Run,
+    WorkerInfo,
+)
 from halfwise.store import (
     MODEL_FILE,
     engine_file,
@@ -271,7 +280,10 @@ def refused(
             "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
             "or another version of TensorRT.",
         ),
-    ).model_copy(update={"engines": proven.engines, "further": further})
+    )
+    wrong = LadderRung(rung="fp32", passed=False, failures=proven.verdict.failures)
+    found = {"engines": proven.engines, "further": further}
+    run = run.model_copy(update=found | ({"rungs": (wrong,)} if request.ladder else {}))
     if out is not None:
         with new_folder(out) as partial:
             write_run(partial, run)
