@@ -38,6 +38,7 @@ from halfwise.declarations.plans import (
     Low,
     Lowest,
     Plan,
+    Rungs,
     RunLimit,
     Running,
     TaskMetric,
@@ -83,7 +84,7 @@ _ExpectedOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Low, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
     *(Target, Worker, Devices, Building, "build_timeout", Waiting),
 )
 def ladder(

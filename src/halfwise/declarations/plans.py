@@ -184,6 +184,15 @@ class Lowest(TypedDict, total=False):
     ]
 
 
+class Rungs(TypedDict, total=False):
+    """Where a ladder ends."""
+
+    to: Annotated[
+        Literal["fp16", "bf16", "int8"],
+        _plan("The last rung; int8 has fp16 before it.", default="int8"),
+    ]
+
+
 class Plan(TypedDict, total=False):
     """What the mixed model may look like."""
 

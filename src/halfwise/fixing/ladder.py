@@ -10,11 +10,20 @@ from halfwise.emulation.tf32 import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.scoring import Scoring
+from halfwise.fixing.scoring import Given, Scoring
 from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
-from halfwise.records import EngineResult, EngineRung, Engines, LadderRung, RightBy, Verdict
+from halfwise.records import (
+    Curve,
+    EngineResult,
+    EngineRung,
+    Engines,
+    LadderRung,
+    Point,
+    RightBy,
+    Verdict,
+)
 
 
 def rungs_of(
@@ -26,27 +35,43 @@ def rungs_of(
     kernels are taken to round toward zero, as the coarsest do (`emulation/tf32.py`).
 
     Args:
-        fixed: What was found for the low format.
+        fixed: What was found, with what each type came to where there are several.
         verdict: That of the run, on the plan or its engine.
         by: What FP32 was found right by before all else; None by nothing.
         engines: What real engines showed; their verdicts and times count where they have any.
     """
-    ladder = _Ladder(fixed, verdict)
-    rungs = [ladder.fp32(by), *ladder.tf32(), ladder.low()]
+    ladder = _Ladder(fixed)
+    low = fixed.rungs or (fixed,)
+    rungs = [ladder.fp32(by), *ladder.tf32(), *(_low(one, fixed, verdict) for one in low)]
     if engines is not None:
         rungs = _timed(rungs, engines)
     best = _fastest(rungs, None if engines is None else engines.rung)
     return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
 
 
-class _Ladder:
-    """Measures rungs on the samples of one run."""
+def with_beside(curve: Curve, fixed: Fixed) -> Curve:
+    """Return the curve of a run with that of the other rung that has plans, if any."""
+    others = [one for one in fixed.rungs if one.plan is not fixed.plan]
+    if not others:
+        return curve
+    beside = others[-1].curve.model_copy(update={"rung": _rung(others[-1])})
+    return curve.model_copy(update={"rung": _rung(fixed), "beside": beside})
 
-    def __init__(self, fixed: Fixed, verdict: Verdict) -> None:
-        self._fixed, self._verdict = fixed, verdict
+
+def _rung(one: Fixed) -> EngineRung:
+    return "int8" if one.plan.has_int8 else one.plan.low
+
+
+class _Ladder:
+    """Measures the rungs without a plan on the samples of one run."""
+
+    def __init__(self, fixed: Fixed) -> None:
         self._planner, self._heldout = fixed.planner, fixed.heldout
         self._scoring = Scoring(self._planner, self._heldout)
-        self._network = (self._planner.original or self._planner).case.network
+        first = self._planner
+        while first.original is not None:
+            first = first.original
+        self._network = first.case.network
 
     def fp32(self, by: RightBy | None) -> LadderRung:
         """Return the model as it is."""
@@ -86,34 +111,41 @@ class _Ladder:
             rung = self._with_scores(rung.model_copy(update=found), results)
         yield rung
 
-    def low(self) -> LadderRung:
-        """Return the plan that was found for the low format."""
-        fixed, planner = self._fixed, self._planner
-        kept, trials = fixed.found.kept, planner.trials
-        self._scoring.measure(kept)
-        given = self._scoring.given(kept)
-        prices = planner.prices
-        lowered = planner.roles.computing - kept
-        return LadderRung(
-            rung=fixed.plan.low,
-            passed=self._verdict.passed,
-            kept=len(fixed.plan.keep),
-            candidates=fixed.plan.candidates,
-            error=trials.excess(kept) * trials.factor,
-            heldout=None if given is None else given.heldout,
-            scores=() if given is None else given.scores,
-            cost=None if prices is None else prices.of(kept, planner.bf16_of(kept)),
-            low_share=None if prices is None else prices.model.macs(lowered),
-            bytes=weight_bytes(fixed.rewritten.model),
-            evaluations=fixed.evaluations,
-            failures=self._verdict.failures,
-        )
-
     def _with_scores(self, rung: LadderRung, results: Sequence[Computed]) -> LadderRung:
         if not self._heldout.unseen:
             return rung
         given = self._scoring.given_of(results)
         return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
+
+
+def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
+    """Return what a type came to that has a plan; `verdict` is that of the run, `fixed`."""
+    planner, prices, kept = one.planner, one.planner.prices, one.found.kept
+    judged = verdict if one.plan is fixed.plan else one.verdict
+    rung = LadderRung(
+        rung=_rung(one),
+        passed=judged.passed,
+        kept=len(one.plan.keep),
+        left_out=len(one.plan.left_out),
+        candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
+        error=planner.trials.excess(kept) * planner.trials.factor,
+        bytes=weight_bytes(one.rewritten.model),
+        evaluations=one.evaluations,
+        failures=judged.failures,
+    )
+    if prices is not None:
+        cost = prices.of(kept, planner.bf16_of(kept))
+        share = prices.model.macs(planner.choices - kept)
+        rung = rung.model_copy(update={"cost": cost, "low_share": share})
+    place = one.curve.plan
+    given: Point | Given | None = None if place is None else one.curve.points[place]
+    if given is None or given.heldout is None:
+        scoring = Scoring(planner, one.heldout)
+        scoring.measure(kept)
+        given = scoring.given(kept)
+    if given is None:
+        return rung
+    return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
 
 
 def _run(session: Session, samples: Samples) -> list[Computed]:

@@ -15,7 +15,7 @@ from halfwise.case import Case, Samples
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.ladder import rungs_of
+from halfwise.fixing.ladder import rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.worth import worth_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
@@ -108,6 +108,7 @@ def fix_run(
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
     curve = fixed.curve.of_plan(None if engines is not None and engines.full else kept)
+    curve = with_beside(curve, fixed)
     fixed = replace(fixed, search=_with_ends(fixed), curve=curve)
     profiles = sample_profiles(case) if engines is None else ()
     devices = () if engines is None else (engines, *further)

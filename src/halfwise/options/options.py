@@ -114,6 +114,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         require_worth=given.get("require_worth"),
         start_from=Path(given["start_from"]) if "start_from" in given else None,
         target=understand_target(given),
+        ladder=given.get("to") == "int8",
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from halfwise.records.judged import Criterion
+from halfwise.records.ladder import EngineRung
 from halfwise.records.planned import LEAST_DEARER
 from halfwise.records.recognised import Recognised, TaskScore
 from halfwise.records.record import NodeName, Record
@@ -109,6 +110,10 @@ class Curve(Record):
         unrepaired: What plans come to without the repairs of the run, in the nodes of the model as
             it is: those that cost least, until one passes. None where nothing was repaired, and in
             records before this field.
+        rung: The lowest type of the plans, where a run has several; then those of INT8 keep what
+            is left out of it, and `nodes` are its candidates.
+        beside: The curve of the rung before, or after where that failed; None with one rung, and in
+            records before.
         recommended: Place of the cheapest plan whose task metrics pass on held-out samples and on
             those of the search; None where none does, or none fits the outputs.
     """
@@ -123,6 +128,8 @@ class Curve(Record):
     recommended: int | None = None
     criterion: Criterion | None = None
     unrepaired: "Curve | None" = None
+    rung: EngineRung | None = None
+    beside: "Curve | None" = None
 
     def kept(self, point: Point) -> frozenset[NodeName]:
         """Return the compute nodes that a point keeps."""

@@ -8,6 +8,7 @@ from typing import cast
 
 from halfwise.metrics import rises, usual
 from halfwise.records import (
+    FULL_RUNGS,
     Criterion,
     Curve,
     Engines,
@@ -21,6 +22,7 @@ from halfwise.records import (
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
+from halfwise.reporting.rungs import rung_name
 from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.wording import count, number, ratio, shorten, verb
@@ -34,20 +36,58 @@ def curve_table(run: Run) -> Table | None:
     if curve is None or not any(curve.points[place].scores for place in curve.front):
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
-    rows = [_row(curve, place, names, run.devices) for place in curve.front]
-    if (bare := curve.unrepaired) is not None:
-        rows += [(*_row(bare, i, names, ())[:-1], "tried without repairs") for i in bare.front]
-    figures = ("kept", "Casts", "cost", "error / allowed", *(_resting(curve, n) for n in names))
-    columns = (*(Column(figure, "right") for figure in figures), Column(""))
+    own = [_row(curve, place, names, run.devices) for place in curve.front]
+    rows = [
+        *_full_rows(run, names),
+        *(_at_rung(curve, row) for row in (*own, *_bare(curve, names))),
+    ]
+    if (beside := curve.beside) is not None:
+        passed = {beside.plan: "its plan"}
+        others = [(*_row(beside, i, names, ())[:-1], passed.get(i, "")) for i in beside.front]
+        rows += [_at_rung(beside, row) for row in (*others, *_bare(beside, names))]
+    figures = ("kept", "not INT8", "Casts", "cost", "error / allowed")
+    shown = (*figures, *(_resting(curve, n) for n in names))
+    columns = (Column("rung"), *(Column(figure, "right") for figure in shown), Column(""))
     over = curve.criterion or run.criterion
     whose = f" ({allowed(over)})" if over != run.criterion else ""
     told = f"error on the samples of the search{whose}, scores on {_heldout(run)}"
-    told += beyond_seen(run, ", both at") + ("" if bare is None else _SKETCHED)
+    sketched = any(c is not None and c.unrepaired for c in (curve, curve.beside))
+    told += beyond_seen(run, ", both at") + (_SKETCHED if sketched else "")
     return Table(
         f"What precision buys: {told}",
         columns,
         tuple(rows),
     ).without_empty_columns()
+
+
+def _full_rows(run: Run, names: list[str]) -> list[tuple[str, ...]]:
+    """Return a row for each rung without a plan."""
+    return [
+        (
+            rung_name(rung.rung),
+            *("", "", ""),
+            "" if rung.cost is None else ratio(rung.cost),
+            "" if rung.error is None else number(rung.error),
+            *_values(rung.scores, names),
+            "",
+        )
+        for rung in run.rungs
+        if rung.rung in FULL_RUNGS
+    ]
+
+
+def _bare(curve: Curve, names: list[str]) -> Iterator[tuple[str, ...]]:
+    if (bare := curve.unrepaired) is not None:
+        for place in bare.front:
+            yield (*_row(bare, place, names, ())[:-1], "tried without repairs")
+
+
+def _at_rung(curve: Curve, row: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a row with the rung of its plan; what INT8 leaves out is in a column of its own."""
+    kept, *rest = row
+    if curve.rung == "int8":
+        return rung_name("int8"), "", kept, *rest
+    return "" if curve.rung is None else rung_name(curve.rung), kept, "", *rest
 
 
 def _resting(curve: Curve, metric: str) -> str:
@@ -117,11 +157,6 @@ def _change(point: Point | None, beside: Point | None) -> tuple[str, str]:
 def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines]) -> tuple[str, ...]:
     point = curve.points[place]
     marks = {"this plan": curve.plan, "recommended": curve.recommended}
-    shown = dict.fromkeys(names, "")
-    for score in point.scores:
-        # Of several outputs with one metric the worst counts.
-        if not shown[score.metric] or not score.passed:
-            shown[score.metric] = _value(score)
     told = [mark for mark, own in marks.items() if own == place]
     off = against(curve, point, devices) if place == curve.recommended else None
     if off is not None and not off.explained:
@@ -133,9 +168,18 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
         "" if point.casts is None else str(point.casts),
         "" if point.cost is None else ratio(point.cost),
         f"{bound}{number(point.error)}",
-        *shown.values(),
+        *_values(point.scores, names),
         ", ".join(told),
     )
+
+
+def _values(scores: Sequence[TaskScore], names: list[str]) -> Iterator[str]:
+    """Return a score for each metric; of several outputs with one, the worst counts."""
+    shown = dict.fromkeys(names, "")
+    for score in scores:
+        if not shown.get(score.metric) or not score.passed:
+            shown[score.metric] = _value(score)
+    return (shown[name] for name in names)
 
 
 def _value(score: TaskScore) -> str:
@@ -161,7 +205,7 @@ def offer(run: Run) -> str:
     cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
     return (
         f"By its task {cheaper} plan will do: {point.count} of {count(len(curve.nodes), 'node')} "
-        f"kept{_at(point)}{beside}, {where}"
+        f"{_kept(curve)}{_at(point)}{beside}, {where}"
     )
 
 
@@ -231,7 +275,8 @@ def chosen_line(
         left: Plans that may be better and were not measured.
     """
     cost = "" if point.cost is None else f"{_at(point)} the cost of everything low"
-    told = f"chosen: {point.count} of {count(len(curve.nodes), 'compute node')} kept{cost}"
+    nodes = count(len(curve.nodes), "compute node")
+    told = f"chosen: {point.count} of {nodes} {_kept(curve)}{cost}"
     if measured:
         told += f", after measuring {count(measured, 'plan')}"
     if left:
@@ -239,6 +284,10 @@ def chosen_line(
     if curve.unrepaired is not None:
         told += "; plans without repairs are none to choose, `halfwise fix --no-repair` finds them"
     return f"{told}; judged by: {allowed(criterion)}"
+
+
+def _kept(curve: Curve) -> str:
+    return "left out of INT8" if curve.rung == "int8" else "kept"
 
 
 def _at(point: Point) -> str:

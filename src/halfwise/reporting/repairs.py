@@ -79,7 +79,8 @@ def _few(texts: Sequence[str], between: str) -> str:
 
 def _kept(run: Run, plan: Plan) -> Iterator[str]:
     """Yield what is kept in FP32 with repairs and without, where a plan without is known."""
-    bare = run.curve.unrepaired if plan.repairs and run.curve is not None else None
+    curves = (run.curve, run.curve.beside) if plan.repairs and run.curve is not None else ()
+    bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
     passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
     if passed and min(passed) > len(plan.keep):
         yield (

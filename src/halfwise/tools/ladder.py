@@ -22,6 +22,8 @@ from halfwise.tools.diagnose.expected_outputs import expected_tensors
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.subject import Subject
 
+LAST = "int8"
+"""Where a ladder ends unless `to` says otherwise."""
 _ADVICE = "`halfwise diagnose` asks the same of inputs, export and model, and tells what it finds."
 
 
@@ -48,7 +50,7 @@ def ladder(
         expected: What the framework computes on the inputs, as for `diagnose`.
         runner: Whose outputs `expected` are, where they are of several runners.
         watcher: Is told about progress.
-        options: See `Options`.
+        options: See `Options`; `to` is where the ladder ends, INT8 by default.
 
     Raises:
         HalfwiseError: see `fix`; or `expected` cannot be used.
@@ -59,7 +61,7 @@ def ladder(
         raise UsageError(
             f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
         )
-    request = replace(understand(inputs, options), ladder=True)
+    request = replace(understand(inputs, {"to": LAST, **options}), ladder=True)
     folder = free_folder(out)
     by: RightBy | None = None
     if expected is not None or request.data.labels is not None:
