@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 from tests import tasks
+from tests.unit.fixing.int8.products import outlier
 
 LADDER = ("ladder", "model.onnx", "--inputs", "model.npz", "-o", "run")
 
@@ -48,6 +49,24 @@ def test_each_type_is_judged_and_the_cheapest_recommended(call):
     assert "Whether FP32 itself is right, nobody told" in told
     again = call("report", "run")
     assert (again.code, again.out) == (0, ended.out)
+
+
+def test_another_plan_of_a_ladder_with_int8_is_chosen(call, saved):
+    saved(outlier())
+    ended = call(*LADDER, "--snr-db", 25, "--allow-random")
+    assert ended.code == 0, ended.err
+    assert ended.record["plan"]["int8"] == ["product0", "product1", "product3"]
+    assert ended.record["curve"]["beside"]["rung"] == "fp16"
+    assert "passed, cheapest" in ended.out
+    chosen = call("choose", "run", "--kept", 2, "--allow-random", "-o", "chosen", folder="chosen")
+    assert chosen.code == 0, chosen.err
+    plan = chosen.record["plan"]
+    assert plan["keep"] == []
+    assert 0 < len(plan["left_out"]) <= 2
+    assert plan["ranges"] == ended.record["plan"]["ranges"]
+    assert f"chosen: {len(plan['left_out'])} of 4 compute nodes left out of INT8" in " ".join(
+        chosen.err.split()
+    )
 
 
 def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Case, Chosen
+from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import ChooseOptions, Inputs, Options, check, given
 from halfwise.declarations.option import check_value, shell_type
 from halfwise.declarations.plans import Arithmetic, Data, Heldout, Labels, Lowest, Plan, Running
@@ -26,7 +26,7 @@ from halfwise.options.loading import load_asked
 from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Curve, Note, Repair, Run, Verdict
+from halfwise.records import Curve, NodeName, Note, Repair, Run, Verdict
 from halfwise.reporting.curve import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 
@@ -97,7 +97,7 @@ def choose(
             curve = measuring.told(picked.point, scored=wish.metric_drop is None)
         return Chosen(curve.kept(picked.point), wish.told)
 
-    settings = replace(request.settings, chosen=Chosen(frozenset(), wish.told))
+    settings = _settings(request, record, curve, wish)
     with frozen_named(case, settings):
         fixed = run_fix(case, settings, watcher, choosing=choosing, repairs=_repairs(record))
     # Whoever chooses of what is chosen now has to know them too.
@@ -105,6 +105,17 @@ def choose(
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
     return concluded(case, request, fixed, folder, started)
+
+
+def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
+    """Return the settings for a choice; of a plan with INT8, with the plan below and its ranges."""
+    int8, plan = curve.rung == "int8", run.plan
+    found = replace(request.settings, int8=int8)
+    kept = frozenset[NodeName]()
+    if int8 and plan is not None:
+        kept = frozenset(node.node for node in plan.keep)
+        found = replace(found, ranges=plan.ranges or found.ranges)
+    return replace(found, chosen=Chosen(kept, wish.told))
 
 
 def _unbound(verdict: Verdict, wish: Wish) -> Verdict:

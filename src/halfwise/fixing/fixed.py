@@ -64,6 +64,12 @@ class Fixed:
     stage_seconds: dict[str, float]
     rungs: tuple["Fixed", ...] = ()
 
+    def improves(self, below: "Fixed") -> bool:
+        """Return whether it has INT8, passed, and is not predicted to cost as much as `below`."""
+        own, its = (one.planner.price(one.found.kept) for one in (self, below))
+        cheaper = own is None or its is None or own < its
+        return self.verdict.passed and bool(self.plan.int8) and cheaper
+
 
 @dataclass(frozen=True)
 class Passed:

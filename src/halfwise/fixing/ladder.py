@@ -20,6 +20,7 @@ from halfwise.records import (
     EngineRung,
     Engines,
     LadderRung,
+    NodeName,
     Point,
     RightBy,
     Verdict,
@@ -49,8 +50,14 @@ def rungs_of(
     return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
 
 
-def with_beside(curve: Curve, fixed: Fixed) -> Curve:
-    """Return the curve of a run with that of the other rung that has plans, if any."""
+def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
+    """Return the curve of a run with its plan, and that of the other rung that has plans, if any.
+
+    Args:
+        fixed: What was found.
+        kept: The plan, see `Curve.of_plan`.
+    """
+    curve = fixed.curve.of_plan(kept)
     others = [one for one in fixed.rungs if one.plan is not fixed.plan]
     if not others:
         return curve

@@ -123,10 +123,8 @@ class _Fix:
             with self._stage("emulate"):
                 case, roles, start = self.case, self.planner.roles, self.start_from
                 self.planner.start_from(starting_plan(case.network, roles, start, case.repairs))
-        if self.choosing is not None:
-            with self._stage("curve"):
-                chosen = self.choosing(self.planner, self.heldout)
-            self.settings = self.planner.settings = replace(settings, chosen=chosen)
+        if not settings.int8:
+            self._choose()
         self.trade_off = TradeOff(self.planner, self.heldout)
         if self.trade_off.begins:
             with self._stage("curve"):
@@ -146,12 +144,19 @@ class _Fix:
         self._plan_with(planner)
         with self._stage("emulate"):
             planner.begin(below.planner.evidence)
-        with self._stage("baseline"):
             baseline = self.judge.baseline(self.holding)
+        self._choose()
         self.trade_off = TradeOff(planner, self.heldout)
         found = self._rounds(baseline)
-        best = found if found.verdict.passed and found.plan.int8 else below
+        best = found if found.improves(below) else below
         return replace(best, rungs=(below, found), stage_seconds=self._stage.seconds)
+
+    def _choose(self) -> None:
+        """Take the plan that is chosen, if any, of the last type; those before are known."""
+        if self.choosing is not None:
+            with self._stage("curve"):
+                chosen = self.choosing(self.planner, self.heldout)
+            self.settings = self.planner.settings = replace(self.planner.settings, chosen=chosen)
 
     def _look_closer(self) -> None:
         closer = self.planner.evidence.closer

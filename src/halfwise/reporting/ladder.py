@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from halfwise.metrics import usual
-from halfwise.records import EngineRung, LadderRung, RightBy, Run, TaskScore
+from halfwise.records import LadderRung, RightBy, Run, TaskScore
 from halfwise.reporting.parts import Column, Lines, Table, lines_of
 from halfwise.reporting.reasons import reasons
 from halfwise.reporting.rungs import rung_name
-from halfwise.wording import listed, number, percent, ratio, size_of
+from halfwise.wording import number, percent, ratio, size_of
 
 _BY: Mapping[RightBy, str] = {
     "labels": "right by the labels",
@@ -88,8 +88,10 @@ def _told(run: Run) -> Iterator[str]:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
         return
     yield from _speed(run)
-    if below := _untried(run):
-        yield f"{listed(below)} was not tried, since a rung before it fails."
+    if run.provenance.options.get("to") == "int8" and run.rungs[-1].rung != "int8":
+        failed = run.rungs[-1].passed is False
+        why = "the rung before it fails" if failed else "no product that is low can have it"
+        yield f"INT8 was not tried: {why}."
 
 
 def _speed(run: Run) -> Iterator[str]:
@@ -101,9 +103,3 @@ def _speed(run: Run) -> Iterator[str]:
             f"By predicted cost {rung_name(chosen.rung)} is the cheapest that is not shown to be "
             "wrong; times are unknown without engines, --target tensorrt measures them."
         )
-
-
-def _untried(run: Run) -> list[str]:
-    wanted: tuple[EngineRung, ...] = ("int8",) if run.provenance.options.get("to") == "int8" else ()
-    tried = {rung.rung for rung in run.rungs}
-    return [rung_name(rung) for rung in wanted if rung not in tried]

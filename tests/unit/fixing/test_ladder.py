@@ -2,8 +2,9 @@
 
 import pytest
 
-from halfwise.fixing.ladder import rungs_of
+from halfwise.fixing.ladder import rungs_of, with_beside
 from tests import tasks
+from tests.unit.fixing.int8.products import outlier
 from tests.unit.reporting.engine_runs import engines
 
 
@@ -40,6 +41,27 @@ def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(fixed):
     failed = fixed.verdict.model_copy(update={"passed": False})
     chosen = {r["rung"]: r["chosen"] for r in climbed(fixed, failed, None)}
     assert chosen == {"fp32": True, "tf32": False, "fp16": False}
+
+
+@pytest.mark.parametrize(("decibels", "delivered"), [(25, "int8"), (58, "fp16")])
+def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered):
+    found = tasks.fixed(outlier(), to="int8", snr_db=decibels)
+    whole = climbed(found, found.verdict, None)
+    rungs = {rung["rung"]: rung for rung in whole}
+    assert list(rungs) == ["fp32", "tf32", "fp16", "int8"]
+    (int8,) = (one for one in found.rungs if one.plan.has_int8)
+    own, planner = rungs["int8"], int8.planner
+    assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
+    assert own["low_share"] == 1 - own["left_out"] / 4
+    assert own["cost"] == planner.price(int8.found.kept)
+    assert own["bytes"] <= rungs["fp16"]["bytes"]
+    assert (found.plan.int8 != ()) == (delivered == "int8")
+    assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
+    assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]
+    curve = with_beside(found, found.found.kept)
+    assert curve.beside is not None
+    assert {curve.rung, curve.beside.rung} == {"fp16", "int8"}
+    assert curve.rung == delivered
 
 
 def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):

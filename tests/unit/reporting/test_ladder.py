@@ -44,5 +44,5 @@ def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     assert told is not None
     lines = " ".join(told.lines)
     assert "FP16 fails: output y is far off." in lines
-    assert "INT8 was not tried, since a rung before it fails." in lines
+    assert "INT8 was not tried: the rung before it fails." in lines
     assert "--labels" in lines

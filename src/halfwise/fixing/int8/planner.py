@@ -101,7 +101,9 @@ class Int8Planner(Planner):
 
         def price(kept: Assignment, _: Assignment = frozenset()) -> float:
             int8 = self.choices - kept
-            return model.cost(self.resolve(kept, low_io=self.low_io), bf16, int8) / found.least
+            # Builders move a Q before what moves data, so between INT8 nodes nothing moves in FP32.
+            fp32 = self.below.resolve(self.fp32, low_io=self.low_io)
+            return model.cost(fp32, bf16, int8) / found.least
 
         found.guide = Guide([(n,) for n in self.choices], partial(model.int8_terms, self.choices))
         found.of = cache(price)
