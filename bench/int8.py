@@ -1,0 +1,310 @@
+"""INT8 plans against plain MinMax and against what other tools would leave out of INT8.
+
+Each model is fixed with `--to int8`. The others rank the same nodes on the same emulation, above
+the same FP16 plan and with the same ranges, and leave out as many as it takes to pass as the search
+does (`int8_peers.py`). Held-out samples judge all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from bench import digits_cnn
+from bench.figures import Figure, at_least, at_most, equal, machine, reported
+from bench.inference import difference
+from bench.int8_peers import Defaults, bisected, by_itself, debugged, first_passing, left_alone
+from bench.runs import Workbench, digits
+from halfwise.case import Case, Settings
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import RunFailed
+from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.loop import fix
+from halfwise.graph.model import node_name
+from halfwise.metrics import Computed, metric_loss
+from halfwise.options.loading import load_case
+from halfwise.options.options import Data
+from halfwise.progress import Silent
+from halfwise.records import Criterion, NodeName
+
+POINTS = 0.005
+"""How far top-1 may be from that of FP32."""
+MACS = 0.8
+COST = 0.7
+EVALUATIONS = 0.5
+COMPARED = 8
+"""Samples on which files and emulations are compared."""
+CALIBRATION = 48
+"""Test images that calibrate, as in `examples/digits`; the others are held out."""
+
+Left = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, its data, and what its INT8 plan has to meet.
+
+    Attributes:
+        name: Its name in the results.
+        trained: Whether a script of the repository trained it: then what `MACS` says is to be met.
+    """
+
+    name: str
+    model: Path
+    data: Data
+    criterion: Criterion
+    trained: bool = False
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures of the models that are here, and which are not."""
+    figures: list[Figure] = []
+    details: dict[str, Any] = {"machine": machine()["cpu"]}
+    found: list[Found] = []
+    for task in tasks(bench):
+        one = Found(task, load_case(task.model, task.data, task.criterion))
+        found.append(one)
+        details[task.name] = {name: asdict(score) for name, score in one.scores.items()}
+        figures += one.figures()
+    bench.details["int8"] = details
+    return [*together(found), *figures], bench.missing()
+
+
+def tasks(bench: Workbench) -> Iterator[Task]:
+    """Yield every model that is here."""
+    top1 = Criterion(metric="top1", metric_drop=POINTS)
+    test = digits_cnn.load_split()[1]
+    used, left = _written(bench.folder, test)
+    cnn = bench.folder / "digits_cnn.onnx"
+    onnx.save(digits_cnn.written(digits_cnn.train(digits_cnn.load_split()[0])), cnn)
+    for name, model in (("digits", digits().model), ("digits_cnn", cnn)):
+        data = replace(used, heldout=left.inputs, heldout_labels=left.labels)
+        yield Task(name, model, data, top1, trained=True)
+        yield Task(f"{name}, default tolerance", model, replace(data, labels=None), Criterion())
+    asked = {
+        "magika": (top1,),
+        "ppocr_v3_det": (Criterion(metric="mask-iou", metric_drop=0.01),),
+        "yolox_nano": (
+            Criterion(metric="detection-f1", metric_drop=0.01),
+            Criterion(metric="map", metric_drop=0.01),
+        ),
+    }
+    for name, criteria in asked.items():
+        if (subject := bench.real(name)) is not None:
+            for criterion in criteria:
+                data = Data(str(subject.inputs))
+                yield Task(f"{name}, {criterion.metric}", subject.model, data, criterion)
+
+
+def _written(folder: Path, test: digits_cnn.Split) -> tuple[Data, Data]:
+    """Write the images that calibrate, and all others, as samples of one image."""
+    parts = []
+    for name, rows in (("used", slice(None, CALIBRATION)), ("left", slice(CALIBRATION, None))):
+        np.savez(folder / f"{name}.npz", images=test.images[rows][:, None])
+        labels = folder / f"{name}.json"
+        labels.write_text(json.dumps(test.labels[rows].tolist()))
+        parts.append(Data(str(folder / f"{name}.npz"), labels=labels))
+    return parts[0], parts[1]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What leaving some nodes out of INT8 comes to.
+
+    Attributes:
+        left: How many of the candidates.
+        passes: Whether it passes on the samples of the search.
+        extra: What it costs over all candidates in INT8, in costs of everything in FP16.
+        heldout: The metric lost on held-out samples; without one, the error over what is allowed.
+        evaluations: Plans that were run to find it.
+    """
+
+    left: int
+    passes: bool
+    extra: float
+    heldout: float
+    evaluations: int
+
+
+class Found:
+    """What a run finds for one task, and what others would."""
+
+    def __init__(self, task: Task, case: Case) -> None:
+        """Run it."""
+        self.task, self.case = task, case
+        fixed = fix(case, Settings(int8=True), Silent())
+        self.fixed = fixed.rungs[-1] if fixed.rungs else fixed
+        planner = self.fixed.planner
+        assert isinstance(planner, Int8Planner), f"{task.name}: no INT8 rung"
+        self.planner, self.candidates = planner, planner.choices
+        self.network = planner.below.case.network
+        samples = planner.trials.samples
+        self.ranges = ranges(self.network, samples, planner.method or "minmax")
+        self.trials = replace(planner.trials, spend=lambda: None)
+        references = [Session(case.network.model).run(sample) for sample in case.heldout]
+        self.heldout = self.trials.of(case.heldout, references)
+        self.own = self.score(self.fixed.found.kept, self.fixed.evaluations)
+        self.peers = self._peers()
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """All that was found, ours first."""
+        return {"halfwise": self.own, **self.peers}
+
+    @property
+    def macs(self) -> float:
+        """The share of multiply-accumulates in INT8."""
+        assert self.planner.prices is not None
+        return self.planner.prices.model.macs(self.candidates - self.fixed.found.kept)
+
+    def score(self, left: Left, evaluations: int) -> Score:
+        """Return what leaving out these comes to."""
+        left &= self.candidates
+        passes = self.trials.evaluate(left, confirm=True).passed
+        return Score(len(left), passes, self.price_of(left), self._lost(left), evaluations)
+
+    def price_of(self, left: Left) -> float:
+        """Return what leaving out these costs."""
+        least, cost = self.planner.price(frozenset()), self.planner.price(left)
+        assert least is not None
+        assert cost is not None
+        return cost - least
+
+    def _lost(self, left: Left) -> float:
+        return self._worth(self.heldout.results(left))
+
+    def _worth(self, results: Sequence[Computed]) -> float:
+        judge = self.heldout
+        if judge.metric is None:
+            return judge.excess_of(results) * judge.factor
+        computed = [one for one in results if not isinstance(one, RunFailed)]
+        return metric_loss(judge.metric, judge.references, computed, judge.samples.labels)
+
+    def _peers(self) -> dict[str, Score]:
+        """Return what each ranking leaves out until it passes; none is made where all passes."""
+        if self.trials.evaluate(frozenset(), confirm=True).passed:
+            return {"all in INT8": self.score(frozenset(), 1)}
+        int8 = quantised(self.network, self.candidates, self.ranges)
+        debugger = debugged(self.network, int8, self.trials.samples)
+        rankings = {
+            "each quantised by itself": by_itself(self.trials, self.candidates),
+            "each left out by itself": left_alone(self.trials, self.candidates),
+            "onnxruntime's debugger": debugger,
+        }
+        found = {}
+        for name, ranking in rankings.items():
+            left, tried = first_passing(self.trials, ranking.nodes)
+            found[name] = self.score(left, ranking.evaluations + tried)
+        defaults = self._defaults(debugger.nodes)
+        return found | ({} if defaults is None else {"onnxruntime's defaults": defaults})
+
+    def _defaults(self, ranked: Sequence[NodeName]) -> Score | None:
+        """Return what its defaults leave out until they pass, by its own ranking; the rest FP32.
+
+        What it quantises besides is left out last; it costs nothing here.
+        """
+        samples, others = self.trials.samples, set(map(node_name, self.network.nodes()))
+        made = Defaults(self.case.network, samples)
+
+        def passes(left: Left) -> bool:
+            session = Session(made.without(left))
+            return self.trials.excess_of([session.run(s) for s in samples]) <= 1
+
+        found = bisected(passes, [*ranked, *sorted(others.difference(ranked))])
+        if found is None:
+            return None
+        left, tried = found
+        session = Session(made.without(left))
+        lost = self._worth([session.run(sample) for sample in self.heldout.samples])
+        own = left & self.candidates
+        return Score(len(own), True, self.price_of(own), lost, tried + 1)
+
+    def plain(self) -> float:
+        """Return what everything in INT8 with MinMax loses on held-out samples, the rest FP32."""
+        seen = ranges(self.network, self.trials.samples, "minmax")
+        session = Session(quantised(self.network, quantisable(self.network), seen).model)
+        return self._worth([session.run(sample) for sample in self.heldout.samples])
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of the task."""
+        name, own = self.task.name, self.own
+        peers = "; ".join(
+            f"{peer}: {score.left} left out, cost {score.extra:.4f}, held out {score.heldout:.4f}, "
+            f"{score.evaluations} evaluations"
+            for peer, score in self.peers.items()
+        )
+        whole = len(self.candidates)
+        note = f"{own.left} of {whole} left out, {self.macs:.1%} of multiply-accumulates in INT8"
+        passed = self.fixed.verdict.passed
+        metric = self.task.criterion.metric or "error over what is allowed"
+        figures = [
+            reported(f"{name}: the INT8 plan passes", passed, note),
+            reported(f"{name}: cost kept out of INT8", own.extra, peers),
+            reported(f"{name}: {metric} lost on held-out samples by plain MinMax", self.plain()),
+            self._evaluated(whole),
+            *self._equal(),
+        ]
+        if not self.task.trained:
+            what = f"{name}: {metric} lost on {len(self.case.heldout)} held-out samples"
+            return [*figures, reported(what, own.heldout)]
+        what = f"{name}: top-1 lost on all {len(self.case.heldout)} held-out images"
+        shares = at_least(f"{name}: multiply-accumulates in INT8", self.macs, MACS)
+        return [*figures, at_most(what, own.heldout, POINTS), shares]
+
+    def _evaluated(self, candidates: int) -> Figure:
+        tried = self.own.evaluations
+        what = f"{self.task.name}: evaluations / candidates"
+        return at_most(what, tried / candidates, EVALUATIONS, f"{tried} / {candidates}")
+
+    def _equal(self) -> list[Figure]:
+        """Compare the emulation with ONNX Runtime on written files: the plan's, and one with FP32.
+
+        ONNX Runtime's CPU computes FP16 in FP32: the plan's file is compared in typed emulation.
+        """
+        planner, name = self.planner, self.task.name
+        plan = planner.resolve(self.fixed.found.kept)
+        every = frozenset(n for n, role in planner.roles.items() if role.free)
+        int8 = quantised(self.network, self.candidates, self.ranges).model
+        typed = Session(emulate_typed(self.fixed.rewritten.model))
+        plain, optimised = (Session(int8, optimise=how) for how in (False, True))
+        one = two = three = largest = 0.0
+        for sample in self.trials.samples.select(range(min(COMPARED, len(self.trials.samples)))):
+            run = partial(planner.trials.runner.run, sample)
+            outputs = plain.run(sample)
+            one = max(one, difference(run(plan), typed.run(sample)))
+            two = max(two, difference(run(every), outputs))
+            three = max(three, difference(outputs, optimised.run(sample)))
+            largest = max(largest, *(float(np.abs(a).max(initial=0)) for a in outputs.values()))
+        what, note = f"{name}: all in INT8, the rest FP32", f"largest output {largest:.4g}"
+        return [
+            equal(f"{name}: emulation − typed emulation of the file", one, 0.0),
+            equal(f"{what}: emulation − ONNX Runtime", two, 0.0),
+            reported(f"{what}: ONNX Runtime optimised − not", three, f"{note}; {machine()['cpu']}"),
+        ]
+
+
+def together(found: Sequence[Found]) -> list[Figure]:
+    """Return the cost kept out of INT8 over that of the best of the others, over all tasks.
+
+    Tasks count in which both leave something out.
+    """
+    own = best = 0.0
+    counted = []
+    for one in found:
+        passing = [score.extra for score in one.peers.values() if score.passes]
+        if one.own.passes and one.own.left and passing and min(passing) > 0:
+            own, best = own + one.own.extra, best + min(passing)
+            counted.append(one.task.name)
+    what = "cost kept out of INT8 over that of the best peer, all models where both keep any"
+    note = f"{own:.4f} / {best:.4f}: {', '.join(counted)}"
+    return [at_most(what, own / best if best else float("nan"), COST, note)]
