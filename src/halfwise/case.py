@@ -131,6 +131,7 @@ class Case:
         made_up: Inputs that look made up; empty for random ones.
         stored: What the user's file stores in FP16 or BF16.
         repairs: Those that are made in `network`, in order.
+        restored: Whether `network` is what a quantised model was made of, not the user's own.
     """
 
     network: Network
@@ -144,6 +145,7 @@ class Case:
     made_up: tuple[MadeUp, ...] = ()
     stored: Stored = field(default_factory=Stored)
     repairs: tuple[Repair, ...] = ()
+    restored: bool = False
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:

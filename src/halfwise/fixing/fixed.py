@@ -42,6 +42,7 @@ class Fixed:
         curve: The plans to choose from.
         evaluations: Number of assignments tried.
         stage_seconds: Time per stage.
+        all_int8: Verdict on INT8 wherever it could be; None without INT8.
         rungs: What each type came to where several were asked for, most exact first; one of them is
             what the run delivers.
     """
@@ -63,6 +64,7 @@ class Fixed:
     evaluations: int
     stage_seconds: dict[str, float]
     rungs: tuple["Fixed", ...] = ()
+    all_int8: Verdict | None = None
 
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is not predicted to cost as much as `below`."""

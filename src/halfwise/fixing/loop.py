@@ -10,6 +10,7 @@ from halfwise.fixing.fixed import Fixed, Passed
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
+from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.recording import int8_plan_of
 from halfwise.fixing.int8.rung import int8_planner
@@ -17,12 +18,12 @@ from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.preparing import prepare
 from halfwise.fixing.recording import plan_of, search_of
 from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.again import catch_up, choose_again
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
-from halfwise.fixing.rewrite import with_opset_for
 from halfwise.fixing.stages import Stages
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
@@ -88,12 +89,15 @@ class _Fix:
 
     def __post_init__(self) -> None:
         self._stage = Stages(self.watcher)
+        self.given = given_start(self.case.network, self.start_from)
+        self.start_from = None if self.given else self.start_from
 
     def run(self) -> Fixed:
         settings = self.settings
         with self._stage("reference"):
             check(self.case.network, runtime=settings.runtime)
-            self._raise_opset()
+            prepared = prepare(self.case, self.given, settings, self.watcher)
+            self.case, self.notes = prepared.case, [*prepared.notes]
             network = self.case.network
             custom = custom_roles(network, settings.rules, settings.fmt)
             roles = roles_of(network, low_type(settings.fmt), custom=custom)
@@ -101,7 +105,9 @@ class _Fix:
             if self.start_from is not None:
                 starting_plan(network, roles, self.start_from)  # or what it names is of no use
             references, self.nonfinite = inspected_reference(
-                network, telling(self.case.heldout, self.watcher), runtime=settings.runtime
+                prepared.original,
+                telling(self.case.heldout, self.watcher),
+                runtime=settings.runtime,
             )
             self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)
             self._plan_with(planner)
@@ -109,14 +115,14 @@ class _Fix:
             evidence = self.planner.gather(self.case.calibration, first=self.quick)
             self.planner.evidence = evidence
         with self._stage("emulate"):
-            self.planner.begin(evidence)
+            self.planner.begin(evidence, prepared.searched)
         with self._stage("baseline"):
             baseline = self.judge.baseline(self.holding)
-            widely = self.judge.passes_widely(baseline)
-        if not widely:
+        if not self.judge.passes_widely(baseline):
             self._look_closer()
         self.original = self.planner
-        if self.repairs or (asked_rules(settings) and not self.judge.suffices(baseline)):
+        asked = asked_rules(settings) and not self.given
+        if self.repairs or (asked and not self.judge.suffices(baseline)):
             with self._stage("repair"):
                 self._repair()
         if self.start_from is not None:
@@ -130,13 +136,14 @@ class _Fix:
             with self._stage("curve"):
                 self.trade_off.begin()
         fixed = self._rounds(baseline)
-        goes_on = settings.int8 and fixed.found.passed and fixed.verdict.passed
-        return self._with_int8(fixed) if goes_on else fixed
+        goes_on = fixed.found.passed and fixed.verdict.passed
+        asked = settings.int8 or self.given is not None
+        return self._with_int8(fixed) if asked and goes_on else fixed
 
     def _with_int8(self, below: Fixed) -> Fixed:
         """Return what INT8 gives beyond a plan that passes; that plan where it gives nothing."""
         with self._stage("calibrate"):
-            planner = int8_planner(below.planner, below.found, self.watcher)
+            planner = int8_planner(below.planner, below.found, self.watcher, self.given)
         if planner is None:
             return below
         below.planner.trials.runner.release()
@@ -163,14 +170,6 @@ class _Fix:
         if closer is not None:
             with self._stage("observe"):
                 self.planner.learn(closer())
-
-    def _raise_opset(self) -> None:
-        given = self.settings.fmt, self.case.network, self.case.calibration
-        network, note = with_opset_for(*given, runtime=self.settings.runtime)
-        self.case = replace(self.case, network=network)
-        if note is not None:
-            self.watcher.note(remark(note))
-            self.notes.append(note)
 
     def _plan_with(self, planner: Planner) -> None:
         """Search with a planner, and judge what it makes."""
@@ -323,7 +322,8 @@ class _Fix:
             followed=followed,
             plan=plan,
             search=search_of(planner, self.heldout, found),
-            baseline=baseline,
+            baseline=below.baseline if below else baseline,
+            all_int8=baseline if below else None,
             verdict=verdict,
             references=trials.references,
             heldout=self.heldout,

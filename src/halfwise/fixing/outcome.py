@@ -28,10 +28,10 @@ from halfwise.records import (
     Engines,
     Failure,
     GivenEngine,
+    NodeName,
     Provenance,
     Run,
     RunKind,
-    Search,
     Verdict,
     Worth,
 )
@@ -107,8 +107,7 @@ def fix_run(
     kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
-    curve = with_beside(fixed, None if engines is not None and engines.full else kept)
-    fixed = replace(fixed, search=_with_ends(fixed), curve=curve)
+    fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
     devices = () if engines is None else (engines, *further)
     run = Run(
@@ -118,6 +117,7 @@ def fix_run(
         io=request.settings.io,
         headroom=request.settings.headroom,
         baseline=fixed.baseline,
+        all_int8=fixed.all_int8,
         guards=fixed.guards,
         growth=fixed.growth,
         followed=fixed.followed,
@@ -130,7 +130,7 @@ def fix_run(
         further=further,
         profiles=profiles,
         worth=worth,
-        curve=curve,
+        curve=fixed.curve,
         rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
         next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
@@ -139,15 +139,16 @@ def fix_run(
     return in_words(run)
 
 
-def _with_ends(fixed: Fixed) -> Search:
-    """Return the record of the search with what the budget ended, all stages being over."""
+def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
+    """Return it with what the budget ended, all stages being over, and the curve of its plan."""
     budget = fixed.planner.budget
     ends = {
         "cut": tuple(budget.cut),
         "ended_by": tuple(budget.ended_by),
         "spent": budget.spent / fixed.planner.unit,
     }
-    return fixed.search.model_copy(update=ends)
+    search = fixed.search.model_copy(update=ends)
+    return replace(fixed, search=search, curve=with_beside(fixed, plan))
 
 
 def verify_run(

@@ -129,7 +129,7 @@ class Planner:
     @property
     def is_safe(self) -> bool:
         """Whether everything in FP32 is the original, and so sure to pass."""
-        return self.is_free and not self.case.repairs
+        return self.is_free and not (self.case.repairs or self.case.restored)
 
     @property
     def is_free(self) -> bool:

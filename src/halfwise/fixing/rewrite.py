@@ -10,6 +10,7 @@ import onnx_ir as ir
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
+from halfwise.fixing.int8.placing import FIRST_OPSET
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
@@ -105,32 +106,37 @@ def with_opset_for(
     samples: Samples,
     *,
     runtime: Runtime = CPU,
+    int8: bool = False,
 ) -> tuple[Network, Remark | None]:
     """Return `network` at an opset whose operators take `fmt`, and a remark on what was done.
 
     The network is given back as it is, without a remark, where nothing is gained: for FP16, and
-    where all operators take BF16. With a remark, where ONNX cannot raise the opset, or where the
-    outputs of both models on up to 4 samples differ by more than 1e-6 of an output's largest
-    magnitude: then operators stay in FP32 that could be low otherwise.
+    where all operators take BF16, unless it is too old for `int8`. With a remark, where ONNX cannot
+    raise the opset, or where the outputs of both models on up to 4 samples differ by more than 1e-6
+    of an output's largest magnitude: then operators stay in FP32 that could be low otherwise.
 
     Args:
         fmt: The low format.
         network: A network whose reference runs.
         samples: At least one.
         runtime: Where to run.
+        int8: Whether nodes are to read INT8 with a scale for each channel.
     """
     gained = gaining(network, low_type(fmt)) if fmt == BF16 else ()
-    if not gained:
+    names, opset = {"low": fmt.name, "operators": ", ".join(gained)}, BF16_OPSET
+    if int8 and network.opset < FIRST_OPSET:
+        names = {"low": "int8", "operators": "QuantizeLinear and DequantizeLinear with an axis"}
+        opset = FIRST_OPSET
+    elif not gained:
         return network, None
-    names = {"low": fmt.name, "operators": ", ".join(gained)}
     first = samples.select(range(min(COMPARED, len(samples))))
     try:
-        raised = raise_opset(network)
+        raised = raise_opset(network, opset)
         _demand_same(network, raised, first, runtime)
     except (CaseError, RunFailed) as error:
         names |= {"why": error.message}
         return network, Remark(kind="opset-stays", names=names, numbers={"opset": network.opset})
-    numbers = {"opset": network.opset, "raised": BF16_OPSET, "samples": len(first)}
+    numbers = {"opset": network.opset, "raised": opset, "samples": len(first)}
     return raised, Remark(kind="opset-raised", names=names, numbers=numbers)
 
 
@@ -140,7 +146,7 @@ def _demand_same(network: Network, raised: Network, samples: Samples, runtime: R
         before, after = (session.run(sample) for session in sessions)
         if not same(before, after):
             raise CaseError(
-                f"Raised to opset {BF16_OPSET}, the model computes something else.",
+                f"Raised to opset {raised.opset}, the model computes something else.",
                 "Export the model at that opset.",
             )
 

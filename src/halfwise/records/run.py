@@ -74,6 +74,8 @@ class Run(Record):
             the file stores in the low format stay so.
         headroom: Factor on observed ranges within which overflow counts.
         baseline: Verdict on the model with everything low but what its file computes in FP32.
+        all_int8: The same with INT8 wherever it could be, beside what the plan keeps in FP32; None
+            without INT8, and in records before this field.
         guards: Suspicions, gravest first.
         growth: Error growth through the model with only the nodes `followed.kept` in FP32.
         followed: What that, and trials, show of where it comes from; None where guards and rules
@@ -111,6 +113,7 @@ class Run(Record):
     io: Literal["fp32", "fp16", "bf16"]
     headroom: float
     baseline: Verdict | None
+    all_int8: Verdict | None = None
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
     followed: Followed | None = None

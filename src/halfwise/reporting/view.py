@@ -149,15 +149,17 @@ def _trouble(run: Run) -> Lines | None:
 
 
 def _lowest(plan: Plan) -> str:
-    if plan.has_int8:
-        return "every product in INT8 that could have it"
     return everything_low(plan.low, len(plan.own), len(plan.unsupported))
 
 
 def _baseline(plan: Plan) -> str:
-    if plan.has_int8:
-        return "all INT8"
     return "as given" if plan.own else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
+
+
+def _all_low(run: Run) -> dict[str, Verdict]:
+    """Return the verdicts on models that keep nothing, by what they are called."""
+    low = {} if run.plan is None else {_baseline(run.plan): run.baseline, "all INT8": run.all_int8}
+    return {name: verdict for name, verdict in low.items() if verdict is not None}
 
 
 def _wrong(verdict: Verdict) -> Iterator[str]:
@@ -216,9 +218,8 @@ def _errors(run: Run) -> Table | None:
     sides = {f"FP32{engine}" if engine else "candidate": run.verdict}
     if run.plan is not None:
         sides = {f"{judged_name(run.engines)}{engine}": run.verdict}
-        if run.baseline is not None:
-            emulated = ", emulated" if engine else ""
-            sides = {f"{_baseline(run.plan)}{emulated}": run.baseline, **sides}
+        emulated = ", emulated" if engine else ""
+        sides = {f"{name}{emulated}": low for name, low in _all_low(run).items()} | sides
     names = sorted(run.verdict.outputs, key=lambda name: run.verdict.outputs[name].passed)
     rows = []
     for name in names[:MOST_ROWS]:
@@ -253,8 +254,8 @@ def _metric(run: Run) -> Lines | None:
         return None
     name = result.name
     models: dict[str, MetricResult] = {}
-    if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
-        models[_baseline(run.plan)] = run.baseline.metric
+    for side, low in _all_low(run).items():
+        models |= {side: low.metric} if low.metric is not None else {}
     models["candidate" if run.plan is None else judged_name(run.engines)] = result
     if result.parts:
         return Lines("Task metrics", tuple(part_lines(models)))

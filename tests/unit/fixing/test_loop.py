@@ -37,11 +37,11 @@ class Listener(Silent):
         self.notes.append(line)
 
 
-def found(ill, watcher=None, *, heldout=None, quick=False, **options) -> Fixed:
+def found(ill, watcher=None, *, heldout=None, quick=False, start=None, **options) -> Fixed:
     inputs = dict(ill.inputs)
     request = understand(inputs, {**options, "heldout": heldout})
     case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, watcher or Silent(), quick=quick)
+    return fix(case, request.settings, watcher or Silent(), start_from=start, quick=quick)
 
 
 def kept(fixed):

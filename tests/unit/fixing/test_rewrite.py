@@ -243,8 +243,8 @@ def test_an_adapter_that_changes_the_function_is_not_used(monkeypatch) -> None:
     """The converter of ONNX has had such faults."""
     prepared = prepare(convolution(17))
 
-    def wrong(network: Network) -> Network:
-        model = raise_opset(network).model
+    def wrong(network: Network, opset: int) -> Network:
+        model = raise_opset(network, opset).model
         weight = next(v for v in model.graph.initializers.values() if v.shape and len(v.shape) == 4)
         array = constant_array(weight).astype(np.float32) * f32(1 + 1e-5)
         weight.const_value = ir.tensor(array, name=weight.name)
@@ -261,7 +261,7 @@ def test_an_adapter_that_changes_the_function_is_not_used(monkeypatch) -> None:
 def test_a_converter_that_gives_up_leaves_the_opset(monkeypatch) -> None:
     prepared = prepare(convolution(17))
 
-    def fail(_: Network) -> Network:
+    def fail(_: Network, _opset: int) -> Network:
         raise CaseError("No adapter.", "")
 
     monkeypatch.setattr(stage, "raise_opset", fail)

@@ -35,7 +35,7 @@ OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """What is computed in INT8; the inputs 0 and 1 are read through pairs."""
 LIMIT = 127
 """The largest magnitude of symmetric INT8; -128 is not used."""
-_FIRST_OPSET = 13
+FIRST_OPSET = 13
 """The first whose Q and DQ have an axis."""
 _KERNELS = ("Conv", "ConvTranspose")
 """Operators that TensorRT has in INT8 for constant weights alone ("Explicit Quantization")."""
@@ -100,8 +100,8 @@ def quantised(
     Raises:
         CaseError: ONNX cannot raise the opset.
     """
-    if network.opset < _FIRST_OPSET:
-        network = raise_opset(network, _FIRST_OPSET)
+    if network.opset < FIRST_OPSET:
+        network = raise_opset(network, FIRST_OPSET)
     placing = _Placing(network.copy(), ranges)
     for node in list(placing.graph):
         if node.name in nodes and _is_quantisable(node):

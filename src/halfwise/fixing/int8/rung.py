@@ -6,7 +6,8 @@ from functools import partial
 from halfwise.case import Sample
 from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
-from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.int8.given import Given
+from halfwise.fixing.int8.placing import FIRST_OPSET, quantisable, quantised
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.ranges import METHODS, Ranges, calibrate
 from halfwise.fixing.plan.found import Found
@@ -21,25 +22,29 @@ from halfwise.wording import listed, number
 Assignment = frozenset[NodeName]
 
 
-def int8_planner(below: Planner, found: Found, watcher: Watcher) -> Int8Planner | None:
+def int8_planner(
+    below: Planner, found: Found, watcher: Watcher, given: Given | None = None
+) -> Int8Planner | None:
     """Return what finds the nodes to leave out of INT8; None where nothing can have it.
 
     Args:
         below: Found a plan with the low format, which passes.
         found: That plan; what it keeps in FP32 stays so.
         watcher: Is told about progress.
+        given: The quantised model to leave nodes out of; ranges are found without.
     """
     network, roles = below.case.network, below.roles
-    computing = (n for n in quantisable(network) if roles[n].role is Role.COMPUTE)
-    candidates = frozenset(computing) - found.kept
-    asked = below.settings.ranges
-    methods = METHODS if asked == "auto" else (asked,)
-    runtime = below.settings.runtime
-    samples = below.trials.samples
-    if not candidates:
-        watcher.note("no node can have INT8 that has the low format")
+    named = quantisable(network) if given is None else given.pairs
+    candidates = frozenset(n for n in named if roles[n].role is Role.COMPUTE) - found.kept
+    if not candidates or network.opset < FIRST_OPSET:
+        old = f", at opset {network.opset}" if network.opset < FIRST_OPSET else ""
+        watcher.note(f"no node can have INT8 that has the low format{old}")
         return None
-    seen = calibrate(network, samples, methods, runtime, watcher)
+    if given is not None:
+        return Int8Planner(below, found.kept, given.place, candidates, None)
+    asked, samples = below.settings.ranges, below.trials.samples
+    methods = METHODS if asked == "auto" else (asked,)
+    seen = calibrate(network, samples, methods, below.settings.runtime, watcher)
     method = methods[0] if len(methods) == 1 else _best(below, candidates, seen, watcher)
     place = partial(_placed, network, seen[method])
     return Int8Planner(below, found.kept, place, candidates, method)

@@ -1,5 +1,13 @@
 """From FP16 to INT8 in one run of `fix`."""
 
+import onnx_ir as ir
+import pytest
+
+from halfwise.case import Samples
+from halfwise.errors import CaseError
+from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.int8.ranges import calibrate
+from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
 from tests import models
 from tests.unit.fixing.int8.products import outlier
@@ -36,6 +44,25 @@ def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
     assert fixed.plan.int8 == ()
     assert fixed.verdict.passed
     assert len(fixed.rungs[1].plan.left_out) == 4
+
+
+def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
+    ill = outlier()
+    network = network_from_proto(ill.proto)
+    ends = calibrate(network, Samples(("x",), lambda _: {"x": ill.inputs["x"]}), ("minmax",))
+    given = quantised(network, quantisable(network), ends["minmax"])
+    ir.save(given.model, tmp_path / "given.onnx")
+    start = load_network(tmp_path / "given.onnx")
+    fixed = found(ill, start=start, snr_db=25)
+    assert fixed.verdict.passed
+    assert [k.node for k in fixed.plan.left_out] == ["product2"]
+    assert (len(fixed.plan.int8), fixed.plan.ranges) == (3, None)
+    assert fixed.all_int8 is not None
+    assert not fixed.all_int8.passed
+    written = [n.op_type for n in fixed.rewritten.model.graph]
+    assert written.count("DequantizeLinear") == 6
+    with pytest.raises(CaseError, match="no quantised form of this model"):
+        found(models.small(), start=start, snr_db=25)
 
 
 def test_without_a_product_there_is_nothing_to_quantise():

@@ -1,0 +1,63 @@
+"""A quantised model of the user's, of which the pairs are left out that INT8 is not enough for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halfwise.errors import CaseError
+from halfwise.graph.conversion import upcast
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.quantisation.pairs import Pair, quantised_nodes
+from halfwise.records import NodeName, Run
+
+Assignment = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A quantised model, and what it is without.
+
+    Attributes:
+        floats: The model in which no node has INT8, with the original's weights where it has them;
+            its nodes have the names of the quantised model.
+        quantised: The model as it was given, with low tensors widened.
+    """
+
+    floats: Network
+    quantised: Network
+
+    @property
+    def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
+        """The nodes that could have INT8."""
+        return quantised_nodes(self.quantised)
+
+    def place(self, nodes: Assignment) -> Network:
+        """Return the model with these of its nodes in INT8."""
+        return excluding(self.quantised, self.pairs.keys() - nodes, self.floats)
+
+
+def given_start(original: Network, start: Network | Run | None) -> Given | None:
+    """Return what a search starts from, where that is a quantised model; None where not.
+
+    Args:
+        original: The model before quantisation.
+        start: A model in the types of its file, or a run.
+
+    Raises:
+        CaseError: its inputs or outputs have other names than the original's.
+    """
+    if not isinstance(start, Network):
+        return None
+    wide, _ = upcast(start)
+    nodes = quantised_nodes(wide)
+    if not nodes:
+        return None
+    for what, ends in (("inputs", "inputs"), ("outputs", "outputs")):
+        own, its = ([tensor_name(v) for v in getattr(n.graph, ends)] for n in (original, wide))
+        if sorted(own) != sorted(its):
+            raise CaseError(
+                f"{start.path} is no quantised form of this model: its {what} are "
+                f"{', '.join(its)}, those of the model {', '.join(own)}.",
+                "Give the quantised model that was made from this one.",
+            )
+    return Given(excluding(wide, nodes, original), wide)
