@@ -1,20 +1,24 @@
 """What a plan is worth: what it costs beside everything low and FP32, and which would gain more."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isfinite
 
 from halfwise.case import Case, Settings
 from halfwise.errors import CaseError
 from halfwise.fixing.engines.table import FP32
+from halfwise.fixing.kernels import QUANTISING
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.pricing import cost_model
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.conversion import low_nodes, upcast
+from halfwise.graph.model import Network, is_standard, tensor_name
 from halfwise.graph.movement import carried
+from halfwise.graph.quantisation.pairs import quantising
 from halfwise.graph.roles import float_io, roles_of
 from halfwise.metrics import fitting_metric
-from halfwise.records import Engines, NearPlan, NodeName, Worth
+from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
 
 Assignment = frozenset[NodeName]
 _MEASURED = 3
@@ -76,24 +80,43 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     """
     low = low_type(settings.fmt)
     roles = roles_of(case.network, low)
-    free = frozenset(name for name, role in roles.items() if role.free)
-    try:
-        kept = starting_plan(case.network, roles, candidate).kept
-    except CaseError:
-        return None
     ends = (*candidate.graph.inputs, *candidate.graph.outputs)
     low_io = frozenset(tensor_name(v) for v in ends if v.dtype == low) & float_io(case.network)
-    model = cost_model(case, settings, roles, low_io) if kept < free else None
+    model = cost_model(case, settings, roles, low_io)
     if model is None:
         return None
-    none: Assignment = frozenset()
-    least, own = (
-        model.cost(some | carried(case.network, roles, some, low_io=low_io))
-        for some in (none, kept)
-    )
-    if least == 0:
+
+    def cost(kept: Assignment) -> float:
+        return model.cost(kept | carried(case.network, roles, kept, low_io=low_io))
+
+    if quantising(candidate):
+        own = _quantised_cost(candidate, case, settings, low_io)
+    else:
+        free = frozenset(name for name, role in roles.items() if role.free)
+        try:
+            kept = starting_plan(case.network, roles, candidate).kept
+        except CaseError:
+            return None
+        own = cost(kept) if kept < free else None
+    least = cost(frozenset())
+    if own is None or least == 0:
         return None
     return _compared(Worth(cost=own / least, fp32=model.cost(frozenset(roles)) / least))
+
+
+def _quantised_cost(
+    candidate: Network, case: Case, settings: Settings, low_io: frozenset[TensorName]
+) -> float | None:
+    """Return what a quantised model costs by its own graph.
+
+    None where shapes cannot be seen, and of integer operators: nobody knows their kernels' rates.
+    """
+    if any(not is_standard(n, *QUANTISING) for n in quantising(candidate)):
+        return None
+    wide, _ = upcast(candidate)
+    roles = roles_of(wide, low_type(settings.fmt))
+    model = cost_model(replace(case, network=wide), settings, roles, low_io)
+    return None if model is None else model.cost(frozenset(roles) - low_nodes(candidate))
 
 
 def _nearest(

@@ -67,8 +67,9 @@ class NodeRole:
 
     Attributes:
         role: The role.
-        inputs: Per input slot, whether it takes the low format when the node is low.
-        outputs: Per output slot, whether it has the low format when the node is low.
+        inputs: Per input slot, whether it takes the low format when the node is low; of a pinned
+            node, whether its kernel may.
+        outputs: Per output slot, whether it has the low format when the node is low; likewise.
         reason: For pinned nodes, why; empty otherwise.
         formals: Float inputs and outputs of its bodies that have the low format when it is low.
         inside: Roles of all nodes in its bodies, however deep, by name.
@@ -188,8 +189,10 @@ def roles_of(
             f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    int8 = dict.fromkeys(quantised_nodes(network), NodeRole(Role.PINNED, reason=_INT8))
-    return Roles({**_roles(network.nodes(), opset, low), **int8, **(custom or {})})
+    found = _roles(network.nodes(), opset, low)
+    for name in quantised_nodes(network):
+        found[name] = replace(found[name], role=Role.PINNED, reason=_INT8)
+    return Roles({**found, **(custom or {})})
 
 
 def _roles(nodes: Iterable[ir.Node], opset: int, low: ir.DataType) -> dict[NodeName, NodeRole]:

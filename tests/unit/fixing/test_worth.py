@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from halfwise import api
 from halfwise.case import Rules
 from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
@@ -21,6 +22,8 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from tests import models
 from tests.graphs import Drawn, graphs
+from tests.models import signals
+from tests.unit.graph.quantisation.qdq import SIZE, chain, last
 from tests.unit.reporting.engine_runs import engines, failed, result
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -153,3 +156,18 @@ def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(fixed, monkeypatch):
     again = Planner(planner.case, planner.settings, planner.roles, Silent())
     assert worth_of(again, frozenset()) is None
     assert again.price(frozenset()) is None
+
+
+def test_a_quantised_candidate_costs_what_the_run_said_that_wrote_it(tmp_path):
+    sketch = chain([], opset=17)
+    data = {"x": signals(2, SIZE, seed=1, peak=25)}
+    run = api.fix(
+        sketch.proto(last(sketch)), data, out=tmp_path / "run", to="int8", rel_max=0.3
+    ).run
+    found = api.verify(sketch.proto(last(sketch)), tmp_path / "run" / "model.onnx", data).run
+    assert run.plan is not None
+    assert run.plan.int8
+    assert run.worth is not None
+    assert found.worth is not None
+    assert found.worth.cost == pytest.approx(run.worth.cost)
+    assert found.worth.cost < 1 < found.worth.fp32
