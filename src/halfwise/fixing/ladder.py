@@ -58,7 +58,7 @@ def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
         kept: The plan, see `Curve.of_plan`.
     """
     curve = fixed.curve.of_plan(kept)
-    others = [one for one in fixed.rungs if one.plan is not fixed.plan]
+    others = [one for one in fixed.rungs if _rung(one) != _rung(fixed)]
     if not others:
         return curve
     beside = others[-1].curve.model_copy(update={"rung": _rung(others[-1])})
@@ -128,7 +128,7 @@ class _Ladder:
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     """Return what a type came to that has a plan; `verdict` is that of the run, `fixed`."""
     planner, prices, kept = one.planner, one.planner.prices, one.found.kept
-    judged = verdict if one.plan is fixed.plan else one.verdict
+    judged = verdict if _rung(one) == _rung(fixed) else one.verdict
     rung = LadderRung(
         rung=_rung(one),
         passed=judged.passed,
@@ -179,11 +179,8 @@ def _timed(rungs: Sequence[LadderRung], engines: Engines) -> list[LadderRung]:
         if row is None or row.verdict is None:
             found.append(rung)
             continue
-        told: dict[str, object] = {
-            "latency": row.latency,
-            "failures": row.verdict.failures,
-            "kept": row.kept,
-        }
+        told: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
+        told |= {} if rung.rung == "int8" else {"kept": row.kept}
         told |= {"passed": row.verdict.passed} if rung.by is None else {}
         told |= {"error": row.excess} if row.excess is not None else {}
         told |= {"bytes": row.build.engine.bytes} if row.build.engine else {}

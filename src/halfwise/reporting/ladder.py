@@ -6,12 +6,12 @@ from halfwise.metrics import usual
 from halfwise.records import LadderRung, RightBy, Run, TaskScore
 from halfwise.reporting.parts import Column, Lines, Table, lines_of
 from halfwise.reporting.reasons import reasons
-from halfwise.reporting.rungs import rung_name
+from halfwise.reporting.rungs import range_text, rung_name
 from halfwise.wording import number, percent, ratio, size_of
 
 _BY: Mapping[RightBy, str] = {
-    "labels": "right by the labels",
-    "expected": "as the framework computes",
+    "labels": "right by labels",
+    "expected": "as expected",
 }
 
 
@@ -20,8 +20,8 @@ def ladder_table(run: Run) -> Table | None:
     if not run.rungs:
         return None
     names = list(dict.fromkeys(s.metric for rung in run.rungs for s in rung.scores))
-    figures = ("kept", "not INT8", "error / allowed", "held out", *names, "products", "cost")
-    figures += ("ms", "beside above", "size", "device memory")
+    figures = ("kept", "not INT8", "error / allowed", "held out", *names, "share", "cost")
+    figures += ("ms", "beside above", "size", "memory")
     columns = (Column("rung"), *(Column(figure, "right") for figure in figures), Column(""))
     rows = tuple(_row(rung, names, run) for rung in run.rungs)
     title = "The ladder: errors on the samples of the search, scores on held-out samples"
@@ -33,15 +33,15 @@ def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
     timed, beside = rung.latency, rung.beside
     return (
         rung_name(rung.rung),
-        f"{rung.kept} of {rung.candidates}" if has_plan and rung.rung != "int8" else "",
-        f"{rung.left_out} of {rung.candidates}" if rung.rung == "int8" else "",
+        f"{rung.kept}/{rung.candidates}" if has_plan and rung.rung != "int8" else "",
+        f"{rung.left_out}/{rung.candidates}" if rung.rung == "int8" else "",
         "" if rung.error is None else number(rung.error),
-        "" if rung.heldout is None else number(rung.heldout),
+        "" if rung.heldout is None or names else number(rung.heldout),
         *(_score(rung.scores, name) for name in names),
         "" if rung.low_share is None else percent(rung.low_share),
         "" if rung.cost is None else ratio(rung.cost),
         "" if timed is None else number(timed.median_ms),
-        "" if beside is None else f"{number(beside.low)} to {number(beside.high)} ×",
+        "" if beside is None else f"{range_text(beside.low, beside.high)} ×",
         "" if rung.bytes is None else size_of(rung.bytes),
         "" if timed is None else size_of(timed.device_bytes),
         _end(rung, run),
@@ -58,15 +58,14 @@ def _score(scores: tuple[TaskScore, ...], name: str) -> str:
 
 
 def _end(rung: LadderRung, run: Run) -> str:
+    if rung.chosen:
+        return "cheapest" if run.engines is None else "delivered"
     if rung.passed is None:
-        told = "not judged"
-    elif rung.by is not None and rung.passed:
-        told = _BY[rung.by]
-    else:
-        told = "passed" if rung.passed else "failed"
-    if not rung.chosen:
-        return told
-    return f"{told}, {'delivered' if run.engines is not None else 'cheapest'}"
+        return "not judged"
+    if rung.by is not None and rung.passed:
+        return _BY[rung.by]
+    emulated = ", emulated" * (run.engines is not None and rung.latency is None)
+    return f"{'passed' if rung.passed else 'failed'}{emulated}"
 
 
 def ladder_lines(run: Run) -> Lines | None:

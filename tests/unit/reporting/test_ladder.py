@@ -29,10 +29,10 @@ def test_each_rung_has_its_figures_and_its_end():
     titles = [column.title for column in table.columns]
     rows = {row[0]: dict(zip(titles, row, strict=True)) for row in table.rows}
     assert rows["FP32"]["size"] == "4 KiB"
-    assert rows["FP32"][""] == "right by the labels"
+    assert rows["FP32"][""] == "right by labels"
     assert (rows["TF32"]["top1"], rows["TF32"]["error / allowed"]) == ("0.5 ✗", "3")
-    assert (rows["FP16"]["kept"], rows["FP16"][""]) == ("2 of 9", "passed, cheapest")
-    assert (rows["INT8"]["not INT8"], rows["INT8"]["products"]) == ("3 of 7", "80 %")
+    assert (rows["FP16"]["kept"], rows["FP16"][""]) == ("2/9", "cheapest")
+    assert (rows["INT8"]["not INT8"], rows["INT8"]["share"]) == ("3/7", "80 %")
     assert "ms" not in titles
 
 
