@@ -129,7 +129,8 @@ class TradeOff:
             kept=self._written(kept),
             count=len(kept),
             evaluation=trials.since.get(kept, trials.evaluations),
-            cost=planner.price(kept),
+            cost=planner.cost(kept),
+            bf16=len(planner.bf16_of(kept)),
             error=(trials.bound(kept) if exact is None else exact)
             * (1.0 if everything else trials.factor),
             is_bound=exact is None,

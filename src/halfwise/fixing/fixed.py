@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.found import Found, Narrowed
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs
@@ -13,6 +13,7 @@ from halfwise.records import (
     Followed,
     Growth,
     Guard,
+    NodeName,
     Observations,
     Plan,
     Remark,
@@ -80,13 +81,13 @@ class Passed:
     Attributes:
         planner: Of the network with its repairs.
         found: The plan.
-        narrowed: What of it has BF16.
+        bf16: Those of its kept nodes that have BF16.
         unrepaired: Plans of the network without them; None where none were made.
         undone: Remarks on those that were undone.
     """
 
     planner: Planner
     found: Found
-    narrowed: Narrowed | None
+    bf16: frozenset[NodeName]
     unrepaired: Curve | None
     undone: Sequence[Remark]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Chosen, Settings
-from halfwise.fixing.bf16 import narrow
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.fixed import Fixed, Passed
 from halfwise.fixing.following import followed_of
@@ -241,7 +240,8 @@ class _Fix:
                 continue
             if found.passed and judged.verdict.passed:
                 bare, undone = self.unrepaired, [*self.undone]
-                self.passed = Passed(self.planner, found, self.planner.narrowed, bare, undone)
+                bf16 = self.planner.bf16_of(found.kept)
+                self.passed = Passed(self.planner, found, bf16, bare, undone)
             if self._may_go_on(judged, found):
                 with self._stage("observe"), self.planner.budget.counted():
                     self.heldout.join(judged)
@@ -268,8 +268,8 @@ class _Fix:
         """Return a plan's model, all its FP32 nodes and its verdict; None: it does not hold."""
         with self._stage("judge"), self.planner.budget.counted():
             again = self.passed is not None and self.passed.found is found
-            if not again:
-                narrow(self.planner, found)
+            if found.passed and not again:
+                self.planner.narrowing.settle(found.kept)
             rewritten, placed = self.judge.write(found.kept)
             if not (again or self.late >= LATE or self.holding.holds(found, rewritten)):
                 return rewritten, placed, None
@@ -286,7 +286,7 @@ class _Fix:
             self._plan_with(planner)
             self.trade_off = TradeOff(planner, self.heldout)
             self.unrepaired, self.undone = passed.unrepaired, [*passed.undone]
-        planner.narrowed = passed.narrowed
+        planner.narrowing.known[passed.found.kept] = passed.bf16
         note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
         self.watcher.note(remark(note))
         self.passed = replace(passed, found=replace(passed.found, steps=(*failed.steps, note)))

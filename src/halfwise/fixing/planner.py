@@ -9,11 +9,13 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.quantised import Slots
 from halfwise.emulation.rounding import FUSED, Fusion
+from halfwise.emulation.runner import Switching
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
+from halfwise.fixing.bf16 import Narrowing
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
-from halfwise.fixing.plan.found import Found, Narrowed
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.held import with_each_lowered
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
@@ -22,7 +24,7 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name
-from halfwise.graph.movement import Carrying, may_have_bf16
+from halfwise.graph.movement import Carrying
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, float_io, roles_of
 from halfwise.graph.weights import LowWeights
@@ -76,10 +78,8 @@ class Planner:
         self.start = Start(frozenset())
         self.held: list[Guard] = []
         self.slots: Mapping[NodeName, Slots] = {}
-        self.narrowed: Narrowed | None = None
-        if "bf16" in settings.allow:
-            may_have_bf16(case.network, roles)  # or its opset has none, which is told at once
-        self.best = Best(watcher, roles.computing, self.price)
+        self.narrowing = Narrowing(self)
+        self.best = Best(watcher, roles.computing, self.cost)
         self.unit = len(case.calibration)
         self.original = original
         whole = settings.time_budget, settings.budget * self.unit
@@ -153,18 +153,17 @@ class Planner:
         return Prices(model, least, self.case.network, self.roles, resolve, base)
 
     def price(self, kept: Assignment) -> float | None:
+        """Return what an assignment may cost over everything low, if it may have BF16 with that."""
+        prices = self.prices
+        return None if prices is None else prices.of(kept, self.narrowing.foreseen(kept))
+
+    def cost(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment over that of everything low, else None."""
-        return None if self.prices is None else self.prices.of(kept)
+        return None if self.prices is None else self.prices.of(kept, self.bf16_of(kept))
 
     def hold(self, guards: Sequence[Guard]) -> None:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
         self.held += guards
-
-    def islands_fail(self) -> bool:
-        """Return whether all low but the islands is seen to fail the search, if there is time."""
-        work = lambda: self.trials.evaluate(self.islands, confirm=True)  # noqa: E731
-        tried = self.budget.within("notes", work, None)
-        return tried is not None and not tried.passed
 
     def begin(self, evidence: Evidence, references: list[Outputs] | None = None) -> None:
         """Make the emulation, order the samples by what everything low does to them.
@@ -196,10 +195,10 @@ class Planner:
             self.watcher.note(told)
 
     def _passed(self, kept: Assignment, excess: float, whole: bool) -> None:
-        if not self.settings.searches:
-            return
-        error = None if self.case.metric else excess * self.trials.factor
-        self.best.passed(kept, error, whole=whole)
+        if self.settings.searches:
+            excess = self.narrowing.look(kept, excess) if whole else excess
+            error = None if self.case.metric else excess * self.trials.factor
+            self.best.passed(kept, error, whole=whole)
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:
         """Return the evidence that `samples` give, less where the budget ends."""
@@ -230,6 +229,7 @@ class Planner:
 
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
         """Add samples to the calibration; `evidence` is that of all of them."""
+        self.narrowing.clear()
         self.trials.join(samples, references)
         self.learn(evidence)
 
@@ -316,8 +316,7 @@ class Planner:
 
     def bf16_of(self, kept: Assignment) -> Assignment:
         """Return those of the kept nodes that have BF16 in the plan that keeps them."""
-        found = self.narrowed
-        return found.bf16 if found is not None and found.kept == kept else frozenset()
+        return self.narrowing.known.get(kept, frozenset())
 
     def above(self) -> tuple[Assignment, Assignment]:
         """Return the nodes that `--keep-above` keeps, and those kept because they read them."""
@@ -327,7 +326,7 @@ class Planner:
         network, observations = self.case.network, self.evidence.observations
         return kept_above(limit, network, self.roles, observations, settings.fmt, settings.headroom)
 
-    def _emulation(self, fused: Fused | None = None, accumulate: str = "") -> SwitchedRunner:
+    def _emulation(self, fused: Fused | None = None, accumulate: str = "") -> Switching:
         switched = partial(
             emulate_switched,
             self.case.network,
@@ -343,7 +342,8 @@ class Planner:
         )
         # Where something is certain to be kept, a search is to come that needs the whole of it.
         first = partial(switched, alike=not self.evidence.certain)
-        return SwitchedRunner(first, switched, runtime=self.settings.runtime)
+        runner = SwitchedRunner(first, switched, runtime=self.settings.runtime)
+        return runner if fused is not None else self.narrowing.over(runner)
 
     def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed

@@ -42,7 +42,7 @@ def plan_remarks(
     searched = kept and settings.searches
     if searched and "scale" not in settings.no_repair:
         yield from unscaled(planner.case.network, planner.evidence.guards, kept)
-    if searched and baseline.passed and planner.islands_fail():
+    if searched and baseline.passed and _islands_fail(planner):
         pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
         numbers = {"own": len(planner.islands), "pinned": pinned, "margin": settings.margin}
@@ -50,6 +50,13 @@ def plan_remarks(
     # A fault at one node is a fault although no guard knows it; without time neither is known.
     if followed is not None and not followed.origin and not followed.out_of_time:
         yield from _wider(planner, found)
+
+
+def _islands_fail(planner: Planner) -> bool:
+    """Return whether all low but the islands is seen to fail the search, if there is time."""
+    work = lambda: planner.trials.evaluate(planner.islands, confirm=True)  # noqa: E731
+    tried = planner.budget.within("notes", work, None)
+    return tried is not None and not tried.passed
 
 
 def _looked_at(planner: Planner) -> Iterator[Remark]:

@@ -27,6 +27,7 @@ from halfwise.metrics import (
 from halfwise.records import Criterion, NodeName, Recognised, TaskScore
 
 Assignment = frozenset[NodeName]
+_Plan = tuple[Assignment, Assignment]
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class Scoring:
         """Take what runs plans, and the samples that no search has seen."""
         self._planner, self._heldout = planner, heldout
         self._inside = Infinities(planner)
-        self._given: dict[tuple[Assignment, tuple[str, ...]], Given] = {}
-        self._casts: dict[Assignment, int] = {}
-        self._needs: dict[tuple[Assignment, tuple[str, ...]], Assignment] = {}
-        self._searched: dict[tuple[Assignment, tuple[str, ...]], bool] = {}
+        # A plan is its kept nodes, and those of them that have BF16.
+        self._given: dict[tuple[_Plan, tuple[str, ...]], Given] = {}
+        self._casts: dict[_Plan, int] = {}
+        self._needs: dict[tuple[_Plan, tuple[str, ...]], Assignment] = {}
+        self._searched: dict[tuple[_Plan, tuple[str, ...]], bool] = {}
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
@@ -67,11 +69,11 @@ class Scoring:
 
     def given(self, kept: Assignment) -> Given | None:
         """Return what a plan gives on the held-out samples of now; None where it was not run."""
-        return self._given.get((kept, self._heldout.left.ids))
+        return self._given.get((self._plan(kept), self._heldout.left.ids))
 
     def casts(self, kept: Assignment) -> int | None:
         """Return the Casts in the mixed model of a plan that was measured, else None."""
-        return self._casts.get(kept)
+        return self._casts.get(self._plan(kept))
 
     def needs(self, kept: Assignment) -> Assignment | None:
         """Return what a plan lacks so that nothing is infinite inside; None where unknown."""
@@ -85,15 +87,16 @@ class Scoring:
             original: Whether that is the model itself, which has run already.
         """
         left, references = self._heldout.left, self._heldout.left_references
-        if left and (kept, left.ids) not in self._given:
+        plan = self._plan(kept)
+        if left and (plan, left.ids) not in self._given:
             if original:
                 results: Sequence[Computed] = references
             else:
                 results = self._planner.trials.of(left, references).results(kept)
                 self._planner.trials.evaluations += 1
-            self._given[kept, left.ids] = self.given_of(results)
-        if kept not in self._casts:
-            self._casts[kept] = self._planner.rewrite(kept)[0].casts
+            self._given[plan, left.ids] = self.given_of(results)
+        if plan not in self._casts:
+            self._casts[plan] = self._planner.rewrite(kept)[0].casts
 
     def searched(self, kept: Assignment) -> bool | None:
         """Return whether a plan serves on the samples of the search of now; None where unknown."""
@@ -125,8 +128,11 @@ class Scoring:
             guards = self._inside.guards(planner.rewrite(kept)[0])
             self._needs[here] = frozenset[NodeName]().union(*map(planner.holdable, guards))
 
-    def _here(self, kept: Assignment) -> tuple[Assignment, tuple[str, ...]]:
-        return kept, self._planner.trials.samples.ids
+    def _plan(self, kept: Assignment) -> _Plan:
+        return kept, self._planner.bf16_of(kept)
+
+    def _here(self, kept: Assignment) -> tuple[_Plan, tuple[str, ...]]:
+        return self._plan(kept), self._planner.trials.samples.ids
 
     def given_of(self, results: Sequence[Computed]) -> Given:
         """Return what anybody's outputs of the held-out samples of now give; one at least."""

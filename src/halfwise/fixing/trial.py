@@ -245,6 +245,10 @@ class Trials:
             self._watch(2 * self._watched)
         return outcome
 
+    def learn(self, kept: Assignment, excess: float) -> None:
+        """Take the error, at most 1, of a plan that passes on all samples in another form."""
+        self._take(kept, Outcome(True, excess), confirm=True)
+
     def _take(self, kept: Assignment, outcome: Outcome, *, confirm: bool) -> None:
         self._known[kept, confirm] = self.tried[kept] = outcome
         self.since.setdefault(kept, self.evaluations)

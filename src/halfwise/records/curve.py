@@ -33,6 +33,7 @@ class Point(Record):
         scores: Task metrics on held-out samples; none where nothing fits the outputs.
         searched: Whether these metrics pass on the samples of the search too, without new NaN or
             infinities; None where nobody looked, and in records before this field.
+        bf16: How many of the kept nodes have BF16 instead of FP32, 0 in records before this field.
     """
 
     kept: str
@@ -48,6 +49,7 @@ class Point(Record):
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
     searched: bool | None = None
+    bf16: int = 0
 
     @property
     def serves(self) -> bool:

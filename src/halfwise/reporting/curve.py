@@ -164,7 +164,7 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
         told.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
     return (
-        str(point.count),
+        f"{point.count} ({point.bf16} BF16)" if point.bf16 else str(point.count),
         "" if point.casts is None else str(point.casts),
         "" if point.cost is None else ratio(point.cost),
         f"{bound}{number(point.error)}",

@@ -3,8 +3,11 @@
 import pytest
 
 from halfwise.errors import CaseError
+from halfwise.judging.inside import emulate
 from tests import models
-from tests.unit.fixing.test_loop import found, types_in
+from tests.unit.fixing.repair.sluices import WIDE, sluiced
+from tests.unit.fixing.test_loop import found, growing, types_in
+from tests.unit.fixing.test_planner import planner as of_planner
 
 
 def test_a_node_that_needs_range_gets_bf16_and_costs_less():
@@ -22,8 +25,71 @@ def test_a_node_that_needs_range_gets_bf16_and_costs_less():
 def test_a_node_that_needs_bits_stays_in_fp32():
     fixed = found(models.cancellation(), no_repair=True, allow="bf16")
     assert {k.precision for k in fixed.plan.keep} == {"fp32"}
-    assert fixed.planner.narrowed is None
+    assert not fixed.planner.bf16_of(fixed.found.kept)
     assert fixed.verdict.passed
+
+
+TWO = sluiced(WIDE, 1.0, 1.0, 1.0, 1.0, WIDE, 1.0)
+"""Two sluices overflow; everything else is the same."""
+
+
+@pytest.mark.parametrize(
+    ("rel_max", "nodes"), [(0.05, "012"), (0.007, "0"), (0.005, "")], ids=["all", "some", "none"]
+)
+def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
+    fixed = found(TWO, no_repair=True, allow="bf16", rel_max=rel_max)
+    kept, planner = fixed.found.kept, fixed.planner
+    bf16 = {name for name in kept if name[-1] in nodes or len(nodes) == 3}
+    assert len(kept) == 6
+    assert planner.bf16_of(kept) == bf16
+    assert fixed.verdict.passed
+    assert planner.prices is not None
+    assert fixed.curve.plan is not None
+    point = fixed.curve.points[fixed.curve.plan]
+    assert (point.count, point.bf16) == (6, len(bf16))
+    assert point.cost == planner.prices.of(kept, frozenset(bf16))
+    written = planner.rewrite(kept)[0].model
+    trials = planner.trials
+    assert point.error == trials.excess_of(emulate(written, trials.samples).results) * trials.factor
+    heldout = trials.of(fixed.heldout.left, fixed.heldout.left_references)
+    seen = emulate(written, fixed.heldout.left, inspected=0).results
+    assert point.heldout == heldout.excess_of(seen) * trials.factor
+    assert not any(p.bf16 for p in fixed.curve.points if p.is_bound)
+
+
+def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
+    planner = of_planner(TWO, allow="bf16", rel_max=0.007)
+    one = frozenset(("up_0", "wide_0", "down_0"))
+    prices = planner.prices
+    assert prices is not None
+    assert planner.price(one) == prices.of(one, one) < planner.cost(one) == prices.of(one)
+    everything = planner.roles.computing
+    assert planner.price(everything) == prices.of(everything)
+    two = one | {"up_5", "wide_5", "down_5"}
+    assert planner.trials.evaluate(two, confirm=True).passed
+    bf16 = planner.bf16_of(two)
+    assert frozenset() < bf16 < two
+    assert planner.price(two) == planner.cost(two) < prices.of(two)
+    # What needs its bits there is FP32 in all plans that come.
+    assert planner.narrowing.foreseen(two - {"up_0"}) == bf16 - {"up_0"}
+
+
+@pytest.mark.parametrize("limit", [{"time_budget": 0}, {"budget": 4}])
+def test_without_time_nothing_has_bf16_and_the_plan_passes(limit):
+    fixed = found(TWO, no_repair=True, allow="bf16", rel_max=0.05, **limit)
+    assert not fixed.planner.bf16_of(fixed.found.kept)
+    assert fixed.verdict.passed
+
+
+def test_samples_that_join_are_tried_with_bf16_anew():
+    fixed = found(growing(7), no_repair=True, allow="bf16", rel_max=0.05)
+    kept = fixed.found.kept
+    assert fixed.search.joined == ("inputs[7]",)
+    assert fixed.verdict.passed
+    planner, written = fixed.planner, fixed.rewritten.model
+    results = emulate(written, planner.trials.samples).results
+    assert planner.trials.excess_of(results) <= 1
+    assert planner.trials.exact(kept) == planner.trials.excess_of(results)
 
 
 def test_an_opset_without_bf16_is_told_before_the_search():

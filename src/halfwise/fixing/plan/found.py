@@ -57,16 +57,3 @@ class Found:
     exhausted: bool
     steps: tuple[Remark, ...]
     r2: float | None = None
-
-
-@dataclass(frozen=True)
-class Narrowed:
-    """A plan, some of whose kept nodes have BF16.
-
-    Attributes:
-        kept: All its kept nodes.
-        bf16: Those that have BF16.
-    """
-
-    kept: Nodes
-    bf16: Nodes

@@ -106,10 +106,15 @@ def _searched(original: Planner, kept: Assignment, part: float) -> None:
 def _best(original: Planner) -> Assignment | None:
     """Return the cheapest plan that passed, and does so with the samples that joined since."""
     passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
-    for kept in sorted(passed, key=partial(_rank, original, original)):
-        if original.trials.evaluate(kept, confirm=True).passed:
-            return kept
-    return None
+    best: Assignment | None = None
+    rank = partial(_rank, original, original)
+    for kept in sorted(passed, key=rank):
+        if best is not None and rank(kept) >= rank(best):
+            break
+        passes = original.trials.evaluate(kept, confirm=True).passed
+        if passes and (best is None or rank(kept) < rank(best)):  # BF16 has been tried for it now
+            best = kept
+    return best
 
 
 def _is_dearer(

@@ -69,9 +69,9 @@ def renamed(_model: ir.Model, down: ir.Node) -> None:
     down.name = f"{down.name}_again"
 
 
-def dear(model: ir.Model, down: ir.Node) -> None:
-    """Turn what a node reads a hundred times, which moves it through memory and changes nothing."""
-    for i in range(100):
+def dear(model: ir.Model, down: ir.Node, times: int = 100) -> None:
+    """Turn what a node reads so many times, which moves it through memory and changes nothing."""
+    for i in range(times):
         source = down.inputs[0]
         assert source is not None
         node = ir.node("Transpose", [source], {"perm": (0, 2, 1)}, name=f"turn_{i}")

@@ -1,5 +1,7 @@
 """A repair without which no more is kept is undone."""
 
+from functools import partial
+
 import pytest
 
 from halfwise import api
@@ -49,6 +51,21 @@ def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, bes
     costs = fixed.plan.remarks[0].numbers
     assert costs["before"] == bare.planner.price(bare.found.kept) < costs["after"]
     assert fixed.planner.budget.cut == []
+
+
+@pytest.mark.parametrize("allow", [(), ("bf16",)])
+def test_a_repair_is_weighed_against_keeping_in_bf16(found, monkeypatch, allow):
+    """It costs more than keeping in BF16, and less than keeping in FP32."""
+    monkeypatch.setattr(choice, "cost_within", lambda *_: None)
+    options = {"ill": sluiced(1.0, 1.0, 1.0, WIDE, 1.0, 1.0, 1.0), "rel_max": 0.05}
+    fixed = found(Sluice(spoil=partial(dear, times=4)), allow=allow, **options)
+    assert fixed.verdict.passed
+    assert len(fixed.plan.repairs) == (0 if allow else 1)
+    assert [k.precision for k in fixed.plan.keep] == ["bf16"] * (3 if allow else 0)
+    if allow:
+        assert told(fixed) == ["repair-outdone"]
+        costs = fixed.plan.remarks[0].numbers
+        assert costs["before"] == fixed.planner.cost(fixed.found.kept) < costs["after"]
 
 
 def test_a_search_without_repairs_that_time_ends_is_told_as_such(found, monkeypatch):
