@@ -61,10 +61,12 @@ class QuantisationLoss(Record):
         error: Error of the model as it is; see `PairLoss`.
         without_all: Error with all pairs left out.
         explained: Whether the outputs are acceptable then.
-        needed: How many pairs have to be left out so that they are, as found; None where leaving
-            out all is not enough.
-        without: Error with these left out; None likewise.
-        causes: These pairs, gravest first; empty where they are too many to be a cause.
+        needed: How many pairs have to be left out so that they are, as found; None where they are
+            too many to be a cause, or leaving out all is not enough.
+        gravest: The tensors of the pairs that do most harm alone, gravest first.
+        without: Error with the needed ones left out, else with the gravest; None where leaving out
+            all is not enough.
+        causes: The needed ones, gravest first.
     """
 
     pairs: int
@@ -73,5 +75,6 @@ class QuantisationLoss(Record):
     without_all: float
     explained: bool
     needed: int | None = None
+    gravest: tuple[TensorName, ...] = ()
     without: float | None = None
     causes: tuple[PairLoss, ...] = ()

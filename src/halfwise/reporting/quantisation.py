@@ -23,18 +23,21 @@ def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
             f"times what is allowed, {number(loss.error)} times with them: something else is wrong."
         )
         return
-    assert loss.needed is not None
     assert loss.without is not None
-    few = f"{loss.needed} of {pairs} of Q and DQ {verb(loss.needed, 'is', 'are')} left out"
-    yield (
-        f"The outputs are within what is allowed where {few}: the error is "
-        f"{number(loss.without)} times what is allowed, {number(loss.error)} times with all."
-    )
-    if not loss.causes:
+    left_out = number(loss.without)
+    if loss.needed is None:
+        worst = f"the {len(loss.gravest)} that do most harm alone ({listed(loss.gravest, 3)})"
         yield (
-            "These are too many to be a cause: 8 bits are too few in many places. `halfwise fix "
+            f"No few of the {pairs} of Q and DQ are to blame: without {worst} the error is "
+            f"{left_out} times what is allowed, {number(loss.error)} times with all. `halfwise fix "
             "ORIGINAL --start-from QUANTISED` finds the nodes that cost least."
         )
+        return
+    few = f"{loss.needed} of {pairs} of Q and DQ {verb(loss.needed, 'is', 'are')} left out"
+    yield (
+        f"The outputs are within what is allowed where {few}: the error is {left_out} times what "
+        f"is allowed, {number(loss.error)} times with all."
+    )
 
 
 def cause_line(cause: PairLoss) -> str:

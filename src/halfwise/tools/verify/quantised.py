@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from heapq import heappop, heappush
+from math import inf
 
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.bypassed import BypassRunner, Site
 from halfwise.errors import CaseError
-from halfwise.fixing.plan.halving import lowered
 from halfwise.fixing.trial import Trials
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.channels import small_channels
@@ -15,10 +16,12 @@ from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.metrics import Metric, Outputs
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.observing.quantised import Reach, reaches
-from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss
+from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, TensorName
 
 MOST_CAUSES = 8
 """Pairs up to which they are told as causes: where many have to go, it is 8 bits that are few."""
+_MOST_TRIALS = 128
+"""Trials of halves: 8 pairs among 500 take about 100."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,9 @@ class Question:
 def quantisation_loss(question: Question) -> QuantisationLoss | None:
     """Return which pairs have to be left out so that the outputs are acceptable.
 
-    First each pair alone, with all others left out, on the worst sample: that ranks them. Then as
-    many as can are taken back, the least harmful first, by halves; those that are left are needed,
-    each of them, and a cause.
+    All other pairs being left out, halves of them are tried on the worst sample, and halves of the
+    more harmful half, until those are found that do most harm alone. Of these, as many as can are
+    taken back; those that are left are needed, each of them, and a cause.
 
     Returns:
         None where there is no pair that can be left out, or the model does not load so.
@@ -93,31 +96,49 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
     )
     if not found.explained:
         return found
-    alone = {name: trials.contribution(every - {name}) for name in sites}
-    ranked = sorted(sites, key=lambda name: alone[name])
-    needed = _needed(every, ranked, trials)
-    causes: tuple[PairLoss, ...] = ()
-    if 0 < len(needed) <= MOST_CAUSES:
-        worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
-        causes = _causes(
-            [sites[n] for n in reversed(ranked) if n in needed], alone, worst, question
-        )
-    return found.model_copy(
-        update={"needed": len(needed), "without": trials.excess(needed), "causes": causes}
-    )
+    if trials.evaluate(frozenset(), confirm=True).passed:
+        return found.model_copy(update={"needed": 0, "without": found.error})
+    alone = _gravest([*sites], every, trials)
+    needed = _needed([*reversed(alone)], trials)
+    told: dict[str, object] = {"gravest": tuple(_tensor(sites[name]) for name in alone)}
+    if needed is None:
+        return found.model_copy(update={**told, "without": trials.excess(frozenset(alone))})
+    worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
+    causes = _causes([sites[n] for n in alone if n in needed], alone, worst, question)
+    told |= {"needed": len(needed), "without": trials.excess(needed), "causes": causes}
+    return found.model_copy(update=told)
 
 
-def _needed(
-    every: frozenset[NodeName], ranked: Sequence[NodeName], trials: Trials
-) -> frozenset[NodeName]:
-    """Return pairs that have to be left out: without any one of them, the outputs are wrong."""
-    groups = [frozenset((name,)) for name in ranked]
-    needed = lowered(every, groups, lambda left_out: trials.evaluate(left_out).passed)
+def _gravest(
+    names: Sequence[NodeName], every: frozenset[NodeName], trials: Trials
+) -> dict[NodeName, float]:
+    """Return the pairs that do most harm alone with their error, at most `MOST_CAUSES`."""
+    waiting: list[tuple[float, int, Sequence[NodeName]]] = [(-inf, 0, names)]
+    found: dict[NodeName, float] = {}
+    tried = 0
+    while waiting and len(found) < MOST_CAUSES:
+        error, _, group = heappop(waiting)
+        if len(group) == 1:
+            found[group[0]] = -error
+            continue
+        if tried >= _MOST_TRIALS:
+            break
+        for half in (group[: len(group) // 2], group[len(group) // 2 :]):
+            tried += 1
+            heappush(waiting, (-trials.contribution(every.difference(half)), tried, half))
+    return found
+
+
+def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] | None:
+    """Return those of some pairs, the least harmful first, without which the outputs are wrong.
+
+    None where leaving out all of them is not enough.
+    """
+    needed = frozenset(ranked)
     if not trials.evaluate(needed, confirm=True).passed:
-        confirmed = partial(trials.evaluate, confirm=True)
-        needed = lowered(every, groups, lambda left_out: confirmed(left_out).passed)
-    for name in ranked if len(needed) <= MOST_CAUSES else ():
-        if name in needed and trials.evaluate(needed - {name}, confirm=True).passed:
+        return None
+    for name in ranked:
+        if trials.evaluate(needed - {name}, confirm=True).passed:
             needed -= {name}
     return needed
 
@@ -156,9 +177,8 @@ def _causes(
 def _described(site: Site, reach: Reach | None) -> PairLoss:
     """Return what is known of a pair without running the model."""
     pair = site.pair
-    value = pair.dequantise.outputs[0] if pair.source is None else pair.source
     loss = PairLoss(
-        tensor=tensor_name(value),
+        tensor=_tensor(site),
         node=site.name,
         readers=tuple(node_name(node) for node in site.readers),
         fault=_fault(site, reach),
@@ -167,7 +187,7 @@ def _described(site: Site, reach: Reach | None) -> PairLoss:
     )
     if reach is None:
         return loss
-    is_one = pair.axis is None and value.const_value is None
+    is_one = pair.axis is None and pair.source is not None and pair.source.const_value is None
     told = {
         "beyond": reach.beyond,
         "clipped": reach.clipped,
@@ -177,6 +197,11 @@ def _described(site: Site, reach: Reach | None) -> PairLoss:
         "rescale": _rescale(loss.fault, reach) if is_one else None,
     }
     return loss.model_copy(update=told)
+
+
+def _tensor(site: Site) -> TensorName:
+    source = site.pair.source
+    return tensor_name(site.pair.dequantise.outputs[0] if source is None else source)
 
 
 def _rescale(fault: PairFault, reach: Reach) -> float | None:

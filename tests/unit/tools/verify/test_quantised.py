@@ -66,9 +66,13 @@ def test_where_many_have_to_go_none_is_a_cause(monkeypatch):
     passed, found = loss(model(GOOD, "tensor"), rel_max=1e-3)
     assert not passed
     assert found.explained
-    assert found.needed > 2
-    assert found.causes == ()
-    assert "too many to be a cause" in told(found, 1)
+    assert (found.needed, found.causes) == (None, ())
+    assert len(found.gravest) == 2
+    assert 1 < found.without < found.error
+    assert (
+        "No few of the 6 pairs of Q and DQ are to blame: without the 2 that do most harm"
+        in told(found, 0)
+    )
 
 
 def test_another_model_is_not_blamed_on_quantisation(monkeypatch):
