@@ -31,6 +31,7 @@ WRITING = (
     ("verify", "absent.onnx", "absent.other.onnx", "--inputs", "absent.npz"),
     ("verify", "absent.onnx", "absent.engine", "--inputs", "absent.npz"),
     ("diagnose", "absent.onnx", "--inputs", "absent.npz"),
+    ("ladder", "absent.onnx", "--inputs", "absent.npz", "--expected", "absent.json"),
     ("build", "absent.onnx", "--trt-python", "absent"),
     ("modernize", "absent.onnx"),
     ("export", "absent", "--as", "cpp"),

@@ -76,7 +76,8 @@ def ladder_lines(run: Run) -> Lines | None:
 def _told(run: Run) -> Iterator[str]:
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
-            yield f"{rung_name(rung.rung)} fails: {'; '.join(reasons(rung.failures))}."
+            which = "; `halfwise diagnose` ranks its products" * (rung.rung == "tf32")
+            yield f"{rung_name(rung.rung)} fails: {'; '.join(reasons(rung.failures))}{which}."
     fp32 = run.rungs[0]
     if fp32.passed is None:
         yield (

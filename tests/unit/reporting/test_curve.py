@@ -1,7 +1,7 @@
 from math import inf
 from pathlib import Path
 
-from halfwise.records import Criterion, Row, TaskScore, Worth
+from halfwise.records import Criterion, LadderRung, Row, TaskScore, Worth
 from halfwise.reporting.curve import (
     choosing,
     chosen_line,
@@ -51,6 +51,22 @@ def test_what_was_tried_without_repairs_is_told_as_not_searched():
         MADE.model_copy(update={"unrepaired": bare}), ONE, Criterion()
     )
     assert "without repairs" not in chosen_line(MADE, ONE, Criterion())
+
+
+def test_the_plans_of_each_type_are_told_apart():
+    int8 = curve(point("", 0.6, 3.0), point("1", 0.8, 0.5, scores=OWN), plan=1, reference=OWN)
+    below = MADE.model_copy(update={"rung": "fp16"})
+    both = int8.model_copy(update={"rung": "int8", "beside": below})
+    full = LadderRung(rung="tf32", passed=True, error=0.25, cost=2.0, scores=OWN)
+    table = curve_table(run(curve=both, rungs=(full,)))
+    assert table is not None
+    assert [column.title for column in table.columns][:3] == ["rung", "kept", "not INT8"]
+    assert [row[:3] for row in table.rows] == [
+        *(("TF32", "", ""), ("INT8", "", "0"), ("INT8", "", "1")),
+        *(("FP16", kept, "") for kept in "012"),
+    ]
+    assert [row[-1] for row in table.rows] == ["", "", "this plan", "", "", "its plan"]
+    assert "1 of 3 compute nodes left out of INT8" in chosen_line(both, both.points[1], Criterion())
 
 
 def test_a_score_of_nothing_is_no_number():
