@@ -20,9 +20,12 @@ from halfwise.fixing.measuring import Measuring
 from halfwise.fixing.outcome import Result
 from halfwise.fixing.pick import Hopeful, Wish, has_others, implied, pick
 from halfwise.fixing.planner import Planner
+from halfwise.graph.conversion import upcast
+from halfwise.graph.model import Network
+from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics.recognised import falling
-from halfwise.options.loading import load_asked
+from halfwise.options.loading import load_asked, load_start
 from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
@@ -80,8 +83,7 @@ def choose(
         check_value(name, ChooseOptions.__annotations__[name], value)
     record = read_run(Path(run))
     curve = _curve(record, Path(run))
-    own = curve.criterion or record.criterion
-    pick(curve, own, wish, Hopeful())
+    pick(curve, own := curve.criterion or record.criterion, wish, Hopeful())
     request = _request(record, curve, wish, inputs, asked)
     case = _case(record, model, request, watcher, others=inputs is not None)
     case = _falling(case, wish, curve)
@@ -97,9 +99,10 @@ def choose(
             curve = measuring.told(picked.point, scored=wish.metric_drop is None)
         return Chosen(curve.kept(picked.point), wish.told)
 
-    settings = _settings(request, record, curve, wish)
+    settings, made = _settings(request, record, curve, wish), _repairs(record)
     with frozen_named(case, settings):
-        fixed = run_fix(case, settings, watcher, choosing=choosing, repairs=_repairs(record))
+        start = _quantised(record)
+        fixed = run_fix(case, settings, watcher, start_from=start, choosing=choosing, repairs=made)
     # Whoever chooses of what is chosen now has to know them too.
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
@@ -116,6 +119,26 @@ def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
         kept = frozenset(node.node for node in plan.keep)
         found = replace(found, ranges=plan.ranges or found.ranges)
     return replace(found, chosen=Chosen(kept, wish.told))
+
+
+def _quantised(run: Run) -> Network | None:
+    """Return the quantised model that a run began with, whose nodes its plans are about; or None.
+
+    Raises:
+        CaseError: the file cannot be read.
+        RecordMismatch: it is not there any more.
+    """
+    named = run.provenance.options.get("start_from", "")
+    path = next((p for p in (Path(run.provenance.folder, named), Path(named)) if p.is_file()), None)
+    start = None if path is None or path.suffix == ".json" else load_start(path)
+    if isinstance(start, Network) and quantised_nodes(upcast(start)[0]):
+        return start
+    if run.plan is not None and run.plan.int8 and run.plan.ranges is None:
+        raise RecordMismatch(
+            f"The quantised model that the run began with, {named}, is not here.",
+            "Bring the file back, or make the run again.",
+        )
+    return None
 
 
 def _unbound(verdict: Verdict, wish: Wish) -> Verdict:

@@ -233,6 +233,8 @@ def _source(
         )
     if inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
+    if run.plan is not None and run.plan.int8 and not nothing_low(run):
+        return _with_pairs(folder / MODEL_FILE, place, partial)
     path, network, stored = _users_model(run, model)
     repairs = planned_repairs(run)
     network = repaired(network, repairs)
@@ -255,6 +257,23 @@ def _source(
     named = partial / built
     save_checked(network.model, named)
     return Source(network, built, model_files(named).hashes)
+
+
+def _with_pairs(mixed: Path, place: _Place, partial: Path) -> Source:
+    """Return the file for constraints of a plan with INT8: what it wrote, in FP32 but for INT8."""
+    if not mixed.is_file():
+        raise RecordMismatch(
+            f"{mixed.parent} lacks {mixed.name}, which holds the plan's INT8.",
+            "Bring the file back, or make the run again.",
+        )
+    if place.folder is None:
+        raise CaseError(
+            f"{mixed} has Casts, which constraints take the place of.",
+            f"Name a folder with -o: {BUILT_FILE} is written there, without them.",
+        )
+    network, named = upcast(load_network(mixed))[0], partial / BUILT_FILE
+    save_checked(network.model, named)
+    return Source(network, BUILT_FILE, model_files(named).hashes)
 
 
 def _users_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:

@@ -25,7 +25,7 @@ def facts(recipe: Recipe) -> list[str]:
     low = f"{recipe.low.upper()} is allowed" if recipe.low else "all FP32"
     if recipe.quantised:
         kinds = " and ".join(kind.upper() for kind in recipe.quantised)
-        low = f"{kinds} where the model is quantised, {low.replace('all', 'else')}"
+        low = f"{kinds} where the model is quantised, {low if recipe.low else 'else FP32'}"
     if recipe.typing == "strong" and recipe.low is None:
         how = "strongly typed: all FP32, as in the ONNX file"
     elif recipe.typing == "strong":

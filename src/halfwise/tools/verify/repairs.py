@@ -10,6 +10,8 @@ from halfwise.fixing.repair.metadata import marked, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove, worst
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network
+from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.sameness import first_difference
 from halfwise.records import APPROXIMATE, Failure, Proof, Remade, Repair, Verdict
 from halfwise.reporting.reasons import with_failures
@@ -43,12 +45,14 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
         return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))
-    failures = tuple(_failures(first_difference(made, candidate), proof))
+    floats = excluding(candidate, quantised_nodes(candidate), made)
+    failures = tuple(_failures(first_difference(made, floats), proof))
     return Remade(repairs=repairs, proof=proof, failures=failures)
 
 
 def _unnamed(network: Network, candidate: Network) -> str | None:
     """Return where a candidate without repairs differs, at its opset; None for nowhere."""
+    candidate = excluding(candidate, quantised_nodes(candidate), network)
     differs = first_difference(network, candidate)
     if differs is None or network.opset >= candidate.opset:
         return differs

@@ -1,0 +1,45 @@
+"""`fix --to int8`, and what is done with what it writes."""
+
+import pytest
+
+from tests.unit.fixing.int8.products import outlier
+
+FIX = ("fix", "model.onnx", "--inputs", "model.npz", "--snr-db", 25, "--allow-random")
+
+
+@pytest.fixture
+def run(call, saved):
+    """A run of a model with a value beyond FP16, which INT8 has no scale for either."""
+    saved(outlier(factor=200))
+    ended = call(*FIX, "--to", "int8", "-o", "run")
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def test_what_a_run_with_int8_wrote_is_verified_exported_and_started_from(run, call, tmp_path):
+    plan = run.record["plan"]
+    assert plan["int8"] == ["product0", "product1", "product3"]
+    assert [kept["node"] for kept in plan["left_out"]] == ["product2"]
+    assert plan["repairs"] or plan["keep"]
+    assert "3 of 4 products in INT8, ranges by" in run.out
+    assert "Left out of INT8, in FP16: 1 of 4 products" in run.out
+    assert "all INT8" in run.out
+    judged = call("verify", "model.onnx", "run/model.onnx", *FIX[2:], "-o", "v", folder="v")
+    assert judged.code == 0, judged.out
+    worth = judged.record["worth"]
+    assert worth["cost"] == pytest.approx(run.record["worth"]["cost"], rel=0.2)
+    exported = call("export", "run", "--as", "trtexec", "--trt-version", "8.6", "-o", "recipe")
+    assert exported.code == 0, exported.err
+    assert "--int8" in (tmp_path / "recipe" / "build_engine.sh").read_text()
+    again = call(*FIX, "--start-from", "run/model.onnx", "-o", "again", folder="again")
+    assert again.code == 0, again.err
+    assert set(again.record["plan"]["int8"]) == set(plan["int8"])
+    assert again.record["plan"]["ranges"] is None
+    cost = again.record["worth"]["cost"]
+    chosen = call("choose", "again", "-o", "chosen", "--worth", cost, folder="chosen")
+    assert chosen.record["curve"]["rung"] == "int8"
+    assert chosen.record["plan"]["ranges"] is None
+    assert set(chosen.record["plan"]["int8"]) == set(plan["int8"])
+    (tmp_path / "run" / "model.onnx").unlink()
+    lost = call("choose", "again", "-o", "lost", "--worth", 1)
+    assert (lost.code, "quantised model that the run began with" in lost.err) == (7, True)
