@@ -123,6 +123,7 @@ class Score:
 
     Attributes:
         left: How many of the candidates.
+        names: Which.
         passes: Whether it passes on the samples of the search.
         extra: What it costs over all candidates in INT8, in costs of everything in FP16.
         heldout: The metric lost on held-out samples; without one, the error over what is allowed.
@@ -130,6 +131,7 @@ class Score:
     """
 
     left: int
+    names: tuple[NodeName, ...]
     passes: bool
     extra: float
     heldout: float
@@ -171,7 +173,14 @@ class Found:
         """Return what leaving out these comes to."""
         left &= self.candidates
         passes = self.trials.evaluate(left, confirm=True).passed
-        return Score(len(left), passes, self.price_of(left), self._lost(left), evaluations)
+        return Score(
+            len(left),
+            tuple(sorted(left)),
+            passes,
+            self.price_of(left),
+            self._lost(left),
+            evaluations,
+        )
 
     def price_of(self, left: Left) -> float:
         """Return what leaving out these costs."""
@@ -227,7 +236,7 @@ class Found:
         session = Session(made.without(left))
         lost = self._worth([session.run(sample) for sample in self.heldout.samples])
         own = left & self.candidates
-        return Score(len(own), True, self.price_of(own), lost, tried + 1)
+        return Score(len(own), tuple(sorted(own)), True, self.price_of(own), lost, tried + 1)
 
     def plain(self) -> float:
         """Return what everything in INT8 with MinMax loses on held-out samples, the rest FP32."""
@@ -294,17 +303,20 @@ class Found:
 
 
 def together(found: Sequence[Found]) -> list[Figure]:
-    """Return the cost kept out of INT8 over that of the best of the others, over all tasks.
+    """Return the cost kept out of INT8 over that of the peer that keeps the least, in total.
 
-    Tasks count in which both leave something out.
+    Models count in which the peer and halfwise both leave something out and pass.
     """
-    own = best = 0.0
-    counted = []
+    totals: dict[str, tuple[float, float, list[str]]] = {}
     for one in found:
-        passing = [score.extra for score in one.peers.values() if score.passes]
-        if one.own.passes and one.own.left and passing and min(passing) > 0:
-            own, best = own + one.own.extra, best + min(passing)
-            counted.append(one.task.name)
-    what = "cost kept out of INT8 over that of the best peer, all models where both keep any"
-    note = f"{own:.4f} / {best:.4f}: {', '.join(counted)}"
-    return [at_most(what, own / best if best else float("nan"), COST, note)]
+        for peer, score in one.peers.items():
+            if one.own.passes and one.own.left and score.passes and score.left:
+                own, other, names = totals.get(peer, (0.0, 0.0, []))
+                names = [*names, one.task.name]
+                totals[peer] = own + one.own.extra, other + score.extra, names
+    figures = []
+    for peer, (own, other, names) in sorted(totals.items(), key=lambda t: -t[1][0] / t[1][1]):
+        what = f"cost kept out of INT8 over that of {peer}, in total"
+        note = f"{own:.4f} / {other:.4f}: {', '.join(names)}"
+        figures.append(at_most(what, own / other, COST, note))
+    return figures
