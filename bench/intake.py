@@ -62,6 +62,16 @@ def examine(path: Path) -> Outcome:
     return Outcome(path.name, code, message=message.replace(str(path), "the model"))
 
 
+def runnable(path: Path) -> list[dict[str, Array]] | None:
+    """Return samples that ONNX Runtime runs a file on, drawn; None where it runs on none."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        return next(_runnable(onnxruntime.InferenceSession(path, options)), None)
+    except FAILURES:
+        return None
+
+
 def _runnable(session: onnxruntime.InferenceSession) -> Iterator[list[dict[str, Array]]]:
     """Yield samples that the session runs on."""
     for size in SIZES:

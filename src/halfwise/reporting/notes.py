@@ -166,14 +166,13 @@ def _linted(facts: Mapping[str, Any]) -> str:
 
 
 def _quantised(facts: Mapping[str, Any]) -> str:
-    kinds = {
-        "read data and weights through Q/DQ": facts["whole"],
-        "one of both": facts["half"],
-        "compute with integers": facts["integers"],
-    }
-    told = (
-        listed([f"{number} {what}" for what, number in kinds.items() if number]) or "none is INT8"
+    whole, half, integers = (facts[name] for name in ("whole", "half", "integers"))
+    kinds = (
+        (whole, f"{verb(whole, 'reads', 'read')} data and weights through Q/DQ"),
+        (half, f"{verb(half, 'reads', 'read')} one of both so"),
+        (integers, f"{verb(integers, 'computes', 'compute')} with integers"),
     )
+    told = listed([f"{number} {what}" for number, what in kinds if number]) or "none is INT8"
     words = f"the {facts['whose']} is quantised: of {count(facts['products'], 'product')}, {told}"
     if facts["whose"] == "candidate":
         return words

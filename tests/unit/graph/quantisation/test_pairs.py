@@ -1,6 +1,14 @@
+import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.emulation.typed import emulate_typed
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
 from halfwise.graph.quantisation.pairs import (
     half_quantised,
     moves_before,
@@ -8,8 +16,9 @@ from halfwise.graph.quantisation.pairs import (
     pairs_read,
     quantised_nodes,
 )
+from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
-from tests.unit.graph.quantisation.qdq import chain, last
+from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
 ZERO = np.array(0, np.int8)
@@ -88,3 +97,27 @@ def test_whoever_reads_what_was_moved_is_a_reader_and_who_gives_it_out():
         s.network(s.op("Relu", moved, name="relu"), s.op("Abs", q, name="abs"), given)
     )
     assert {node.name for node, _ in pair.readers} == {"relu", "abs", "given"}
+
+
+@settings(max_examples=8)
+@given(
+    st.sets(st.sampled_from(LAYERS)), st.data(), st.booleans(),
+    st.sampled_from([np.int8, ml_dtypes.int4]),
+)  # fmt: skip
+def test_around_pairs_both_emulations_agree_and_all_in_fp32_is_the_file(
+    quantised, data, stored, dtype
+):
+    s = chain(quantised, stored=stored, dtype=dtype)
+    network = s.network(last(s))
+    roles = roles_of(network)
+    free = sorted(name for name, role in roles.items() if role.free)
+    switched = emulate_switched(network, roles, FP16)
+    session = Session(switched.model)
+    sample = {"x": np.random.default_rng(0).normal(size=(2, SIZE)).astype(np.float32) * 8}
+    for fp32 in (data.draw(st.frozensets(st.sampled_from(free))), frozenset(roles)):
+        (own,) = session.run({**sample, SWITCH_INPUT: switched.switches.switch(fp32)}).values()
+        typed = emulate_typed(rewrite(network, roles, fp32, FP16).model)
+        (other,) = Session(typed).run(sample).values()
+        np.testing.assert_array_equal(own, other)
+    (plain,) = Session(network.model).run(sample).values()
+    np.testing.assert_array_equal(own, plain)
