@@ -216,6 +216,7 @@ RemarkKind = Literal[
     "repair-spare",
     "unrepaired",
     "unscaled",
+    "unranged",
     "repair-untried",
     "repair-left",
     "scale-limited",

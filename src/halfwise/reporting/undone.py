@@ -1,4 +1,4 @@
-"""Words on repairs that were undone, or have no place."""
+"""Words on repairs that were undone, or have no place, and on INT8 that has none."""
 
 from collections.abc import Mapping
 
@@ -30,6 +30,8 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
     "scale-limited": "For {elements:d} tensors and constants the search for powers of two was "
     "ended at its limit: others may need fewer Muls, or bring into range what these do not.",
+    "unranged": "{elements:node} {elements:are} left out of INT8, since the calibration samples "
+    "leave what it reads at one value, from which no range follows: {tensors}.",
     "repair-untried": "Of {size:repair}, {elements:d} were not left out one by one: the plan "
     "passes with all of them, and may do so with fewer.",
 }

@@ -23,7 +23,7 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantisation.pairs import pairs_read, quantised_nodes
 from halfwise.graph.roles import Role, roles_of
 from halfwise.graph.weights import LowWeights
-from halfwise.records import Guard, NodeName, RangeMethod, TensorName
+from halfwise.records import Guard, NodeName, RangeMethod, Remark, TensorName
 
 Assignment = frozenset[NodeName]
 
@@ -37,7 +37,10 @@ class Int8Planner(Planner):
         below: Found the plan with the low format.
         fp32: The nodes that this keeps, and what is held besides.
         method: How ranges were found; None where a file brought them.
+        remarks: What to know of the candidates.
     """
+
+    remarks: tuple[Remark, ...] = ()
 
     def __init__(
         self,

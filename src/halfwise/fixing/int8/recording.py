@@ -47,7 +47,7 @@ def int8_plan_of(
         keep=(*below.keep, *held),
         minimal=found.minimal,
         lowered=below.lowered,
-        remarks=(*below.remarks, *remarks),
+        remarks=(*below.remarks, *planner.remarks, *remarks),
         low_io=planner.low_io,
     )
     int8 = planner.choices - found.kept

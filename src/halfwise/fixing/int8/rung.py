@@ -10,6 +10,7 @@ from halfwise.fixing.int8.given import Given
 from halfwise.fixing.int8.placing import FIRST_OPSET, quantisable, quantised
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.ranges import METHODS, Ranges, calibrate
+from halfwise.fixing.int8.unvarying import remark, unvarying
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.graph.model import Network
@@ -32,6 +33,9 @@ def int8_planner(
         found: That plan; what it keeps in FP32 stays so.
         watcher: Is told about progress.
         given: The quantised model to leave nodes out of; ranges are found without.
+
+    Raises:
+        CaseError: see `unvarying`.
     """
     network, roles = below.case.network, below.roles
     named = quantisable(network) if given is None else given.pairs
@@ -45,9 +49,13 @@ def int8_planner(
     asked, samples = below.settings.ranges, below.trials.samples
     methods = METHODS if asked == "auto" else (asked,)
     seen = calibrate(network, samples, methods, below.settings.runtime, watcher)
+    still = unvarying(network, candidates, seen[methods[0]])
+    candidates -= still.keys()
     method = methods[0] if len(methods) == 1 else _best(below, candidates, seen, watcher)
     place = partial(_placed, network, seen[method])
-    return Int8Planner(below, found.kept, place, candidates, method)
+    planner = Int8Planner(below, found.kept, place, candidates, method)
+    planner.remarks = (remark(still),) if still else ()
+    return planner
 
 
 def _placed(network: Network, ranges: Ranges, nodes: Assignment) -> Network:

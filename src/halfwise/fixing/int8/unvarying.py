@@ -1,0 +1,48 @@
+"""Products that read a tensor which the calibration samples leave at one value."""
+
+from collections.abc import Collection, Mapping
+
+from halfwise.errors import CaseError
+from halfwise.fixing.int8.placing import activations
+from halfwise.fixing.int8.ranges import Ranges
+from halfwise.graph.model import Network, node_name
+from halfwise.records import NodeName, Remark, TensorName
+from halfwise.wording import listed
+
+
+def unvarying(
+    network: Network, candidates: Collection[NodeName], ranges: Ranges
+) -> Mapping[NodeName, tuple[TensorName, ...]]:
+    """Return the candidates that read such a tensor, each with those; in graph order.
+
+    No range follows from one value: zeros would get any scale, and other inputs be cut off at it.
+
+    Raises:
+        CaseError: all candidates do.
+    """
+    still = {name for name in activations(network) if name in ranges and _is_one(ranges[name])}
+    found: dict[NodeName, tuple[TensorName, ...]] = {}
+    for node in network.nodes():
+        read = (TensorName(v.name) for v in node.inputs[:2] if v is not None and v.name)
+        if node_name(node) in candidates and (names := tuple(n for n in read if n in still)):
+            found[node_name(node)] = names
+    if found and len(found) == len(candidates):
+        raise CaseError(
+            f"The calibration samples leave {listed(sorted(still))} at one value, which all "
+            "products read that could have INT8: no range follows from it.",
+            "Give samples that the model gets in use, whose values vary.",
+        )
+    return found
+
+
+def _is_one(ends: tuple[float, float]) -> bool:
+    return ends[0] == ends[1]
+
+
+def remark(found: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
+    """Return what to know of a plan without them."""
+    tensors = dict.fromkeys(name for names in found.values() for name in names)
+    names = {"tensors": listed([*tensors])}
+    return Remark(
+        kind="unranged", severity="warning", names=names, numbers={"elements": len(found)}
+    )
