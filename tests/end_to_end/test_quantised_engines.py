@@ -85,3 +85,25 @@ def test_a_quantised_model_is_judged_by_an_engine_of_it(call, tmp_path, fake_wor
     shown = call("report", "run")
     assert shown.out.startswith("PASSED (engine) on 12 samples")
     assert "INT8" in shown.out
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_fix_delivers_an_engine_with_int8(call, tmp_path, fake_worker, version):
+    options = ("--target", "tensorrt", "--builds", "1", *worker(fake_worker(version)))
+    asked = ("--to", "int8", "--rel-max", "0.05", "-o", "run", *options)
+    fixed = call("fix", "m.onnx", "--inputs", "x.npz", *asked)
+    assert fixed.code == 0, fixed.err + fixed.out
+    run = read_run(tmp_path / "run")
+    assert run.plan is not None
+    assert run.plan.int8 == ("first", "second")
+    assert run.engines is not None
+    assert run.engines.rung == "int8"
+    assert [r.rung for r in run.engines.rungs] == ["fp32", "tf32", "fp16", "int8"]
+    assert run.engines.row is not None
+    assert run.engines.row.proof is not None
+    assert run.engines.row.proof.node_share["int8"] > 0
+    again = call("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", *options[-2:])
+    assert again.code == 0, again.out
+    told = call("export", "run", "--as", "trtexec").out
+    assert ("--int8" in told) is (version == "8.6.1")
+    assert ("model.built.onnx" in told) is (version == "8.6.1")

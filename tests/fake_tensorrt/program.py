@@ -16,7 +16,7 @@ from tests.fake_tensorrt.precision import Precision
 from tests.fake_tensorrt.regions import Wrong, spoilt_by
 from tests.fake_tensorrt.rounding import BF16, FLOAT, HALF, rounded, rounded_weights, tf32
 
-_PACE = {"fp32": 1.02, "low": 1.0, "int8": 0.9, "border": 0.0}
+_PACE = {"fp32": 1.02, "low": 1.0, "int8": 0.9, "quantise": 0.01, "border": 0.0}
 """Milliseconds of a layer: FP32 takes longer, and no mixed engine is slow."""
 _FUSED_AWAY = ("Cast", "DequantizeLinear")
 _UNSHAPED = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
@@ -167,6 +167,7 @@ class Program:
             low = any(n.name in self.precision.low_nodes for n in nodes)
             high = "tf32" if self.precision.in_tf32(nodes[0]) else "fp32"
             high = "int8" if nodes[0].name in self.precision.int8_nodes else high
+            high = "quantise" if nodes[0].op_type == "QuantizeLinear" else high
             found[name] = pace.get("low" if low else high, pace["fp32"])
             if before is not None and before != low:
                 found[name] += pace["border"]

@@ -14,6 +14,8 @@ from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Proven, equivalent
 from halfwise.fixing.engines.concurrent_search import concurrently
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.int8.recording import int8_plan_of
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_command
 from halfwise.fixing.outcome import Result, cost, final_verdict, unsearched_run
@@ -142,7 +144,10 @@ def store(
     # Weakly typed engines are built of it, and those of other workers are judged against it.
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
-        built = equivalent(fixed.planner.case.network, rewritten_nodes(run)).network
+        planner = fixed.planner
+        built = equivalent(planner.case.network, rewritten_nodes(run)).network
+        if isinstance(planner, Int8Planner):
+            built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
         save(readable(built, version).model, partial / BUILT_FILE)
     devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache
@@ -175,6 +180,9 @@ def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
 
 def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
     """Return what was found with the plan, the model and the verdict that the engines led to."""
+    if fixed.rungs:
+        own = fixed.rungs[-1] if proven.int8 else fixed.rungs[0]
+        fixed = replace(own, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
     search = fixed.search
     joined = {
         "joined": (*search.joined, *proven.joined),
@@ -232,6 +240,9 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
     rewritten, placed = fixed.planner.rewrite(keep)
     found = replace(fixed.found, kept=keep, minimal=proven.minimal)
+    if isinstance(fixed.planner, Int8Planner):
+        below = fixed.rungs[0].plan
+        return rewritten, int8_plan_of(below, fixed.planner, found, placed, rewritten.casts)
     remarks = list(fixed.plan.remarks)
     if dropped:
         numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}

@@ -44,6 +44,7 @@ class Planner:
         budget: Bounds all that the run can do without.
         best: Tells of the plans that pass.
         slots: What nodes read that have INT8 where a plan keeps them.
+        int8: Who found what to leave out of INT8 beyond a plan of this; None where nobody did.
         unit: Work of one inference over the data, that of the calibration samples of now.
     """
 
@@ -78,6 +79,7 @@ class Planner:
         self.start = Start(frozenset())
         self.held: list[Guard] = []
         self.slots: Mapping[NodeName, Slots] = {}
+        self.int8: Planner | None = None
         self.narrowing = Narrowing(self)
         self.best = Best(watcher, roles.computing, self.cost)
         self.unit = len(case.calibration)

@@ -30,3 +30,9 @@ def refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
         "follows from trials.",
         "Leave out one of the two.",
     )
+    workers = given.get("trt_worker")
+    yield (
+        int8 and not isinstance(workers, str | None) and len(workers) > 1,
+        "--to int8 finds no plan for several workers.",
+        "Name one --trt-worker.",
+    )

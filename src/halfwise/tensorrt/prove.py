@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Roles
 from halfwise.records import (
     BuildConfig,
     EngineLayer,
@@ -265,7 +265,8 @@ def _nodes(
         )
         for name in map(node_name, network.nodes())
     )
-    return nodes, [n for n in nodes if roles[n.node].role is Role.COMPUTE]
+    computing = roles.computing | {name for name, kind in asked.items() if kind in _QUANTISED}
+    return nodes, [n for n in nodes if n.node in computing]
 
 
 def _joint(found: set[Precision]) -> Precision:

@@ -17,6 +17,10 @@ def test_int8_is_beside_fp16():
         ({"ranges": "minmax"}, "--to int8"),
         ({"to": "int8", "keep_above": 10.0}, "--keep-above"),
         ({"to": "int8", "io": "bf16"}, "--io bf16"),
+        (
+            {"to": "int8", "target": "tensorrt", "trt_worker": ["orin", "cloud"]},
+            "for several workers",
+        ),
     ],
 )
 def test_options_of_int8_stand_where_they_mean_something(options, says):

@@ -14,6 +14,7 @@ from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.regime import low_format
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
 from halfwise.records import (
@@ -78,8 +79,13 @@ class Candidate:
 
     @property
     def visible(self) -> Assignment:
-        """Kept nodes that are in the file that was built; what is written out is not."""
-        return self.keep - self.terms.rewritten
+        """Nodes kept in FP32 that are in the file that was built; what is written out is not."""
+        return frozenset() if self.terms.int8 else self.keep - self.terms.rewritten
+
+    def kept(self, planner: Planner) -> Assignment:
+        """Return the compute nodes that are to be FP32, by the planner of the run's plan."""
+        own = self.terms.of(planner)
+        return own.fp32 if isinstance(own, Int8Planner) else self.keep
 
     @property
     def milliseconds(self) -> float:
@@ -239,6 +245,8 @@ class Attempts:
         case = planner.case
         if self.bench.builds.typing == "strong":
             return files.mixed(planner, plan[0])
+        if isinstance(planner, Int8Planner):
+            return files.quantised(planner, plan[0])
         if not (rewritten or case.repairs):
             return self.bench.fp32
         return files.rewritten(case.network, rewritten)[0]
@@ -333,6 +341,9 @@ class Attempts:
         plain low precision, and rounding on such a way is up to the builder.
         """
         planner = terms.of(self.planner)
+        if isinstance(planner, Int8Planner):  # what has INT8 takes no constraint
+            below = self._constraints(planner.fp32, replace(terms, int8=False))
+            return tuple(name for name in below if name in keep or name not in planner.choices)
         network, roles = planner.case.network, planner.roles
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         if not (keep or pinned or planner.forced.kept):

@@ -1,12 +1,14 @@
-"""The plan that is known without repairs, built beside those of the repaired model.
+"""Plans that are built beside those of the search: without repairs, and with INT8.
 
 Whether a repaired model is the faster one is seen in engines alone.
 """
 
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
+from collections.abc import Callable, Iterator
+
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen, Step
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import NEAR, near
-from halfwise.fixing.engines.terms import UNREPAIRED
+from halfwise.fixing.engines.terms import INT8, UNREPAIRED, Terms
 from halfwise.fixing.fixed import Fixed
 
 
@@ -50,3 +52,48 @@ def _may_be_fastest(built: Candidate, search: EngineSearch, chosen: Chosen) -> b
     if full is not None and built.milliseconds >= NEAR * full:
         return False
     return chosen.best is None or near(built, chosen.best)
+
+
+Attempt = Callable[[Assignment, Step, Terms], Candidate]
+
+SMALLER = 0.7
+"""Of the error of the last one, what the next may have as predicted."""
+INT8_PLANS = 3
+"""Plans with INT8 that are built at most, each leaving more out of it."""
+
+
+def build_int8(fixed: Fixed, attempt: Attempt, search: EngineSearch) -> None:
+    """Build the plan with INT8, as often as others; where it fails, those that leave more out.
+
+    It goes on from what the plan below keeps, and takes nothing of the search's budget. After
+    Ctrl-C nothing is built.
+    """
+    lowest = fixed.rungs[-1] if fixed.rungs else None
+    if lowest is None or not (lowest.plan.int8 and lowest.verdict.passed):
+        return
+    for keep in _leaving_more_out(lowest):
+        builds: list[Candidate] = []
+        step = "the plan with INT8"
+        while len(builds) < search.builds and all(c.passed for c in builds):
+            if search.budget.over():
+                return
+            builds.append(attempt(keep, step, INT8))
+            search.int8[keep, INT8] = builds
+            step = f"build {len(builds) + 1} of {search.builds} of the plan with INT8"
+        if all(c.passed for c in builds):
+            return
+
+
+def _leaving_more_out(lowest: Fixed) -> Iterator[Assignment]:
+    """Yield what the plan leaves out, then larger sets with smaller errors, that were tried."""
+    curve, kept = lowest.curve, lowest.found.kept
+    yield kept
+    error, given = lowest.planner.trials.excess(kept), 1
+    for point in sorted(curve.points, key=lambda point: point.count):
+        more = curve.kept(point)
+        if point.is_bound or not kept < more or point.error > SMALLER * error:
+            continue
+        yield more
+        error, given = point.error, given + 1
+        if given == INT8_PLANS:
+            return

@@ -56,6 +56,11 @@ class Proven:
         return delivered is not None and delivered.candidate.terms.unrepaired
 
     @property
+    def int8(self) -> bool:
+        """Whether the delivered plan has INT8."""
+        return self.engines.rung == "int8"
+
+    @property
     def refuted(self) -> bool:
         """Whether engines speak against every plan of the low format that was built."""
         return self.ended is not None and self.ended.refuted
@@ -139,6 +144,7 @@ class Ended:
                 search.groups,
                 relative=search.relative,
                 refused=refused,
+                int8=list(search.int8.values()),
             ),
             "causes": why,
             "refusals": refusals,
@@ -180,10 +186,11 @@ class Ended:
 
 def rounds(search: EngineSearch, planner: Planner) -> tuple[EngineRound, ...]:
     """Return every plan that was built, with what emulation predicts of it, fused and not."""
-    plans = {(group[0].keep, group[0].terms.unrepaired): group[0] for group in search.groups}
+    groups = [*search.groups, *search.int8.values()]
+    plans = {_predicted_as(group[0]): group[0] for group in groups}
     predicted = {plan: c.terms.of(planner).trials.excess(c.keep) for plan, c in plans.items()}
     prediction = search.prediction
-    kept = {keep for keep, unrepaired in plans if not unrepaired}
+    kept = {keep for keep, *others in plans if not any(others)}
     fused = {} if prediction is None else {keep: prediction.excess(keep) for keep in kept}
     return tuple(
         EngineRound(
@@ -191,24 +198,29 @@ def rounds(search: EngineSearch, planner: Planner) -> tuple[EngineRound, ...]:
             move=None if isinstance(c.step, str) else c.step,
             build=c.build.number,
             keep=_in_order(search, planner, c),
-            predicted=predicted[c.keep, c.terms.unrepaired],
-            predicted_fused=None if c.terms.unrepaired else fused.get(c.keep),
+            predicted=predicted[_predicted_as(c)],
+            predicted_fused=None if any(_predicted_as(c)[1:]) else fused.get(c.keep),
             measured=c.excess,
             passed=c.passed,
             median_ms=None if c.latency is None else c.latency.median_ms,
             ignored=c.ignored,
             band=c.band,
         )
-        for c in sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
+        for c in sorted((c for g in groups for c in g), key=lambda c: c.build.number)
     )
+
+
+def _predicted_as(candidate: Candidate) -> tuple[Assignment, bool, bool]:
+    """Return what tells the emulation of a candidate from others."""
+    return candidate.keep, candidate.terms.unrepaired, candidate.terms.int8
 
 
 def _in_order(search: EngineSearch, planner: Planner, of: Candidate) -> tuple[NodeName, ...]:
     """Return what a candidate keeps, in the order of its graph."""
-    order = search.order
+    order, kept = search.order, of.kept(planner)
     if of.terms.unrepaired:
         order = [node_name(n) for n in of.terms.of(planner).case.network.nodes()]
-    return tuple(n for n in order if n in of.keep)
+    return tuple(n for n in order if n in kept)
 
 
 def rungs(
@@ -218,6 +230,7 @@ def rungs(
     *,
     relative: bool = True,
     refused: bool = False,
+    int8: Sequence[Sequence[Candidate]] = (),
 ) -> tuple[RungTried, ...]:
     """Return what became of every rung of a run, most exact first.
 
@@ -227,11 +240,13 @@ def rungs(
         tried: All builds of each plan of the low rung.
         relative: Whether errors are shares of what is allowed, and told; not with a metric.
         refused: Whether every plan of the low rung was refused that is predicted to pass.
+        int8: All builds of each plan with INT8.
     """
     told = []
     for rung in dict.fromkeys(offer.rung for offer in offers):
         own = [o for o in offers if o.rung == rung]
         plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else tried
+        plans = int8 if rung == "int8" else plans
         tried_of = _rung(rung, own, plans, delivered)
         if refused and rung not in FULL_RUNGS and tried_of.end == "tolerance":
             tried_of = tried_of.model_copy(update={"end": "refused"})

@@ -232,8 +232,8 @@ class Judging:
                 found.build,
                 self.attempts.model_of(found.plan),
                 found.latency,
-                low_format(self.attempts.planner.settings.fmt),
-                len(keep),
+                "int8" if terms.int8 else low_format(self.attempts.planner.settings.fmt),
+                len(found.kept(self.attempts.planner)),
             )
         elif first and self.heldout.join(judged, " in the engine"):
             found = self.attempts.again(found)

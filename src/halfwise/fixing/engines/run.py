@@ -9,7 +9,7 @@ from pathlib import Path
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
-from halfwise.fixing.engines.beside import build_beside
+from halfwise.fixing.engines.beside import build_beside, build_int8
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
@@ -132,6 +132,7 @@ class EngineRun(Workbench):
         Held-out samples that fail in the engine join the calibration, and the search goes on with
         the rest.
         """
+        lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         heldout = fixed.heldout.for_watcher(self.watcher)
         if self._tf32 is None:
             self.tf32()
@@ -146,6 +147,7 @@ class EngineRun(Workbench):
                 again = lambda c: prediction.banded(attempts.again(c))  # noqa: E731
                 chosen = search.again(chosen.best.keep, again)
             build_beside(fixed, attempts, search, chosen)
+            build_int8(lowest, Judging(attempts, self.early, heldout).attempt, search)
             if search.budget.interrupted:
                 fixed.planner.budget.tell("interrupt")
             if search.budget.over():
@@ -214,6 +216,7 @@ class EngineRun(Workbench):
         if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
             rest = [c for c in others if c not in low]
             offers = table.further(offers, rest[:FURTHER], allowed)
+        offers = table.further(offers, *search.lowest())
         return table.raced(offers, RACE_SHARE * (time.monotonic() - self.started))
 
     def brought(self, proven: Proven, path: Path) -> Proven:

@@ -51,6 +51,7 @@ class EngineSearch:
         relative: Whether errors are shares of what is allowed; what a metric falls is none.
         units: What is kept as a whole or not at all.
         tried: Every build of each plan; on other terms it is another one.
+        int8: Likewise of plans with INT8, which no search has found in engines.
         notes: What to know of the result.
         spared: What was not built, and why.
     """
@@ -66,6 +67,7 @@ class EngineSearch:
     relative: bool = True
     units: Units = field(default_factory=Units)
     tried: dict[Plan, list[Candidate]] = field(default_factory=dict)
+    int8: dict[Plan, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     spared: list[Spared] = field(default_factory=list)
 
@@ -153,9 +155,16 @@ class EngineSearch:
         found = [self._fastest(g[0]) for g in groups if g[0].plan != chosen]
         return sorted(found, key=lambda c: c.milliseconds)
 
+    def lowest(self) -> tuple[list[Candidate], list[Candidate]]:
+        """Return what rows of plans with INT8 are of, and those of them that may be delivered."""
+        steady = [g for g in self.int8.values() if is_steady(g)]
+        fastest = [min((c for c in g if c.passed), key=lambda c: c.milliseconds) for g in steady]
+        return fastest or [g[-1] for g in self.int8.values()][-1:], fastest
+
     def excesses(self, candidate: Candidate) -> tuple[float, ...]:
         """Return the errors of all builds of a candidate's plan, over what the search may use."""
-        return tuple(c.excess for c in self.tried[candidate.plan] if c.excess is not None)
+        builds = (self.tried | self.int8)[candidate.plan]
+        return tuple(c.excess for c in builds if c.excess is not None)
 
     def _try(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         self.budget.take()

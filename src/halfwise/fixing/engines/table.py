@@ -211,12 +211,15 @@ class Table:
         for candidate in low:
             known = {o.row.name: o.row for o in found}
             name, bare = MIXED if candidate.keep else plain, candidate.terms.unrepaired
+            own: EngineRung = "int8" if candidate.terms.int8 else rung
+            name = name if own == rung else own.upper()
             name = f"{name}, without repairs" if bare else name
             name = f"{name}, build {candidate.build.number}" if name in known else name
             row = self._row(name, candidate, self._asked(candidate), full=full)
-            if candidate.keep and row.verdict is not None and plain in known and not bare:
+            alike = own == rung and not bare
+            if candidate.keep and row.verdict is not None and plain in known and alike:
                 self.bench.notes.append(ab_remark(row, known[plain]))
-            found.append(Offer(rung, candidate, 1.0, row, candidate in allowed))
+            found.append(Offer(own, candidate, 1.0, row, candidate in allowed))
         return tuple(found)
 
     def raced(self, offers: Sequence[Offer], seconds: float = inf) -> tuple[Offer, ...]:
@@ -254,7 +257,7 @@ class Table:
         row = EngineResult(
             name=name,
             build=build,
-            kept=len(candidate.keep),
+            kept=len(candidate.kept(self.planner)),
             excess=candidate.excess,
             untimed=candidate.untimed,
             band=candidate.band,
@@ -315,9 +318,10 @@ class Table:
 
     def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
         """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
-        asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
+        kept = candidate.kept(self.planner)
+        asked: dict[NodeName, Precision] = dict.fromkeys(kept - candidate.terms.rewritten, "fp32")
         if candidate.build.config.typing == "strong":
-            low = candidate.terms.of(self.planner).roles.computing - candidate.keep
+            low = candidate.terms.of(self.planner).roles.computing - kept
             asked |= dict.fromkeys(low, low_format(self.planner.settings.fmt))
         return asked
 

@@ -24,6 +24,7 @@ class Terms:
         border: Nodes of which only those next to something low are constrained.
         rewritten: Nodes that are in another form in the model that is built; see `equivalent`.
         unrepaired: Whether it is built from the model without repairs.
+        int8: Whether it is a plan with INT8: what it "keeps" is left out of that, and is low.
     """
 
     tf32: bool = False
@@ -32,9 +33,12 @@ class Terms:
     border: Assignment = frozenset()
     rewritten: Assignment = frozenset()
     unrepaired: bool = False
+    int8: bool = False
 
     def of(self, planner: Planner) -> Planner:
         """Return the planner of the model that is built."""
+        if self.int8 and planner.int8 is not None:
+            return planner.int8
         return planner.original if self.unrepaired and planner.original else planner
 
     @property
@@ -53,3 +57,4 @@ USUAL = Terms()
 """The settings of the run alone."""
 WITH_TF32 = Terms(tf32=True)
 UNREPAIRED = Terms(unrepaired=True)
+INT8 = Terms(int8=True)

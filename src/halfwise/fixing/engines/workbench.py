@@ -18,6 +18,7 @@ from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.equivalent import BUILT_FILE, Equivalent, equivalent
 from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.engines.regime import regime
+from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
@@ -28,7 +29,7 @@ from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, EngineFile, NodeName, Precision, PrecisionProof
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.quantised import quantised_types, readable
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.journal import Journal
 
@@ -47,7 +48,8 @@ class ModelFiles:
         """Take an existing folder, and the version that reads the files."""
         self._folder, self._tensorrt = folder, tensorrt
         self.holds: dict[Path, Network] = {}
-        self._mixed: dict[tuple[Network, frozenset[NodeName]], Path] = {}
+        self._mixed: dict[tuple[Planner, frozenset[NodeName]], Path] = {}
+        self._quantised: dict[frozenset[NodeName], Path] = {}
         self._rewritten: dict[tuple[Network, frozenset[NodeName]], tuple[Path, Equivalent]] = {}
 
     def fp32(self, network: Network) -> Path:
@@ -79,7 +81,7 @@ class ModelFiles:
         Raises:
             OSError: it cannot be written; nothing of it stays.
         """
-        plan = planner.case.network, kept
+        plan = planner, kept
         if plan not in self._mixed:
             path = self._folder / f"mixed-{len(self._mixed) + 1}" / "model.onnx"
             path.parent.mkdir()
@@ -89,8 +91,25 @@ class ModelFiles:
             except OSError:
                 rmtree(path.parent, ignore_errors=True)
                 raise
-            self._mixed[plan], self.holds[path] = path, planner.case.network
+            network = planner.case.network
+            if isinstance(planner, Int8Planner):
+                network = planner.network_of(kept)
+            self._mixed[plan], self.holds[path] = path, network
         return self._mixed[plan]
+
+    def quantised(self, planner: Int8Planner, left_out: frozenset[NodeName]) -> Path:
+        """Return the file of the model in FP32 with INT8 for all but `left_out`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if left_out not in self._quantised:
+            network = planner.network_of(left_out)
+            path = self._folder / f"int8-{len(self._quantised) + 1}" / BUILT_FILE
+            path.parent.mkdir()
+            save(readable(network, self._tensorrt).model, path)
+            self._quantised[left_out], self.holds[path] = path, network
+        return self._quantised[left_out]
 
 
 def save(model: ir.Model, path: Path) -> None:
@@ -224,6 +243,10 @@ class Workbench:
         That is the user's own in FP32, and the repaired one of `planner`. See `Measure.proof`.
         """
         network, roles = planner.case.network, planner.roles
+        if isinstance(planner, Int8Planner):
+            network = self.network_of(build)
+            roles = roles_of(network, low_type(self.settings.fmt))
+        asked = {**asked, **quantised_types(network)}
         narrow = planner.bf16_of(frozenset(asked))
         asked = {**asked, **dict.fromkeys(narrow, "bf16")}
         if planner.case.repairs and self.network_of(build) is self.case.network:

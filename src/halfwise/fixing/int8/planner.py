@@ -56,6 +56,7 @@ class Int8Planner(Planner):
         super().__init__(case, settings, below.roles, below.watcher)
         self.below, self.kept, self.method = below, kept, method
         self.original = below
+        below.int8 = self
         self.budget.took_in(below.budget)
         # What rules and the file demand is in the plan below.
         self.forced, self.islands = Forced({}, {}), frozenset[NodeName]()
@@ -132,7 +133,7 @@ class Int8Planner(Planner):
     def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
         """Return the model that leaves `kept` out of INT8, and all its FP32 nodes."""
         settings, below = self.settings, self.below
-        network = self._place(self.choices - kept)
+        network = self.network_of(kept)
         custom = custom_roles(network, settings.rules, settings.fmt)
         ruled = (*below.forced.kept, *below.forced.lowered)
         return rewrite(
@@ -145,6 +146,10 @@ class Int8Planner(Planner):
             weights=LowWeights(network.model, settings.fmt, large_from=settings.large_from),
             bf16=self.bf16_of(kept),
         )
+
+    def network_of(self, kept: Assignment) -> Network:
+        """Return the model in FP32, with pairs before all that `kept` does not leave out."""
+        return self._place(self.choices - kept)
 
     def bf16_of(self, kept: Assignment) -> Assignment:  # noqa: ARG002
         """Return the nodes that have BF16 in the plan below."""

@@ -196,7 +196,8 @@ def planned_repairs(run: Run) -> tuple[Repair, ...]:
 
 def is_built_apart(run: Run) -> bool:
     """Return whether weak typing builds the plan of a run from another file than the FP32 model."""
-    return bool(planned_repairs(run) or rewritten_nodes(run))
+    int8 = run.plan is not None and bool(run.plan.int8) and not nothing_low(run)
+    return int8 or bool(planned_repairs(run) or rewritten_nodes(run))
 
 
 def kept_nodes(run: Run) -> frozenset[NodeName]:
