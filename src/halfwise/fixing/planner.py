@@ -58,13 +58,11 @@ class Planner:
     ) -> None:
         """Apply the rules; `begin` makes the emulation.
 
-        With repairs in the network, `original` is that without them: budget and base of costs are
-        its own.
+        With repairs in the network, `original` is that without: budget, base of costs are its own.
         """
         self.case = case
         self.settings = settings
-        self.roles = roles
-        self.watcher = watcher
+        self.roles, self.watcher = roles, watcher
         self.islands = case.stored.islands & roles.computing
         self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
         self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)

@@ -53,11 +53,9 @@ class Candidate:
         failure: Why there is an engine that did not run; empty otherwise.
         untimed: Why one that runs could not be timed; empty otherwise.
         terms: What the build was told beyond the settings.
-        lost: Whether the connection was lost while it ran, was timed or was fetched, which tells
-            nothing of the plan.
+        lost: Whether the connection was lost after it was built, which tells nothing of the plan.
         proof: What it computes in; looked at where it is off, None otherwise.
-        band: The errors that low precision explains, told before it was built; None where that
-            cannot be told.
+        band: The errors that low precision explains, told before it was built; None: unknown.
     """
 
     keep: Assignment
@@ -178,10 +176,7 @@ class Attempts:
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         """Build the plan that keeps `keep`, and measure its engine.
 
-        Args:
-            keep: Compute nodes to be FP32.
-            step: Why it is tried.
-            terms: What to tell the builder beyond the settings.
+        `step` tells why it is tried, `terms` what to tell the builder beyond the settings.
         """
         fresh = (keep, terms) in self._built
         self._built.add((keep, terms))
@@ -342,8 +337,7 @@ class Attempts:
         """
         planner = terms.of(self.planner)
         if isinstance(planner, Int8Planner):  # what has INT8 takes no constraint
-            below = self._constraints(planner.fp32, replace(terms, int8=False))
-            return tuple(name for name in below if name in keep or name not in planner.choices)
+            return self._constraints(planner.fp32, replace(terms, int8=False))
         network, roles = planner.case.network, planner.roles
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         if not (keep or pinned or planner.forced.kept):

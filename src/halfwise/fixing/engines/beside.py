@@ -5,7 +5,14 @@ Whether a repaired model is the faster one is seen in engines alone.
 
 from collections.abc import Callable, Iterator
 
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen, Step
+from halfwise.fixing.engines.attempts import (
+    Assignment,
+    Attempts,
+    Candidate,
+    Chosen,
+    Step,
+    is_steady,
+)
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import NEAR, near
 from halfwise.fixing.engines.terms import INT8, UNREPAIRED, Terms
@@ -82,6 +89,14 @@ def build_int8(fixed: Fixed, attempt: Attempt, search: EngineSearch) -> None:
             step = f"build {len(builds) + 1} of {search.builds} of the plan with INT8"
         if all(c.passed for c in builds):
             return
+
+
+def with_int8(search: EngineSearch) -> tuple[list[Candidate], list[Candidate]]:
+    """Return what rows of plans with INT8 are of, and those of them that may be delivered."""
+    groups = list(search.int8.values())
+    passed = [[c for c in group if c.passed] for group in groups if is_steady(group)]
+    fastest = [min(group, key=lambda c: c.milliseconds) for group in passed]
+    return fastest or [group[-1] for group in groups[-1:]], fastest
 
 
 def _leaving_more_out(lowest: Fixed) -> Iterator[Assignment]:

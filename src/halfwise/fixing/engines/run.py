@@ -9,7 +9,7 @@ from pathlib import Path
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen
-from halfwise.fixing.engines.beside import build_beside, build_int8
+from halfwise.fixing.engines.beside import build_beside, build_int8, with_int8
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import Ended, Proven
@@ -216,7 +216,7 @@ class EngineRun(Workbench):
         if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
             rest = [c for c in others if c not in low]
             offers = table.further(offers, rest[:FURTHER], allowed)
-        offers = table.further(offers, *search.lowest())
+        offers = table.further(offers, *with_int8(search))
         return table.raced(offers, RACE_SHARE * (time.monotonic() - self.started))
 
     def brought(self, proven: Proven, path: Path) -> Proven:

@@ -50,8 +50,7 @@ class EngineSearch:
             decide.
         relative: Whether errors are shares of what is allowed; what a metric falls is none.
         units: What is kept as a whole or not at all.
-        tried: Every build of each plan; on other terms it is another one.
-        int8: Likewise of plans with INT8, which no search has found in engines.
+        tried: Every build of each plan; on other terms it is another one. `int8`: with INT8.
         notes: What to know of the result.
         spared: What was not built, and why.
     """
@@ -154,12 +153,6 @@ class EngineSearch:
         groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
         found = [self._fastest(g[0]) for g in groups if g[0].plan != chosen]
         return sorted(found, key=lambda c: c.milliseconds)
-
-    def lowest(self) -> tuple[list[Candidate], list[Candidate]]:
-        """Return what rows of plans with INT8 are of, and those of them that may be delivered."""
-        steady = [g for g in self.int8.values() if is_steady(g)]
-        fastest = [min((c for c in g if c.passed), key=lambda c: c.milliseconds) for g in steady]
-        return fastest or [g[-1] for g in self.int8.values()][-1:], fastest
 
     def excesses(self, candidate: Candidate) -> tuple[float, ...]:
         """Return the errors of all builds of a candidate's plan, over what the search may use."""
