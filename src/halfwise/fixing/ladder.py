@@ -11,6 +11,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import Given, Scoring
+from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
@@ -104,7 +105,8 @@ class _Ladder:
             rung="tf32", passed=None, candidates=len(products), bytes=weight_bytes(network.model)
         )
         if prices is not None:
-            rung = rung.model_copy(update={"cost": prices.tf32, "low_share": 1.0})
+            share = prices.model.macs(frozenset(products))
+            rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
         with suppress(CaseError):
             session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
             error = planner.trials.excess_of(_run(session, planner.trials.samples))
@@ -142,7 +144,8 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     )
     if prices is not None:
         cost = prices.of(kept, planner.bf16_of(kept))
-        share = prices.model.macs(planner.choices - kept)
+        own = quantised_nodes(planner.case.network) if one.plan.has_int8 else ()
+        share = prices.model.macs((planner.choices - kept).union(own))
         rung = rung.model_copy(update={"cost": cost, "low_share": share})
     place = one.curve.plan
     given: Point | Given | None = None if place is None else one.curve.points[place]
