@@ -1,6 +1,7 @@
 """Which pairs of a quantised model make its outputs wrong: those that mend them when left out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
@@ -8,7 +9,7 @@ from math import inf
 
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.bypassed import BypassRunner, Site
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.trial import Trials
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.channels import small_channels
@@ -77,14 +78,16 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
     taken back; those that are left are needed, each of them, and a cause.
 
     Returns:
-        None where there is no pair that can be left out, or the model does not load so.
+        None where there is no pair that can be left out, and where ONNX Runtime cannot run that
+        model, for want of memory perhaps: the verdict stands without.
     """
-    try:
-        sites = {site.name: site for site in question.runner.sites}
-    except CaseError:
-        return None
-    if not sites:
-        return None
+    with suppress(CaseError, RunFailed):
+        if sites := {site.name: site for site in question.runner.sites}:
+            return _loss(question, sites)
+    return None
+
+
+def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLoss:
     trials, every = question.trials, frozenset(sites)
     errors = trials.survey(frozenset())
     found = QuantisationLoss(

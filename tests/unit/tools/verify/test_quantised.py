@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from halfwise.api import verify
+from halfwise.errors import RunFailed
 from halfwise.records import QuantisationLoss
 from halfwise.reporting.quantisation import quantisation_lines
 from tests.unit.graph.sketch import f32
@@ -90,3 +91,11 @@ def test_a_metric_decides_alone():
     assert found.explained
     assert found.without <= 1 < found.error
     assert [cause.node for cause in found.causes] == ["second/dq"]
+
+
+def test_what_cannot_be_run_so_leaves_the_verdict(monkeypatch):
+    def fail(*_, **__):
+        raise RunFailed("Failed to allocate memory.", "Use fewer samples.")
+
+    monkeypatch.setattr("halfwise.tools.verify.quantised.BypassRunner", fail)
+    assert loss(model(GOOD | {"second": 0.004})) == (False, None)
