@@ -6,7 +6,8 @@ First models of ResNet-50's and ViT-B/16's size: FP16, and INT8 beside FP16, tim
 small models: one engine with everything in INT8 that can be, one of the plan that
 `bench.gpu.int8_plans` found; each passes or fails as the typed emulation of its file said, or not.
 Weights are drawn here, ranges are found here, on images that nothing is judged on. The result,
-`gpu_int8.json`, is written anew after every engine.
+`gpu_int8.json` (`gpu_int8_decisions.json` of small models alone), is written anew after every
+engine.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ from halfwise.tensorrt.quantised import quantised_types, readable
 SIZES = tuple(SCALED)
 SEEN, SEEN_SEED, JUDGED_SEED = 8, 2, 1
 """Images that ranges of the large models come from; their seed, and that of the judged ones."""
+NAME, DECISIONS = "gpu_int8", "gpu_int8_decisions"
+"""Of the results: with large models, and with small ones alone."""
 MOST_MISSED = 1
 """Small models whose engines may be decided otherwise than foretold."""
 Arrays = Mapping[str, np.ndarray]
@@ -299,7 +302,12 @@ def measure(
     with Pipe([host.trt_python], host.sources()) as pipe:
         command = "python -m bench.gpu.int8 --trt-python PYTHON " + " ".join(names)
         result = Result(
-            "gpu_int8", command, [], None, machine={**machine(), **pipe.told()}, details={}
+            NAME if any(name in SIZES for name in names) else DECISIONS,
+            command,
+            [],
+            None,
+            machine={**machine(), **pipe.told()},
+            details={},
         )
         fields: list[Field] = []
 
@@ -330,12 +338,15 @@ def main() -> int:
     plans = read(FILE) if FILE.exists() else {}
     every = (*SIZES, *(name for name in SMALL if name in plans))
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(every)}")
+    names = f"among {', '.join(every)}; small: all but {' and '.join(SIZES)}"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names)
     add_host(parser)
     parser.add_argument("--work", type=Path, help="unused: nothing is kept")
     parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_int8.json")
     parser.add_argument("--seconds", type=float, default=520.0, help="begins nothing later")
     given = parser.parse_args()
+    if given.names == ["small"]:
+        given.names = [name for name in every if name not in SIZES]
     end = time.monotonic() + given.seconds
     if unknown := [n for n in given.names if n not in every]:
         parser.error(f"there is no {', '.join(unknown)}, but {', '.join(every)}")
