@@ -54,7 +54,7 @@ from halfwise.tensorrt.prove import prove
 from halfwise.tensorrt.quantised import quantised_types, readable
 
 SIZES = tuple(SCALED)
-SEEN, SEEN_SEED, JUDGED_SEED = 8, 2, 1
+SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1
 """Images that ranges of the large models come from; their seed, and that of the judged ones."""
 NAME, DECISIONS = "gpu_int8", "gpu_int8_decisions"
 """Of the results: with large models, and with small ones alone."""
