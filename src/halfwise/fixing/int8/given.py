@@ -1,4 +1,8 @@
-"""A quantised model of the user's, of which the pairs are left out that INT8 is not enough for."""
+"""A quantised model of the user's, of which the pairs are left out that INT8 is not enough for.
+
+Pairs that no product reads whole are left out at once: they cost accuracy, and no kernel of INT8 is
+made of them alone.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +10,9 @@ from dataclasses import dataclass
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.quantisation.activations import with_activations
 from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import Pair, quantised_nodes
+from halfwise.graph.quantisation.pairs import Pair, pairs_read, quantised_nodes
 from halfwise.records import NodeName, Run
 
 Assignment = frozenset[NodeName]
@@ -20,7 +25,8 @@ class Given:
     Attributes:
         floats: The model in which no node has INT8, with the original's weights where it has them;
             its nodes have the names of the quantised model.
-        quantised: The model as it was given, with low tensors widened.
+        quantised: The model as it was given, with low tensors widened, and with the activations
+            that the quantiser dropped.
     """
 
     floats: Network
@@ -33,7 +39,8 @@ class Given:
 
     def place(self, nodes: Assignment) -> Network:
         """Return the model with these of its nodes in INT8."""
-        return excluding(self.quantised, self.pairs.keys() - nodes, self.floats)
+        others = pairs_read(self.quantised).keys() - nodes
+        return excluding(self.quantised, others, self.floats, ends=True)
 
 
 def given_start(original: Network, start: Network | Run | None) -> Given | None:
@@ -48,7 +55,7 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
     """
     if not isinstance(start, Network):
         return None
-    wide, _ = upcast(start)
+    wide = with_activations(upcast(start)[0], original)
     nodes = quantised_nodes(wide)
     if not nodes:
         return None
@@ -60,4 +67,4 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
                 f"{', '.join(its)}, those of the model {', '.join(own)}.",
                 "Give the quantised model that was made from this one.",
             )
-    return Given(excluding(wide, nodes, original), wide)
+    return Given(excluding(wide, pairs_read(wide), original, ends=True), wide)

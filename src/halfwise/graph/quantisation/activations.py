@@ -4,16 +4,37 @@ onnxruntime.quantization does so with each Relu and Clip whose result it quantis
 (its operators/activation.py). What reads such a pair's source in its place reads other numbers.
 """
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, add_constant, constant_array, is_standard
 from halfwise.graph.normal_form import Names
-from halfwise.graph.quantisation.pairs import Pair
+from halfwise.graph.quantisation.pairs import Pair, pairs_of
 
 _CUTS = ("Relu", "Clip")
 _NOT_NEGATIVE = (*_CUTS, "Abs", "Exp", "HardSigmoid", "Sigmoid", "Softmax", "Softplus", "Sqrt")
+
+
+def with_activations(network: Network, original: Network | None = None) -> Network:
+    """Return the model with the activations that were dropped; pairs cut off what they do.
+
+    Args:
+        network: A quantised model; not changed.
+        original: See `dropped`.
+    """
+    model = network.copy()
+    names = Names((model.graph,))
+    made: dict[ir.Value, ir.Value] = {}
+    for pair in pairs_of(replace(network, model=model)):
+        if pair.source is None or pair.quantise is None:
+            continue
+        if pair.source not in made and (ends := dropped(pair, original)) is not None:
+            made[pair.source] = remade(model.graph, pair.source, ends, pair.quantise, names)
+        pair.quantise.replace_input_with(0, made.get(pair.source, pair.source))
+    return replace(network, model=model)
 
 
 def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float | None] | None:

@@ -13,7 +13,7 @@ from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import Network, add_constant, constant_array, node_name
 from halfwise.graph.normal_form import Names
 from halfwise.graph.quantisation.activations import dropped, remade
-from halfwise.graph.quantisation.pairs import Pair, moves_before, pairs_read
+from halfwise.graph.quantisation.pairs import Pair, moves_before, pairs_of, pairs_read
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
@@ -22,7 +22,11 @@ _ROUNDOFF = 1e-4
 
 
 def excluding(
-    network: Network, nodes: Collection[NodeName], original: Network | None = None
+    network: Network,
+    nodes: Collection[NodeName],
+    original: Network | None = None,
+    *,
+    ends: bool = False,
 ) -> Network:
     """Return `network` with `nodes` outside of INT8.
 
@@ -34,6 +38,7 @@ def excluding(
         network: The quantised model; not changed.
         nodes: Nodes of its main graph; those that read no pair stay as they are.
         original: The model before quantisation.
+        ends: Whether outputs are given out as they are before their pairs, too.
     """
     model = network.copy()
     copy = replace(network, model=model)
@@ -41,11 +46,15 @@ def excluding(
     for node in [n for n in copy.nodes() if node_name(n) in nodes]:
         for slot in raw.read.get(node_name(node), ()):
             node.replace_input_with(slot, raw.at(node, slot))
+    if ends:
+        raw.give_out()
     drop_unused_nodes(model.graph)
     raw.take_names()
     names = {node_name(n) for n in model.graph.all_nodes()}
     kept = {name: old for name, old in network.original_names.items() if name in names}
-    return replace(copy, original_names=kept)
+    found = replace(copy, original_names=kept)
+    # What was before a pair may come from another one, behind a move.
+    return excluding(found, nodes, original) if pairs_read(found).keys() & set(nodes) else found
 
 
 @dataclass
@@ -90,6 +99,16 @@ class RawInputs:
             graph, source = self.network.graph, pair.source
             self._activations[source] = remade(graph, source, ends, pair.quantise, self._names)
         return self._activations.get(pair.source, pair.source)
+
+    def give_out(self) -> None:
+        """Let outputs of the graph that come from pairs be what is before, under their names."""
+        graph = self.network.graph
+        pairs = {pair.dequantise.outputs[0]: pair for pair in pairs_of(self.network)}
+        for i, given in enumerate(graph.outputs):
+            source = self.before(pairs[given]) if given in pairs else given
+            if source.producer() is not None and not source.is_graph_output():
+                name, given.name = given.name, self._names.take(f"{given.name}::quantised")
+                graph.outputs[i], source.name = source, name
 
     def take_names(self) -> None:
         """Give what was added the names of what it stands for, where that is gone."""

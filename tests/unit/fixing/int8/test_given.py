@@ -1,11 +1,14 @@
+import numpy as np
 import pytest
 
+from halfwise.emulation.ort import Session
 from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.placing import activations, quantisable, quantised
-from halfwise.graph.model import constant_array, network_from_proto
+from halfwise.graph.model import Network, constant_array, network_from_proto
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier
+from tests.unit.graph.sketch import Sketch, f32
 
 ORIGINAL = network_from_proto(outlier().proto)
 RANGES = dict.fromkeys(activations(ORIGINAL), (-4.0, 4.0))
@@ -30,3 +33,42 @@ def test_what_is_placed_has_int8_and_the_rest_floats_of_the_original():
 @pytest.mark.parametrize("start", [None, ORIGINAL])
 def test_other_starts_are_none_of_a_quantised_model(start):
     assert given_start(ORIGINAL, start) is None
+
+
+def everywhere(*, quantised: bool) -> Network:
+    """Two products and a Relu between; quantised, each tensor has a pair, and no Relu is needed."""
+    s = Sketch()
+    zero, scale = np.array(0, np.uint8), 0.125
+
+    def paired(value: str) -> str:
+        codes = s.op("QuantizeLinear", value, scale, zero)
+        return s.op("DequantizeLinear", codes, scale, zero, name=f"{value}/dq")
+
+    weight = f32(np.diag([1, -2, 3, -4]))
+    x = s.input("x", [2, 4])
+    for name in ("first", "second"):
+        given = s.constant(np.rint(weight / scale).astype(np.int8))
+        given = s.op("DequantizeLinear", given, scale) if quantised else s.constant(weight)
+        x = s.op("MatMul", paired(x) if quantised else x, given, name=name)
+        x = x if quantised else s.op("Relu", x, name=f"{name}/relu")
+        s.nodes[-1].output[0] = x = f"{name}/y"
+    s.op("Identity", paired(x) if quantised else x, name="end")
+    s.nodes[-1].output[0] = "y"
+    return s.network("y")
+
+
+def test_pairs_of_no_product_go_and_what_they_cut_off_is_made_again():
+    original, start = everywhere(quantised=False), everywhere(quantised=True)
+    given = given_start(original, start)
+    assert given is not None
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    plain, whole, quantised = (
+        Session(network.model).run({"x": x})["y"]
+        for network in (original, given.place(names("first", "second")), start)
+    )
+    for network in (given.floats, given.place(frozenset())):
+        np.testing.assert_array_equal(Session(network.model).run({"x": x})["y"], plain)
+        assert not any("Quantize" in n.op_type for n in network.nodes())
+    ops = [n.op_type for n in given.place(names("second")).nodes()]
+    assert (ops.count("QuantizeLinear"), ops.count("Relu")) == (1, 2)
+    np.testing.assert_allclose(f32(whole), f32(quantised), atol=0.0625)

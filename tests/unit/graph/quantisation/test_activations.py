@@ -5,6 +5,7 @@ import pytest
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantisation.activations import with_activations
 from halfwise.graph.quantisation.exclusion import excluding
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -47,3 +48,14 @@ def test_what_is_read_without_the_pair(activation, zero, known, expected):
     assert not any("Quantize" in node.op_type for node in left.nodes())
     sample = {"x": f32([[-3.5, 0, 5]])}
     np.testing.assert_array_equal(Session(left.model).run(sample)["product_out"], [expected])
+
+
+def test_the_model_with_them_computes_the_same():
+    quantised = network("Relu", quantised=True)
+    made = with_activations(quantised, network("Relu", quantised=False))
+    assert [n.op_type for n in made.nodes() if n.op_type == "Relu"] == ["Relu"]
+    sample = {"x": f32([[-3.5, 0, 5]])}
+    found, expected = (Session(one.model).run(sample)["product_out"] for one in (made, quantised))
+    np.testing.assert_array_equal(found, expected)
+    again = with_activations(made)
+    assert list(map(node_name, again.nodes())) == list(map(node_name, made.nodes()))

@@ -13,6 +13,7 @@ from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.graph.quantisation.pairs import half_quantised, quantised_nodes
 from halfwise.records import NodeName
 from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, last
+from tests.unit.graph.sketch import Sketch
 
 subsets = st.sets(st.sampled_from(LAYERS))
 
@@ -70,3 +71,32 @@ def test_without_its_own_weights_an_excluded_node_has_what_the_integers_stand_fo
     expected = np.multiply(codes, constant_array(scale), dtype=np.float32)
     np.testing.assert_array_equal(constant_array(weight), expected)
     assert weight.name == "third/wdq_out"
+
+
+def test_what_is_given_out_may_come_from_before_its_pair_under_its_name():
+    sketch = chain(["first"])
+    zero = np.array(0, np.int8)
+    codes = sketch.op("QuantizeLinear", last(sketch), 0.5, zero)
+    end = sketch.op("DequantizeLinear", codes, 0.5, zero, name="end")
+    twice = sketch.op("Add", end, end, name="twice")
+    file, plain = sketch.network(end, twice), network([])
+    first, second = NodeName("first"), NodeName("twice")
+    made = excluding(file, [first], plain, ends=True)
+    x = np.random.default_rng(0).normal(size=(2, SIZE)).astype(np.float32)
+    one, other = Session(made.model).run({"x": x}).values()
+    np.testing.assert_array_equal(one, run(plain))
+    np.testing.assert_array_equal(other, 2 * np.clip(np.rint(one * 2), -128, 127) / 2)
+    assert [v.name for v in made.graph.outputs] == ["end_out", "twice_out"]
+    nothing = excluding(file, [first, second], plain, ends=True)
+    assert "DequantizeLinear" not in {n.op_type for n in nothing.nodes()}
+
+
+def test_pairs_one_after_another_with_a_move_between_are_left_out_together():
+    s = Sketch()
+    zero = np.array(0, np.int8)
+    x = s.op("Relu", s.input("x", [2, SIZE]), name="relu")
+    for move in ("first", "second"):
+        codes = s.op("QuantizeLinear", x, 0.5, zero)
+        x = s.op("Transpose", s.op("DequantizeLinear", codes, 0.5, zero), name=move)
+    made = excluding(s.network(s.op("Abs", x, name="abs")), [NodeName("abs")])
+    assert called(made).keys() == {"relu", "first", "second", "abs"}
