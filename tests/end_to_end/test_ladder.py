@@ -94,7 +94,7 @@ def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp
 def test_engines_tell_times(call, fake_worker):
     def engines(**knobs):
         command = shlex.join(fake_worker(**knobs))
-        few = ("--max-builds", 1, "--builds", 1)
+        few = ("--to", "fp16", "--max-builds", 1, "--builds", 1)
         return ("--target", "tensorrt", "--trt-command", command, *few)
 
     ended = call(*LADDER, *engines())
