@@ -107,3 +107,13 @@ def test_fix_delivers_an_engine_with_int8(call, tmp_path, fake_worker, version):
     told = call("export", "run", "--as", "trtexec").out
     assert ("--int8" in told) is (version == "8.6.1")
     assert ("model.built.onnx" in told) is (version == "8.6.1")
+
+
+def test_an_old_builder_gets_weights_with_a_quantize_linear(call, tmp_path):
+    asked = ("--to", "int8", "--rel-max", "0.05", "-o", "run")
+    assert call("fix", "m.onnx", "--inputs", "x.npz", *asked).code == 0
+    for version, pairs in ("8.6", 4), ("10.3", 2):
+        options = ("--trt-version", version, "--typing", "weak", "-o", f"recipe-{version}")
+        assert call("export", "run", "--as", "trtexec", *options).code == 0
+        graph = onnx.load(tmp_path / f"recipe-{version}" / "model.built.onnx").graph
+        assert sum(node.op_type == "QuantizeLinear" for node in graph.node) == pairs

@@ -29,6 +29,7 @@ from halfwise.store import (
     users_model,
 )
 from halfwise.tensorrt.profiles import profiles_from_options
+from halfwise.tensorrt.quantised import readable
 from halfwise.tensorrt.recipes.commands import KINDS
 from halfwise.tensorrt.recipes.recipe import (
     Source,
@@ -114,7 +115,7 @@ def export(
     version, regime = choose(record, asked, typing)
     shapes = (min_shapes, opt_shapes, max_shapes)
     with scratch() as partial:
-        source = _source(folder, record, regime, place, model, partial)
+        source = _source(folder, record, (version, regime), place, model, partial)
         profiles = profiles_from_options(source.network, None, *shapes)
         recipe = _recipe(record, source, folder, place, (version, regime), profiles)
         if inputs is None:
@@ -218,12 +219,13 @@ class _Place:
 def _source(
     folder: Path,
     run: Run,
-    typing: Typing,
+    builder: tuple[str, Typing],
     place: _Place,
     model: str | Path | None,
     partial: Path,
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
+    version, typing = builder
     built = BUILT_FILE if is_built_apart(run) else FP32_FILE
     inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else built)
     if typing == "strong" and not inside.is_file():
@@ -234,7 +236,7 @@ def _source(
     if inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
     if run.plan is not None and run.plan.int8 and not nothing_low(run):
-        return _with_pairs(folder / MODEL_FILE, place, partial)
+        return _with_pairs(folder / MODEL_FILE, version, place, partial)
     path, network, stored = _users_model(run, model)
     repairs = planned_repairs(run)
     network = repaired(network, repairs)
@@ -259,7 +261,7 @@ def _source(
     return Source(network, built, model_files(named).hashes)
 
 
-def _with_pairs(mixed: Path, place: _Place, partial: Path) -> Source:
+def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Source:
     """Return the file for constraints of a plan with INT8: what it wrote, in FP32 but for INT8."""
     if not mixed.is_file():
         raise RecordMismatch(
@@ -271,7 +273,7 @@ def _with_pairs(mixed: Path, place: _Place, partial: Path) -> Source:
             f"{mixed} has Casts, which constraints take the place of.",
             f"Name a folder with -o: {BUILT_FILE} is written there, without them.",
         )
-    network, named = upcast(load_network(mixed))[0], partial / BUILT_FILE
+    network, named = readable(upcast(load_network(mixed))[0], version), partial / BUILT_FILE
     save_checked(network.model, named)
     return Source(network, BUILT_FILE, model_files(named).hashes)
 
