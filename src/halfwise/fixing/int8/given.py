@@ -12,7 +12,7 @@ from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.quantisation.activations import with_activations
 from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import Pair, pairs_read, quantised_nodes
+from halfwise.graph.quantisation.pairs import Pair, pairs_read, quantised_nodes, quantising
 from halfwise.records import NodeName, Run
 
 Assignment = frozenset[NodeName]
@@ -51,12 +51,20 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
         start: A model in the types of its file, or a run.
 
     Raises:
-        CaseError: its inputs or outputs have other names than the original's.
+        CaseError: its inputs or outputs have other names than the original's, or it is quantised
+            and no product reads pairs.
     """
     if not isinstance(start, Network):
         return None
     wide = with_activations(upcast(start)[0], original)
     nodes = quantised_nodes(wide)
+    if not nodes and quantising(wide):
+        raise CaseError(
+            f"{start.path} is quantised, but none of its products reads both data and weights "
+            "through Q and DQ.",
+            "Quantise statically and in QDQ format: onnxruntime.quantization.quantize_static with "
+            "QuantFormat.QDQ.",
+        )
     if not nodes:
         return None
     for what, ends in (("inputs", "inputs"), ("outputs", "outputs")):

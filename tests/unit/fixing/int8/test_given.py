@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError
 from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.placing import activations, quantisable, quantised
 from halfwise.graph.model import Network, constant_array, network_from_proto
@@ -72,3 +73,11 @@ def test_pairs_of_no_product_go_and_what_they_cut_off_is_made_again():
     ops = [n.op_type for n in given.place(names("second")).nodes()]
     assert (ops.count("QuantizeLinear"), ops.count("Relu")) == (1, 2)
     np.testing.assert_allclose(f32(whole), f32(quantised), atol=0.0625)
+
+
+def test_a_quantised_model_without_products_that_read_pairs_is_no_start():
+    s = Sketch()
+    x, weight = s.input("x", [2, 4]), s.constant(np.eye(4, dtype=np.int8))
+    product = s.op("MatMul", x, s.op("DequantizeLinear", weight, 0.5))
+    with pytest.raises(CaseError, match="none of its products reads both data and weights"):
+        given_start(ORIGINAL, s.network(product))
