@@ -1,5 +1,8 @@
 """INT8 plans against plain MinMax and against what other tools would leave out of INT8.
 
+    python -m bench.int8                    all models
+    python -m bench.int8 "digits" …         some, whose figures replace their former ones
+
 Each model is fixed with `--to int8`. The others rank the same nodes on the same emulation, above
 the same FP16 plan and with the same ranges, and leave out as many as it takes to pass as the search
 does (`int8_peers.py`). Held-out samples judge all of them.
@@ -8,7 +11,9 @@ does (`int8_peers.py`). Held-out samples judge all of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +23,10 @@ import numpy as np
 import onnx
 
 from bench import digits_cnn
-from bench.figures import Figure, at_least, at_most, equal, machine, reported
+from bench.figures import Figure, Result, at_least, at_most, equal, machine, reported, table
 from bench.inference import difference
 from bench.int8_peers import Defaults, bisected, by_itself, debugged, first_passing, left_alone
-from bench.runs import Workbench, digits
+from bench.runs import MODELS_VARIABLE, ROOT, Workbench, digits, models_folder
 from halfwise.case import Case, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
@@ -48,6 +53,8 @@ CALIBRATION = 48
 """Test images that calibrate, as in `examples/digits`; the others are held out."""
 
 Left = frozenset[NodeName]
+OWN = "halfwise"
+RESULTS = ROOT / "bench" / "results"
 
 
 @dataclass(frozen=True)
@@ -66,28 +73,36 @@ class Task:
     trained: bool = False
 
 
-def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures of the models that are here, and which are not."""
-    figures: list[Figure] = []
-    details: dict[str, Any] = {"machine": machine()["cpu"]}
-    found: list[Found] = []
-    for task in tasks(bench):
-        one = Found(task, load_case(task.model, task.data, task.criterion))
-        found.append(one)
-        details[task.name] = {name: asdict(score) for name, score in one.scores.items()}
-        figures += one.figures()
+def measure(bench: Workbench, names: Sequence[str] = ()) -> tuple[list[Figure], str | None]:
+    """Return the figures of the models that are here, and which are not; of some, where named."""
+    details: dict[str, Any] = {}
+    for task in tasks(bench, names):
+        if not names or task.name in names:
+            print(f"{task.name} …", file=sys.stderr, flush=True)
+            found = Found(task, load_case(task.model, task.data, task.criterion))
+            details[task.name] = {
+                "figures": [asdict(figure) for figure in found.figures()],
+                "plans": {name: asdict(score) for name, score in found.scores.items()},
+            }
     bench.details["int8"] = details
-    return [*together(found), *figures], bench.missing()
+    return figures_of(details), bench.missing()
 
 
-def tasks(bench: Workbench) -> Iterator[Task]:
-    """Yield every model that is here."""
+def figures_of(details: Mapping[str, Any]) -> list[Figure]:
+    """Return the figures of all models together, and those of each."""
+    own = [Figure(**told) for task in details.values() for told in task["figures"]]
+    return [*together({name: task["plans"] for name, task in details.items()}), *own]
+
+
+def tasks(bench: Workbench, names: Sequence[str] = ()) -> Iterator[Task]:
+    """Yield every model that is here; only those of `names` have files that are made for it."""
     top1 = Criterion(metric="top1", metric_drop=POINTS)
-    test = digits_cnn.load_split()[1]
+    images, test = digits_cnn.load_split()
     used, left = _written(bench.folder, test)
     cnn = bench.folder / "digits_cnn.onnx"
-    onnx.save(digits_cnn.written(digits_cnn.train(digits_cnn.load_split()[0])), cnn)
-    for name, model in (("digits", digits().model), ("digits_cnn", cnn)):
+    if not names or any(name.startswith(cnn.stem) for name in names):
+        onnx.save(digits_cnn.written(digits_cnn.train(images)), cnn)
+    for name, model in (("digits", ROOT / digits().model), ("digits_cnn", cnn)):
         data = replace(used, heldout=left.inputs, heldout_labels=left.labels)
         yield Task(name, model, data, top1, trained=True)
         yield Task(f"{name}, default tolerance", model, replace(data, labels=None), Criterion())
@@ -161,7 +176,7 @@ class Found:
     @property
     def scores(self) -> dict[str, Score]:
         """All that was found, ours first."""
-        return {"halfwise": self.own, **self.peers}
+        return {OWN: self.own, **self.peers}
 
     @property
     def macs(self) -> float:
@@ -302,21 +317,39 @@ class Found:
         ]
 
 
-def together(found: Sequence[Found]) -> list[Figure]:
+def together(plans: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
     """Return the cost kept out of INT8 over that of the peer that keeps the least, in total.
 
     Models count in which the peer and halfwise both leave something out and pass.
     """
     totals: dict[str, tuple[float, float, list[str]]] = {}
-    for one in found:
-        for peer, score in one.peers.items():
-            if one.own.passes and one.own.left and score.passes and score.left:
+    for task, scores in plans.items():
+        mine = scores[OWN]
+        for peer, score in scores.items():
+            if peer != OWN and all(s["left"] and s["passes"] for s in (mine, score)):
                 own, other, names = totals.get(peer, (0.0, 0.0, []))
-                names = [*names, one.task.name]
-                totals[peer] = own + one.own.extra, other + score.extra, names
+                totals[peer] = own + mine["extra"], other + score["extra"], [*names, task]
     figures = []
     for peer, (own, other, names) in sorted(totals.items(), key=lambda t: -t[1][0] / t[1][1]):
         what = f"cost kept out of INT8 over that of {peer}, in total"
         note = f"{own:.4f} / {other:.4f}: {', '.join(names)}"
         figures.append(at_most(what, own / other, COST, note))
     return figures
+
+
+def main(names: Sequence[str]) -> None:
+    """Measure some models, and put what is found among what was found before."""
+    file = RESULTS / "int8.json"
+    with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
+        bench = Workbench(Path(folder), models_folder())
+        missing = measure(bench, names)[1]
+    before = json.loads(file.read_text())["details"] if file.exists() and names else {}
+    details = {**before, **bench.details["int8"]}
+    command = f"{MODELS_VARIABLE}=DIR python -m bench.int8"
+    result = Result("int8", command, figures_of(details), missing, details=details)
+    result.save(RESULTS)
+    print(table([result]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
