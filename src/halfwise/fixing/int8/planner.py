@@ -20,6 +20,7 @@ from halfwise.fixing.pricing import Prices
 from halfwise.fixing.rewrite import rewrite
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network, node_name
+from halfwise.graph.movement import carried
 from halfwise.graph.quantisation.pairs import pairs_read, quantised_nodes
 from halfwise.graph.roles import Role, roles_of
 from halfwise.graph.weights import LowWeights
@@ -135,11 +136,15 @@ class Int8Planner(Planner):
         settings, below = self.settings, self.below
         network = self.network_of(kept)
         custom = custom_roles(network, settings.rules, settings.fmt)
+        roles = roles_of(network, low_type(settings.fmt), custom=custom)
         ruled = (*below.forced.kept, *below.forced.lowered)
+        # In a quantised file of the user's, what moves data may stand behind a pair.
+        fp32 = frozenset(name for name in self.resolve(kept) if name in roles)
+        moves = carried(network, roles, fp32) - frozenset(below.forced.lowered)
         return rewrite(
             network,
-            roles_of(network, low_type(settings.fmt), custom=custom),
-            self.resolve(kept),
+            roles,
+            fp32 | moves,
             settings.fmt,
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
             low_io=self.low_io,
