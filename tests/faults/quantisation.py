@@ -136,6 +136,16 @@ def only_weights(ill: bool) -> onnx.ModelProto:
     return s.proto(product(s, s.input("x", [1, 4]), low=not ill))
 
 
+@fault("quantisation-half", "warning", "product", besides=("quantised", "quantisation-type"))
+def data_of_16_bits(ill: bool) -> onnx.ModelProto:
+    """The other one has UINT8: its type is told, too, and nothing is half quantised."""
+    s = Sketch(21)
+    codes = s.constant(np.eye(4, dtype=np.int8))
+    weight = s.op("DequantizeLinear", codes, 0.01, s.constant(INT8), name="weight")
+    data = pair(s, s.input("x", [1, 4]), "low", zero=(np.uint16 if ill else np.uint8)(0))
+    return s.proto(s.op("MatMul", data, weight, name="product"))
+
+
 @fault("quantisation-splits", "info", "product", besides=("quantised",))
 def bias_outside(ill: bool) -> onnx.ModelProto:
     s = Sketch(13)

@@ -1,7 +1,7 @@
 """Quantisation that TensorRT refuses, reads as another type or cannot fuse, and lost channels."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 
 import numpy as np
@@ -31,6 +31,8 @@ _PLACES = (
 
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types that are for weights alone: what reads them computes with floats, as meant."""
+_MOST_BITS = 8
+"""Of what kernels of INT8 and FP8 read."""
 _FOLDED = frozenset(
     (
         *("BatchNormalization", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish"),
@@ -149,7 +151,7 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-half", "warning", _PLACES)
 def half(subject: Subject) -> Iterator[Found]:
-    """A product of which only the data or only the weights are quantised runs in no INT8 kernel.
+    """A product of which only data or only weights have 8 quantised bits runs in no INT8 kernel.
 
     It costs accuracy, and time for rounding. Weights of 4 bits are meant to be read so.
     """
@@ -158,14 +160,21 @@ def half(subject: Subject) -> Iterator[Found]:
         if any(pair.dtype in _FOUR_BITS for pair in pairs):
             continue
         node = nodes[name]
-        has_data = any((node, 0) in pair.readers for pair in pairs)
-        other = name_of(node.inputs[1 if has_data else 0])
+        bits = [_bits(pairs, node, slot) for slot in (0, 1)]
+        narrow = 0 if 0 < bits[0] <= _MOST_BITS else 1
+        other, wide = name_of(node.inputs[1 - narrow]), bits[1 - narrow]
         yield Found(
-            f"its {'data are' if has_data else 'weights are'} quantised, and {other} is not",
-            f"Quantise {other} too, or neither.",
+            f"its {('data', 'weights')[narrow]} are quantised, and {other} is "
+            + (f"of {wide} bits, which no such kernel takes" if wide else "not"),
+            f"Quantise {other} {'to 8 bits' if wide else 'too'}, or neither.",
             node,
             other,
         )
+
+
+def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
+    """Return to how many bits a node's slot is quantised, of the pairs that it reads; 0: not."""
+    return next((pair.dtype.bitwidth for pair in pairs if (node, slot) in pair.readers), 0)
 
 
 @rule("quantisation-splits", "info", _PLACES)

@@ -61,9 +61,10 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
     if not nodes and quantising(wide):
         raise CaseError(
             f"{start.path} is quantised, but none of its products reads both data and weights "
-            "through Q and DQ.",
-            "Quantise statically and in QDQ format: onnxruntime.quantization.quantize_static with "
-            "QuantFormat.QDQ.",
+            "through Q and DQ of at most 8 bits.",
+            "Quantise statically, in QDQ format and data to 8 bits too: quantize_static of "
+            "onnxruntime.quantization with QuantFormat.QDQ. QOperator files, dynamic quantisation, "
+            "INT4 weights alone and INT16 data are no start.",
         )
     if not nodes:
         return None
