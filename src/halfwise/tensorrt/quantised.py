@@ -16,6 +16,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import QUANTISED, Network, add_constant, is_standard, node_name
 from halfwise.graph.normal_form import Names
+from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes, without_kernel_shape
 from halfwise.graph.quantisation.pairs import Pair, pairs_of, quantised_nodes
 from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName, Precision
@@ -163,7 +164,8 @@ def as_read(network: Network, version: Version) -> Network:
 
     Biases of INT32 become floats: no version dequantises them. Before 10 weights that are stored
     as integers become floats with a QuantizeLinear that gives these integers again: that is how
-    those versions document weights. Before 9 every node gets a zero point.
+    those versions document weights. Before 9 every node gets a zero point. Convolutions with
+    computed weights state their kernel's size.
 
     Args:
         network: The model; returned as it is where nothing changes.
@@ -171,7 +173,8 @@ def as_read(network: Network, version: Version) -> Network:
     """
     restated = [p for p in pairs_of(network) if _is_restated(p, version)]
     lacking = [] if has("optional zero points", version) else [*_without_zero(network)]
-    if not restated and not lacking:
+    unsized = any(without_kernel_shape(network.model.graph.all_nodes()))
+    if not restated and not lacking and not unsized:
         return network
     model = network.copy()
     names = Names((model.graph, *model.graph.subgraphs()))
@@ -181,6 +184,7 @@ def as_read(network: Network, version: Version) -> Network:
     for pair in pairs_of(copied):
         if _is_restated(pair, version):
             _restate(pair, model.graph, names)
+    give_kernel_shapes(model.graph.all_nodes())
     drop_unused_nodes(model.graph)
     return copied
 

@@ -99,6 +99,21 @@ def test_what_changes_nothing_stays():
     assert builder_flags(network) == ("int8",)
 
 
+def test_a_convolution_with_computed_weights_states_its_kernel():
+    s = Sketch()
+    codes = s.op("QuantizeLinear", s.input("x", [1, 2, 5, 5]), 0.1, ZERO)
+    data = s.op("DequantizeLinear", codes, 0.1, ZERO)
+    stored = s.constant(np.ones((3, 2, 3, 1), np.int8), "w")
+    weight = s.op("DequantizeLinear", stored, 0.1, ZERO)
+    network = s.network(s.op("Conv", data, weight, name="conv", pads=[1, 0, 1, 0]))
+    for version in ("8.6.0", "10.3"):
+        (made,) = (n for n in readable(network, version).nodes() if n.name == "conv")
+        assert made.attributes.get_ints("kernel_shape") == (3, 1)
+    x = {"x": np.linspace(-9, 9, 50, dtype=np.float32).reshape(1, 2, 5, 5)}
+    ours, theirs = (Session(n.model).run(x) for n in (readable(network, "8.6.0"), network))
+    np.testing.assert_array_equal(ours["conv_out"], theirs["conv_out"])
+
+
 def test_constraints_forbid_no_integers():
     network = product(W)
     everything = frozenset(NodeName(str(n.name)) for n in network.nodes())

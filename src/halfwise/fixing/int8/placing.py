@@ -28,6 +28,7 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName, TensorName
 
@@ -89,7 +90,7 @@ def quantised(
 
     Nodes and tensors keep their names; whatever else reads a tensor reads it as before. A weight is
     stored once, however many read it; in FP32 only where others read that too. Opsets below 13 are
-    raised to it.
+    raised to it. Convolutions with computed weights state their kernel's size.
 
     Args:
         network: The model, in FP32; not changed, its constants are shared.
@@ -106,6 +107,7 @@ def quantised(
     for node in list(placing.graph):
         if node.name in nodes and _is_quantisable(node):
             placing.quantise(node)
+    give_kernel_shapes(placing.graph)
     drop_unused_constants((placing.graph,))
     return replace(network, model=placing.model)
 

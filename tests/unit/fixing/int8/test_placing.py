@@ -116,6 +116,7 @@ def test_all_read_pairs_and_the_file_holds_a_quarter(opset):
     assert {n.name for n in network.nodes()} < {n.name for n in made.nodes()}
     assert {v.name for n in network.nodes() for v in n.outputs} < set(tensors(made))
     assert made.opset == max(opset, 13)
+    assert made.graph.node("c").attributes.get_ints("kernel_shape") == (3, 3)
     assert {"wc", "wt", "wg", "wm"}.isdisjoint(made.graph.initializers)
     assert weight_bytes(made.model) < 0.6 * weight_bytes(network.model)
     assert ir.serde.serialize_model(network.model) == before
