@@ -45,6 +45,7 @@ class Reach:
         factor: What its scale would be multiplied by for the smallest squared error; 1 for floats
             of 8 bits or less, whose steps vary.
         noise: Squared error with that over that with its own; 1 where that is 0.
+        even: Whether its levels are equally far apart: those of floats are finer towards zero.
     """
 
     beyond: float
@@ -54,13 +55,17 @@ class Reach:
     usual: float
     factor: float
     noise: float
+    even: bool
 
     @property
     def fault(self) -> RangeFault | None:
-        """What is wrong with the range; None where nothing is, and of many scales."""
+        """What is wrong with the range; None where nothing is, and of many scales.
+
+        A float's steps shrink with its values, so none of its range is wasted.
+        """
         if self.beyond and self.clipped >= CLIPPED:
             return "saturated"
-        if not self.limit or self.limit < WIDE * self.usual:
+        if not self.even or not self.limit or self.limit < WIDE * self.usual:
             return None
         return "outlier" if self.limit < WIDE * self.largest else "wide"
 
@@ -123,6 +128,7 @@ class Counter:
             usual=self._usual(middle, counts) * scale,
             factor=float(factors[least]) if self._is_even else 1.0,
             noise=errors[least][0] / now if now else 1.0,
+            even=self._is_even,
         )
 
     def _usual(self, middle: NDArray[np.float64], counts: NDArray[np.int64]) -> float:

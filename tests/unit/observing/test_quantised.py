@@ -1,5 +1,6 @@
 """How many values a pair clips, and what another scale would do, against counting all of them."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from tests.unit.graph.sketch import Sketch, f32
 
 
 def network(scale: float, zero: int = 0, dtype: type = np.int8) -> Network:
-    s = Sketch(17)
+    s = Sketch(19)
     parameters = (s.constant(scale), s.constant(dtype(zero)))
     codes = s.op("QuantizeLinear", s.input("x", [None]), *parameters, name="q")
     return s.network(s.op("DequantizeLinear", codes, *parameters, name="dq"))
@@ -65,3 +66,13 @@ def test_what_a_range_from_zero_cuts_off_is_meant():
 def test_nothing_to_count(values):
     found = reach(np.asarray(values), 1.0)
     assert (found.beyond, found.clipped, found.largest, found.noise) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "values", [np.linspace(-1, 1, 999), np.append(np.linspace(-1, 1, 999), 400)]
+)
+def test_the_range_of_a_float_is_never_too_wide(values):
+    assert reach(values, 448 / 127).fault is not None
+    found = reach(values, 1.0, dtype=ml_dtypes.float8_e4m3fn)
+    assert (found.limit, found.fault, found.factor) == (448, None, 1)
+    assert reach(values, 1e-4, dtype=ml_dtypes.float8_e4m3fn).fault == "saturated"

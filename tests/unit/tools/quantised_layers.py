@@ -13,8 +13,13 @@ SAMPLES = f32(np.abs(RNG.normal(size=(6, 1, 4, SIZE))) ** 2 + np.linspace(0, 1, 
 GOOD = {"first": 0.1, "second": 0.15, "third": 0.15}
 
 
-def model(scales: dict[str, float] | None = None, weights: str = "channel") -> onnx.ModelProto:
-    """Products with Relu between; quantised where there are scales of what they read."""
+def model(
+    scales: dict[str, float] | None = None, weights: str = "channel", end: float | None = None
+) -> onnx.ModelProto:
+    """Products with Relu between; quantised where there are scales of what they read.
+
+    The output comes from a pair, too, where there is a scale `end` for it.
+    """
     s = Sketch(17)
     x = s.input("x", [1, 4, SIZE])
     for name, weight in WEIGHTS.items():
@@ -31,4 +36,7 @@ def model(scales: dict[str, float] | None = None, weights: str = "channel") -> o
             parameters = (s.constant(f32(steps)), s.constant(zeros))
             given = s.op("DequantizeLinear", stored, *parameters, name=f"{name}/w", axis=1)
         x = s.op("Relu", s.op("MatMul", x, given, name=name), name=f"{name}/relu")
+    if end is not None:
+        ends = s.constant(end), s.constant(np.zeros((), np.int8))
+        x = s.op("DequantizeLinear", s.op("QuantizeLinear", x, *ends), *ends)
     return s.proto(x)

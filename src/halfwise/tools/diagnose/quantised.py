@@ -25,7 +25,7 @@ def lost(subject: Subject) -> QuantisationLoss | None:
     references = subject.given
     if not references:
         every = [node_name(node) for node in network.nodes()]
-        session = Session(excluding(network, every).model, runtime=settings.runtime)
+        session = Session(excluding(network, every, ends=True).model, runtime=settings.runtime)
         references = [session.run(sample) for sample in subject.samples]
     return quantisation_loss(
         Question(

@@ -210,7 +210,8 @@ def _tensor(site: Site) -> TensorName:
 def _rescale(fault: PairFault, reach: Reach) -> float | None:
     if fault == "outlier":
         return reach.usual / reach.limit
-    return reach.factor if fault in ("saturated", "wide") else None
+    is_scaled = fault in ("saturated", "wide") and reach.factor != 1
+    return reach.factor if is_scaled else None
 
 
 def _fault(site: Site, reach: Reach | None) -> PairFault:

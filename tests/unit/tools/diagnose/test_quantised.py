@@ -8,6 +8,7 @@ from halfwise.graph.model import network_from_proto
 from halfwise.records import Criterion
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.health import healthy
+from halfwise.tools.diagnose.quantised import lost
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
 
 INPUTS = Samples(tuple("abcdef"), lambda i: {"x": SAMPLES[i]})
@@ -39,6 +40,14 @@ def test_good_scales_are_healthy(subject):
     rung = healthy(diagnosed(subject, GOOD))
     assert rung.passed is not False
     assert rung.quantisation is None or rung.quantisation.needed == 0
+
+
+def test_an_output_that_has_a_pair_is_right_without_it(subject):
+    quantised = network_from_proto(model(GOOD, end=0.5))
+    found = lost(subject(quantised, INPUTS, criterion=ALLOWED))
+    assert found is not None
+    assert found.error > 1
+    assert (found.without_all, found.explained) == (0, True)
 
 
 def test_that_eight_bits_are_few_is_a_warning(subject):

@@ -1,5 +1,6 @@
 """The pairs that make outputs wrong are those that mend them when left out, and no others."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -8,7 +9,7 @@ from halfwise.api import verify
 from halfwise.errors import RunFailed
 from halfwise.records import QuantisationLoss
 from halfwise.reporting.quantisation import quantisation_lines
-from tests.unit.graph.sketch import f32
+from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, SIZE, WEIGHTS, model
 
 
@@ -60,6 +61,21 @@ def test_an_outlier_that_the_scale_is_for(monkeypatch):
     assert cause.reach == pytest.approx(4000)
     assert cause.rescaled <= 1 < cause.restored
     assert "is for few outliers, up to 4000; all others are below" in told(run.quantisation, 1)
+
+
+@pytest.mark.parametrize(("scale", "fault"), [(1.0, "rounding"), (0.004, "saturated")])
+def test_no_other_scale_is_known_for_a_float(scale, fault):
+    s, zero = Sketch(19), np.zeros((), ml_dtypes.float8_e4m3fn)
+    x = s.input("x", [1, 4, SIZE])
+    weight = WEIGHTS["first"]
+    original = s.proto(s.op("MatMul", x, weight, name="product"))
+    s.nodes.clear()
+    back = s.op("DequantizeLinear", s.op("QuantizeLinear", x, scale, zero), scale, zero)
+    quantised = s.proto(s.op("MatMul", back, weight, name="product"))
+    run = verify(original, quantised, {"x": SAMPLES}, allow_random=True, rel_max=1e-3).run
+    assert run.quantisation is not None
+    (cause,) = run.quantisation.causes
+    assert (cause.fault, cause.rescale) == (fault, None)
 
 
 def test_where_many_have_to_go_none_is_a_cause(monkeypatch):
