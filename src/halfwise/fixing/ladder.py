@@ -10,9 +10,9 @@ from halfwise.emulation.tf32 import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.scoring import Given, Scoring
 from halfwise.graph.quantisation.pairs import quantised_nodes
-from halfwise.graph.weights import weight_bytes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.records import (
@@ -91,7 +91,7 @@ class _Ladder:
             by=by,
             scores=self._scoring.given_of(references).scores if references else (),
             cost=None if prices is None else prices.fp32,
-            bytes=weight_bytes(self._network.model),
+            bytes=written_bytes(self._network.model),
         )
 
     def tf32(self) -> Iterator[LadderRung]:
@@ -102,7 +102,7 @@ class _Ladder:
             return
         runtime, prices = planner.settings.runtime, planner.prices
         rung = LadderRung(
-            rung="tf32", passed=None, candidates=len(products), bytes=weight_bytes(network.model)
+            rung="tf32", passed=None, candidates=len(products), bytes=written_bytes(network.model)
         )
         if prices is not None:
             share = prices.model.macs(frozenset(products))
@@ -138,7 +138,7 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         left_out=len(one.plan.left_out),
         candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
         error=planner.trials.excess(kept) * planner.trials.factor,
-        bytes=weight_bytes(one.rewritten.model),
+        bytes=written_bytes(one.rewritten.model),
         evaluations=one.evaluations,
         failures=judged.failures,
     )

@@ -9,7 +9,7 @@ from halfwise.declarations import spelt
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
-from halfwise.graph.model import node_name
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
 from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict, Worth
@@ -18,6 +18,7 @@ from halfwise.reporting.ending import allow_more
 from halfwise.reporting.worth import cheaper
 from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.profiles import profiles_from_data
+from halfwise.tensorrt.quantised import builder_flags
 from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
 from halfwise.tensorrt.trtexec.notation import unsayable
@@ -74,9 +75,11 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
         return f"{older}, and layer constraints reach no layer in the bodies of kept nodes."
     path = case.network.path
-    if not (names or plan.repairs):
-        return f"{older}; nothing is kept: {_plain(plan, profiles, path, out)}"
-    parts = ["the repaired FP32 model"] if plan.repairs else []
+    if not (names or plan.repairs or plan.int8):
+        return f"{older}; nothing is kept: {_plain(case.network, plan, profiles, out)}"
+    own = f"the {'repaired ' * bool(plan.repairs)}FP32 model"
+    own += " with its pairs of Q and DQ" * bool(plan.int8)
+    parts = [own] if plan.repairs or plan.int8 else []
     which = "the kept nodes" if plan.keep else "what moves data in FP32"
     what = " and ".join([*parts, *([f"layer constraints for {which}"] if names else [])])
     if out is None or path is None:
@@ -89,11 +92,12 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     return f"{older}; {what}: {shlex.join(words)}"
 
 
-def _plain(plan: Plan, profiles: Sequence[Profile], path: Path | None, out: Path | None) -> str:
-    """Return what builds the FP32 model where weak typing needs no constraint."""
-    if out is None or path is None or not _sayable(profiles):
-        return f"build the FP32 model with --{plan.low} alone."
-    words = ["trtexec", f"--onnx={path}", f"--{plan.low}"]
+def _plain(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
+    """Return what builds the model as given where weak typing needs no constraint."""
+    flags = [f"--{flag}" for flag in (*builder_flags(network), plan.low)]
+    if out is None or network.path is None or not _sayable(profiles):
+        return f"build the model as given with {' and '.join(flags)} alone."
+    words = ["trtexec", f"--onnx={network.path}", *flags]
     words += [option for profile in profiles[:1] for option in shape_options(profile)]
     return shlex.join([*words, f"--saveEngine={out / f'tensorrt-{text_of(WEAK_ONLY)}.engine'}"])
 

@@ -19,7 +19,7 @@ from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import fewest_casts, with_moves
 from halfwise.graph.roles import Roles
-from halfwise.graph.serialisation import skeleton
+from halfwise.graph.serialisation import skeleton, weightless
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, Remark, TensorName
@@ -92,6 +92,17 @@ def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None
             f"The rewritten model is not valid: {error}",
             "This is a fault of halfwise; please report it with the model's operators and opset.",
         ) from error
+
+
+def written_bytes(model: ir.Model) -> int:
+    """Return the size of a model's file and of the data beside it; a few bytes a tensor are off."""
+    proto, _ = weightless(model)
+    data = 0
+    for tensor in proto.graph.initializer:
+        data += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+    return proto.ByteSize() + data
 
 
 COMPARED = 4

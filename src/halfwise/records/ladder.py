@@ -38,7 +38,7 @@ class LadderRung(Record):
         scores: Task metrics on held-out samples.
         cost: Predicted cost over that of everything low; None where it is not known.
         low_share: Share of the multiply-accumulates that have the rung's type; None likewise.
-        bytes: Size of its model with its weights; None where none was made.
+        bytes: Size of its file with weights, or of its engine; None where none was made.
         latency: Speed of its engine; None without one.
         beside: Its time over that of the rung before it, from interleaved runs; None without.
         evaluations: Plans that were tried for it.

@@ -1,5 +1,6 @@
 """What each type comes to."""
 
+import onnx_ir as ir
 import pytest
 
 from halfwise.fixing.ladder import rungs_of, with_beside
@@ -44,7 +45,7 @@ def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(fixed):
 
 
 @pytest.mark.parametrize(("decibels", "delivered"), [(25, "int8"), (58, "fp16")])
-def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered):
+def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, tmp_path):
     found = tasks.fixed(outlier(), to="int8", snr_db=decibels)
     whole = climbed(found, found.verdict, None)
     rungs = {rung["rung"]: rung for rung in whole}
@@ -54,7 +55,10 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered):
     assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
     assert own["low_share"] == 1 - own["left_out"] / 4
     assert own["cost"] == planner.price(int8.found.kept)
-    assert own["bytes"] <= rungs["fp16"]["bytes"]
+    for one, rung in zip(found.rungs, ("fp16", "int8"), strict=True):
+        ir.save(one.rewritten.model, tmp_path / f"{rung}.onnx")
+        size = (tmp_path / f"{rung}.onnx").stat().st_size
+        assert rungs[rung]["bytes"] == pytest.approx(size, rel=0.01)
     assert (found.plan.int8 != ()) == (delivered == "int8")
     assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
     assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]

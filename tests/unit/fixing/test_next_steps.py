@@ -15,11 +15,13 @@ from halfwise.fixing.next_steps import (
     runs_of_their_own,
     sample_profiles,
 )
+from halfwise.graph.model import network_from_proto
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Cause, RungTried
 from tests import models
+from tests.faults.quantisation import quantised_relu
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import verdict
 
@@ -81,6 +83,20 @@ def test_where_nothing_is_kept_eight_needs_no_constraints(fixed, tmp_path):
         *("trtexec", f"--onnx={tmp_path}/m.onnx", "--fp16"),
         f"--saveEngine={tmp_path}/run/tensorrt-8.6.engine",
     ]
+
+
+def test_for_eight_int8_is_left_out_nowhere(fixed, tmp_path):
+    case, plan = fixed
+    none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})
+    filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
+    some = none.model_copy(update={"int8": ("conv",)})
+    _, weak = building_commands(filed, some, (), tmp_path / "run")
+    assert "; the FP32 model with its pairs of Q and DQ: halfwise export" in weak
+    # A model that came with pairs is built as it is.
+    paired = network_from_proto(quantised_relu(ill=False))
+    filed = replace(case, network=replace(paired, path=tmp_path / "q.onnx"))
+    _, weak = building_commands(filed, none, (), tmp_path / "run")
+    assert f"trtexec --onnx={tmp_path}/q.onnx --int8 --fp16 " in weak
 
 
 CASE: Any = SimpleNamespace(network=SimpleNamespace(path=Path("my model.onnx")))
