@@ -102,7 +102,7 @@ def written_bytes(model: ir.Model) -> int:
         data += sum(int(entry.value) for entry in tensor.external_data if entry.key == "length")
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
-    return proto.ByteSize() + data
+    return int(proto.ByteSize()) + data
 
 
 COMPARED = 4
