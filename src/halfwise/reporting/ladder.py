@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from halfwise.metrics import usual
 from halfwise.records import LadderRung, RightBy, Run, TaskScore
+from halfwise.reporting.notes import quantised_note, quantised_products
 from halfwise.reporting.parts import Column, Lines, Table, lines_of
 from halfwise.reporting.reasons import reasons
 from halfwise.reporting.rungs import range_text, rung_name
@@ -87,11 +88,28 @@ def _told(run: Run) -> Iterator[str]:
     if fp32.passed is False:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
         return
+    yield from map(_held_out, filter(_worse_in_search, run.rungs))
     yield from _speed(run)
+    quantised = quantised_note(run)
+    if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
+        yield "TF32 has no row: no product that is not quantised could have it."
     if run.provenance.options.get("to") == "int8" and run.rungs[-1].rung != "int8":
         failed = run.rungs[-1].passed is False
         why = "the rung before it fails" if failed else "no product that is low can have it"
+        if quantised is not None and not failed:
+            why = f"the file is quantised already: {quantised_products(quantised)}"
         yield f"INT8 was not tried: {why}."
+
+
+def _worse_in_search(rung: LadderRung) -> bool:
+    return bool(rung.passed) and rung.by is None and rung.error is not None and rung.error > 1
+
+
+def _held_out(rung: LadderRung) -> str:
+    return (
+        f"{rung_name(rung.rung)} is judged on held-out samples, and passes there; on those of the "
+        f"search its error is {number(rung.error or 0.0)} times what is allowed."
+    )
 
 
 def _speed(run: Run) -> Iterator[str]:

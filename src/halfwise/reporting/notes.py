@@ -165,7 +165,8 @@ def _linted(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _quantised(facts: Mapping[str, Any]) -> str:
+def quantised_products(facts: Mapping[str, Any]) -> str:
+    """Return how many products are quantised, by the facts of the note `quantised`."""
     whole, half, integers = (facts[name] for name in ("whole", "half", "integers"))
     kinds = (
         (whole, f"{verb(whole, 'reads', 'read')} data and weights through Q/DQ"),
@@ -173,7 +174,17 @@ def _quantised(facts: Mapping[str, Any]) -> str:
         (integers, f"{verb(integers, 'computes', 'compute')} with integers"),
     )
     told = listed([f"{number} {what}" for number, what in kinds if number]) or "none is INT8"
-    words = f"the {facts['whose']} is quantised: of {count(facts['products'], 'product')}, {told}"
+    return f"of {count(facts['products'], 'product')}, {told}"
+
+
+def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | None:
+    """Return how much of a run's model, or candidate, is quantised; None where nothing is."""
+    found = (note.facts for note in run.provenance.notes if note.kind == "quantised")
+    return next((f for f in found if (f["whose"] == "candidate") == candidate), None)
+
+
+def _quantised(facts: Mapping[str, Any]) -> str:
+    words = f"the {facts['whose']} is quantised: {quantised_products(facts)}"
     if facts["whose"] == "candidate":
         return words
     return (

@@ -2,9 +2,24 @@
 
 from collections.abc import Iterator
 
-from halfwise.records import PairLoss, QuantisationLoss
+from halfwise.records import PairLoss, QuantisationLoss, Run
+from halfwise.reporting.notes import quantised_note
 from halfwise.reporting.parts import Lines
 from halfwise.wording import count, listed, number, percent, ratio, shorten, verb
+
+_PAIRLESS = (
+    "Causes cannot be looked for: no product reads through a pair of Q and DQ, which could be left "
+    "out. With such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify looks for them."
+)
+
+
+def pairless_lines(run: Run) -> Lines | None:
+    """Return that causes cannot be found in a candidate without pairs that fails, or None."""
+    facts = quantised_note(run, candidate=True)
+    if facts is None or facts["whole"] or facts["half"] or run.quantisation is not None:
+        return None
+    failed = run.verdict.judged and not run.verdict.passed
+    return Lines("Quantisation", (_PAIRLESS,)) if failed else None
 
 
 def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:

@@ -86,6 +86,14 @@ def rests_on(score: TaskScore | MetricResult) -> str:
     return f"on {score.evidence} {verb(score.evidence, one, score.unit)}"
 
 
+def below_one(score: MetricResult) -> str:
+    """Return, as a clause, that one row or token more that is wrong is too many; else ""."""
+    if not score.evidence or score.unit not in ("rows", "tokens"):
+        return ""
+    step, one = 1 / score.evidence, score.unit.removesuffix("s")
+    return "" if score.allowed_drop >= step else f", less than one {one} ({number(step)})"
+
+
 def _of(part: TaskScore, *, start: bool = True) -> str:
     error = "Largest error" if start else "largest error"
     what = error if part.metric == REL_MAX else sentence(part.metric)

@@ -20,7 +20,7 @@ from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.int8 import int8_lines, left_out_table
 from halfwise.reporting.ladder import ladder_lines, ladder_table
-from halfwise.reporting.notes import cut_lines
+from halfwise.reporting.notes import cut_lines, quantised_note
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
     followed_lines,
@@ -29,11 +29,11 @@ from halfwise.reporting.plan import (
     minimality,
     plan_lines,
 )
-from halfwise.reporting.quantisation import quantisation_lines
+from halfwise.reporting.quantisation import pairless_lines, quantisation_lines
 from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
-from halfwise.reporting.tasks import part_lines, rests_on, wrong_parts
+from halfwise.reporting.tasks import below_one, part_lines, rests_on, wrong_parts
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
@@ -60,6 +60,11 @@ from halfwise.wording import (
     size_of,
 )
 
+_OTHER_BASE = (
+    "Everything low is this quantised file's own: costs told of the model before, or of a file "
+    "quantised otherwise, are over something else."
+)
+
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
@@ -76,7 +81,7 @@ def report(run: Run) -> Report:
         _errors(run),
         scale_lines(run.verdict),
         _metric(run),
-        quantisation_lines(run.quantisation),
+        quantisation_lines(run.quantisation) or pairless_lines(run),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
     parts += device_parts(run.devices)
@@ -263,6 +268,7 @@ def _metric(run: Run) -> Lines | None:
     figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
     figures += filter(None, [rests_on(result)])
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
+    drop += below_one(result)
     own = result.labelled is False and name in BUILT_IN
     against = " against FP32's own outputs, as there are no labels" if own else ""
     return Lines("Task metric", (f"{sentence(name)}{against}: {', '.join(figures)}; {drop}.",))
@@ -275,6 +281,7 @@ def _figures(run: Run) -> Lines:
         lines += int8_lines(run) if run.plan.has_int8 else [minimality(run, run.plan)]
     if run.worth is not None:
         lines.append(cost_line(run.worth))
+        lines += [_OTHER_BASE] if quantised_note(run) is not None else []
     if run.remade is not None:
         lines.append(remade_line(run.remade))
     lines += [*size_lines(run.verdict), *file_lines(run.verdict)]

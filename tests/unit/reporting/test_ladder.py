@@ -1,6 +1,6 @@
 """What is told of the rungs of a run."""
 
-from halfwise.records import Failure, LadderRung, TaskScore
+from halfwise.records import Failure, LadderRung, Note, TaskScore
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
@@ -46,3 +46,32 @@ def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     assert "FP16 fails: output y is far off." in lines
     assert "INT8 was not tried: the rung before it fails." in lines
     assert "--labels" in lines
+
+
+def quantised():
+    counts = {"products": 3, "whole": 3, "half": 0, "integers": 0, "quantised": 9}
+    note = Note(kind="quantised", facts={"whose": "model", **counts})
+    return RUN.provenance.model_copy(update={"options": {"to": "int8"}, "notes": (note,)})
+
+
+def test_a_file_that_is_quantised_already_says_so():
+    rungs = (LadderRung(rung="fp32", passed=None), LadderRung(rung="fp16", passed=True))
+    told = ladder_lines(climbed(*rungs, provenance=quantised()))
+    assert told is not None
+    lines = " ".join(told.lines)
+    assert (
+        "INT8 was not tried: the file is quantised already: of 3 products, 3 read data and weights "
+        "through Q/DQ." in lines
+    )
+    assert "TF32 has no row" in lines
+
+
+def test_a_rung_that_passes_held_out_samples_alone_says_what_it_is_judged_on():
+    rungs = [LadderRung(rung="tf32", passed=True, error=e) for e in (1.05, 0.9)]
+    told = ladder_lines(
+        climbed(LadderRung(rung="fp32", passed=True, error=3.0, by="labels"), *rungs)
+    )
+    assert told is not None
+    (line,) = (line for line in told.lines if "judged on held-out samples" in line)
+    assert line.startswith("TF32 ")
+    assert line.endswith("its error is 1.05 times what is allowed.")

@@ -9,9 +9,11 @@ from halfwise.records import (
     IntermediateNonfinite,
     MetricResult,
     NodeName,
+    Note,
     TensorName,
     Unjudged,
     Unsupported,
+    Worth,
 )
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
@@ -230,7 +232,12 @@ def test_a_metric_is_shown_before_and_after():
     assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
     counted = metric(0.98, passed=True).model_copy(update={"evidence": 1, "unit": "rows"})
     (line,) = part(report(verification(verdict=verdict(metric=counted))), "Task metric").lines
-    assert line.endswith("0.98 candidate, on 1 row; a drop of 0.01 is allowed.")
+    assert line.endswith(
+        "0.98 candidate, on 1 row; a drop of 0.01 is allowed, less than one row (1)."
+    )
+    many = counted.model_copy(update={"evidence": 100})
+    (line,) = part(report(verification(verdict=verdict(metric=many))), "Task metric").lines
+    assert line.endswith("on 100 rows; a drop of 0.01 is allowed.")
 
 
 def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
@@ -452,3 +459,26 @@ def test_an_engine_with_nothing_low_is_not_called_mixed_nor_proof_that_fp16_is_e
     told = report(made)
     assert "0.9 TF32" in part(told, "Task metric").lines[0]
     assert "No node needs FP32." not in part(told, "In figures").lines
+
+
+def quantised(whose, **changed):
+    kinds = {"whole": 0, "half": 0, "integers": 3, **changed}
+    facts = {"whose": whose, "products": 3, "quantised": 9, **kinds}
+    note = Note(kind="quantised", facts=facts)
+    return run().provenance.model_copy(update={"notes": (note,)})
+
+
+def test_where_a_failing_candidate_has_no_pairs_causes_cannot_be_looked_for():
+    failed, mine = verdict(passed=False), quantised("candidate")
+    told = part(report(verification(verdict=failed, provenance=mine)), "Quantisation")
+    assert "Causes cannot be looked for" in told.lines[0]
+    paired = quantised("candidate", whole=1)
+    for other in ({"provenance": mine}, {"verdict": failed, "provenance": paired}):
+        assert "Quantisation" not in text(report(verification(**other)))
+
+
+def test_costs_of_a_quantised_file_have_a_base_of_their_own():
+    worth = Worth(cost=1.0, fp32=1.7)
+    told = text(report(run(worth=worth, provenance=quantised("model"))))
+    assert "Everything low is this quantised file's own" in told
+    assert "quantised file's own" not in text(report(run(worth=worth)))
