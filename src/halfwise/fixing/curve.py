@@ -34,6 +34,7 @@ class TradeOff:
         self._scoring = Scoring(planner, heldout)
         whole = planner.budget
         self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
+        self._held = planner.held_nodes - planner.choices
         named = map(node_name, planner.case.network.nodes())
         self._nodes = [name for name in named if name in planner.choices]
         self._all = frozenset(self._nodes)
@@ -79,6 +80,9 @@ class TradeOff:
         Where it found that nothing need be kept there is nothing to choose from, and nothing more
         is measured.
         """
+        if self._planner.held_nodes - self._planner.choices != self._held:
+            # Held since, and for no plan to choose: what is known is of other files.
+            return TradeOff(self._planner, self._heldout).curve(found)
         chosen = self._planner.settings.chosen is not None
         if (found.kept or not found.passed) and not chosen:
             self._budget.within("curve", lambda: self._complete(found.kept), None)
@@ -106,9 +110,9 @@ class TradeOff:
 
     @property
     def _ruled(self) -> Assignment:
-        """Return the compute nodes that rules keep or that are held."""
+        """Return what rules keep or what is held of the nodes that a plan may keep."""
         planner = self._planner
-        return planner.ruled | planner.held_nodes
+        return (planner.ruled | planner.held_nodes) & planner.choices
 
     def _guesses(self) -> Iterator[Assignment]:
         lowered = frozenset(self._planner.forced.lowered)
@@ -117,7 +121,7 @@ class TradeOff:
 
     def _known(self) -> list[Assignment]:
         """Return what was tried, first things first, and everything in FP32."""
-        kept = list(self._planner.trials.since)
+        kept = [plan for plan in self._planner.trials.since if plan <= self._all]
         return kept if self._all in kept or not self._planner.is_safe else [*kept, self._all]
 
     def _point(self, kept: Assignment) -> Point:
@@ -143,7 +147,7 @@ class TradeOff:
     def _infinite_inside(self, kept: Assignment) -> bool | None:
         planner, needs = self._planner, self._scoring.needs(kept)
         held = [planner.holdable(g) for g in planner.held if g.kind == "infinite"]
-        if not all(nodes <= kept for nodes in held):
+        if not all(nodes & planner.choices <= kept for nodes in held):
             return True
         return None if needs is None else bool(needs)
 
@@ -215,7 +219,7 @@ class TradeOff:
                 return None
             self._scoring.look_inside(kept)
             needs = self._scoring.needs(kept) or frozenset()
-            if needs <= kept:
+            if needs <= kept or not needs <= self._planner.choices:
                 return None if needs else kept
             kept |= needs
             self._planner.trials.evaluate(kept, confirm=True)

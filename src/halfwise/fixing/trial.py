@@ -223,6 +223,12 @@ class Trials:
         self._known.clear()
         self._excesses.clear()
 
+    def restart(self, runner: Switching) -> None:
+        """Go on with another emulation, of which nothing is known; plans may mean another there."""
+        self.runner = runner
+        self._full.cache_clear()
+        self.tried, self.since, self._known, self._excesses = {}, {}, {}, {}
+
     def evaluate(self, kept: Assignment, *, confirm: bool = False) -> Outcome:
         """Return whether `kept` stays within what the search allows.
 

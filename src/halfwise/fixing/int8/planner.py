@@ -1,7 +1,8 @@
 """From a plan that passes to one with INT8: which nodes to leave out of it.
 
 To the search a node of INT8 is what a low one was: the cheaper form. What it "keeps" is left out of
-INT8, and has the low format; what the plan below keeps in FP32 stays so.
+INT8, and has the low format; what the plan below keeps stays so, all of it in FP32: no plan with
+INT8 has BF16.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from functools import cache, cached_property, partial
 from halfwise.case import Samples
 from halfwise.fixing.best import Best
 from halfwise.fixing.evidence import Evidence
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.rules import Forced, custom_roles
 from halfwise.fixing.plan.search import Search
@@ -69,7 +71,7 @@ class Int8Planner(Planner):
             name: {slot: value for slot in read[name] if (value := nodes[name].inputs[slot])}
             for name in self._candidates
         }
-        self.best = Best(self.watcher, self.choices, self.price, LEFT_OUT)
+        self.best = self._telling()
 
     @property
     def fp32(self) -> Assignment:
@@ -102,13 +104,13 @@ class Int8Planner(Planner):
         if self.below.prices is None:
             return None
         found = copy(self.below.prices)
-        model, bf16 = found.model, self.below.bf16_of(self.kept)
+        model = found.model
 
         def price(kept: Assignment, _: Assignment = frozenset()) -> float:
             int8 = self.choices - kept
             # Builders move a Q before what moves data, so between INT8 nodes nothing moves in FP32.
             fp32 = self.below.resolve(self.fp32, low_io=self.low_io)
-            return model.cost(fp32, bf16, int8) / found.least
+            return model.cost(fp32, int8=int8) / found.least
 
         found.guide = Guide([(n,) for n in self.choices], partial(model.int8_terms, self.choices))
         found.of = cache(price)
@@ -118,7 +120,15 @@ class Int8Planner(Planner):
         """Have the nodes of `guards` in FP32 in all plans to come, whatever the outputs say."""
         super().hold(guards)
         self.slots = {name: self.slots[name] for name in self.choices}
-        self.trials.runner = self._emulation()
+        # What a plan leaves out means another file from here on.
+        self.trials.restart(self._emulation())
+        self.passing[:] = [frozenset()]
+        self.best = self._telling()
+        self.__dict__.pop("prices", None)
+
+    def find(self, previous: Assignment, *, certify: bool = True) -> Found:
+        """Return the cheapest set of candidates to leave out, going on from `previous`."""
+        return super().find(previous & self.choices, certify=certify)
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:  # noqa: ARG002
         """Return the evidence there is: what more samples show of the low format is not asked."""
@@ -149,16 +159,14 @@ class Int8Planner(Planner):
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
             low_io=self.low_io,
             weights=LowWeights(network.model, settings.fmt, large_from=settings.large_from),
-            bf16=self.bf16_of(kept),
         )
 
     def network_of(self, kept: Assignment) -> Network:
         """Return the model in FP32, with pairs before all that `kept` does not leave out."""
         return self._place(self.choices - kept)
 
-    def bf16_of(self, kept: Assignment) -> Assignment:  # noqa: ARG002
-        """Return the nodes that have BF16 in the plan below."""
-        return self.below.bf16_of(self.kept)
+    def _telling(self) -> Best:
+        return Best(self.watcher, self.choices, self.price, LEFT_OUT)
 
     def _search(self) -> Search:
         return replace(super()._search(), suspects=[], certain=0, form=LEFT_OUT)

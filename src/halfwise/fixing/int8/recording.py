@@ -37,6 +37,7 @@ def int8_plan_of(
         nonfinite_without=found.nonfinite_without,
         contributions=found.contributions,
     )
+    kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
     held = kept_nodes(network, planner.held_nodes - planner.kept, (), {}, {}, held=planner.held)
     plan = plan_record(
         network,
@@ -44,7 +45,7 @@ def int8_plan_of(
         planner.settings.fmt,
         placed,
         casts,
-        keep=(*below.keep, *held),
+        keep=(*kept, *held),
         minimal=found.minimal,
         lowered=below.lowered,
         remarks=(*below.remarks, *planner.remarks, *remarks),

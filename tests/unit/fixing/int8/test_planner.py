@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
+from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.rung import int8_planner
 from halfwise.progress import Silent
@@ -61,11 +63,15 @@ def test_the_search_leaves_out_the_node_with_the_outlier_and_no_more():
     assert INT8.price(found.kept) < MADE.price(frozenset())
 
 
+def hold(planner, *nodes):
+    holding = tuple(map(NodeName, nodes))
+    guard = Guard(kind="infinite", node=holding[0], tensor=None, fix="", nodes=holding, severity=1)
+    planner.hold([guard])
+
+
 def test_what_is_held_is_neither_quantised_nor_low():
     held = begun()
-    node = NodeName("product1")
-    guard = Guard(kind="infinite", node=node, tensor=None, fix="", nodes=(node,), severity=1)
-    held.hold([guard])
+    hold(held, "product1")
     assert held.choices == INT8.choices - names("product1")
     assert "product1" in held.resolve(held.choices)
     assert "product1" not in held.slots
@@ -74,3 +80,38 @@ def test_what_is_held_is_neither_quantised_nor_low():
     assert written.outputs[0].dtype == ir.DataType.FLOAT
     makers = [v.producer() for v in written.inputs if v is not None]
     assert "DequantizeLinear" not in [maker.op_type for maker in makers if maker is not None]
+
+
+def test_what_was_tried_before_nodes_are_held_says_nothing_of_plans_with_them():
+    late, early = begun(), begun()
+    for tried in (late, early):
+        hold(tried, "product2") if tried is early else None
+        before = tried.trials.excess(frozenset()), tried.price(frozenset())
+    hold(late, "product2")
+    assert (late.trials.excess(frozenset()), late.price(frozenset())) == before
+    assert before[0] < 1
+    assert late.find(names("product2")).kept == frozenset()
+
+
+def test_a_held_node_that_is_no_product_is_on_no_curve():
+    held = begun()
+    trade_off = TradeOff(held, HeldOut(held, held.trials.samples, held.trials.references, Silent()))
+    hold(held, "Relu_1", "product0")
+    assert "Relu_1" in held.held_nodes
+    curve = trade_off.curve(held.find(frozenset()))
+    assert curve.nodes == ("product1", "product2", "product3")
+    assert trade_off.sketched().points
+
+
+def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
+    options = {"snr_db": 25, "to": "int8", "ranges": "minmax", "allow": ("bf16",)}
+    made = planner(outlier(factor=300), no_repair=True, **options)
+    below = made.find(frozenset())
+    made.narrowing.known[below.kept] = below.kept
+    int8 = int8_planner(made, below, Silent())
+    assert int8 is not None
+    int8.begin(made.evidence)
+    assert below.kept
+    assert int8.bf16_of(frozenset()) == frozenset()
+    dtypes = {v.dtype for n in int8.rewrite(frozenset())[0].model.graph for v in n.outputs}
+    assert ir.DataType.BFLOAT16 not in dtypes
