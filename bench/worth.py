@@ -15,7 +15,10 @@ import onnx
 from scipy.stats import spearmanr
 
 from bench.figures import Figure, at_least, reported
+from bench.gpu.int8 import SIZES, choices
+from bench.gpu.jobs import BATCH
 from bench.gpu.models import MAKERS
+from bench.gpu.repair_plans import SCALED
 from bench.runs import ROOT, Workbench
 from halfwise.emulation.runner import seen_shapes
 from halfwise.fixing.cost import CostModel
@@ -83,7 +86,22 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
                     f"of {len(chosen)}, at most {np.exp(max(off)):.2f}",
                 )
             )
+    figures += [figure for name in SIZES for figure in _int8(name)]
     return figures, bench.missing()
+
+
+def _int8(name: str) -> Iterator[Figure]:
+    """Yield what INT8 beside FP16 costs over FP16 alone, by prediction and in engines."""
+    found = json.loads((RESULTS / "gpu_int8.json").read_text(encoding="utf-8"))["figures"]
+    times = {figure["what"]: figure["measured"] for figure in found}
+    network = network_from_proto(SCALED[name].plain())
+    sample = {str(v.name): SCALED[name].images(BATCH, 0) for v in network.graph.inputs}
+    low: frozenset[NodeName] = frozenset()
+    model = CostModel(network, roles_of(network, low_type(FP16)), seen_shapes(network, sample))
+    for kind, nodes in choices(network).items():
+        predicted = model.cost(low, int8=nodes) / model.cost(low)
+        note = f"measured {times[f'{name}: time of {kind} / fp16']:.3f}"
+        yield reported(f"{name}: {kind} over FP16, predicted", predicted, note)
 
 
 def _pairs(name: str, bench: Workbench) -> Iterator[Pair]:

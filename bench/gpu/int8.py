@@ -74,6 +74,7 @@ class Entrant:
         measured: That of the engine.
         errors: Further errors of the engine.
         shown: Share of the nodes that were to be INT8 by what the inspector shows.
+        remarks: What else it shows, fused blocks by name among it.
     """
 
     racer: Racer
@@ -82,6 +83,7 @@ class Entrant:
     measured: Verdict | None = None
     errors: dict[str, float] = field(default_factory=dict)
     shown: dict[str, float] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def decided(self) -> bool | None:
@@ -97,6 +99,7 @@ class Entrant:
             **self.racer.told(),
             "errors": {name: repr(value) for name, value in self.errors.items()},
             "shown": self.shown,
+            "remarks": self.remarks,
             **{name: _brief(verdict) for name, verdict in verdicts.items()},
         }
 
@@ -129,9 +132,9 @@ class Field:
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
             inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)
-            entrant.shown = _shown(entrant.model, inspected.payload)
+            entrant.shown, entrant.remarks = _shown(entrant.model, inspected.payload)
         except Refused as refused:
-            racer.failure = str(refused)[:300]
+            racer.failure = "\n".join([str(refused), *refused.answer.get("log", ())])[:3000]
 
     def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:
         raise NotImplementedError
@@ -157,12 +160,15 @@ class Field:
             yield reported(f"{self.name}: {racer.name}: passes", verdict, racer.failure or note)
 
 
-def _shown(network: Network, inspected: bytes) -> dict[str, float]:
+def _shown(network: Network, inspected: bytes) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return which share of the nodes that may be INT8 computes in what, as far as shown."""
     asked = quantised_types(network)
     proof = prove(engine_layers(inspected, network), network, roles_of(network), asked, {}, None)
     kinds = [node.precision for node in proof.nodes if node.node in asked]
-    return {kind: kinds.count(kind) / len(kinds) for kind in dict.fromkeys(kinds)}
+    shares: dict[str, float] = {
+        kind: kinds.count(kind) / len(kinds) for kind in dict.fromkeys(kinds)
+    }
+    return shares, proof.remarks
 
 
 class Sized(Field):
@@ -177,7 +183,7 @@ class Sized(Field):
         self.reference = Session(network.model).run(sample)
         seen = _samples(network, {given: images(SEEN, SEEN_SEED)[None]})
         entrants = [Entrant(_racer("fp16"), network)]
-        for kind, nodes in _choices(network).items():
+        for kind, nodes in choices(network).items():
             entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes, "minmax")))
         super().__init__(name, entrants, [sample])
 
@@ -206,7 +212,7 @@ class Sized(Field):
                 yield reported(f"{self.name}: time of {racer.name} / fp16", median(told), note)
 
 
-def _choices(network: Network) -> dict[str, frozenset[NodeName]]:
+def choices(network: Network) -> dict[str, frozenset[NodeName]]:
     """Return what to quantise: all that can be, and where that differs what has weights."""
     every = frozenset(quantisable(network))
     nodes = {node_name(n): n for n in network.nodes()}

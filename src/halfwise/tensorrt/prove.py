@@ -120,6 +120,7 @@ class _Evidence:
         yield from self._hidden()
         for quantised in _QUANTISED:
             yield from self._unquantised(quantised, none=False)
+            yield from self._unshown(quantised)
         if self.config is not None and self.config.tf32:
             named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
             if named:
@@ -175,6 +176,15 @@ class _Evidence:
                 f"{len(wider)} of {count(len(asked), 'node')} that read quantised data are wider "
                 f"than {wanted.upper()} ({kinds}): the builder found that faster, or had no such "
                 f"kernel: {_names(wider)}."
+            )
+
+    def _unshown(self, wanted: Precision) -> Iterator[str]:
+        asked = [n for n in self.compute if n.asked == wanted]
+        hidden = [n for n in asked if n.precision in ("unknown", "mixed")]
+        if hidden:
+            yield (
+                f"Whether they compute in {wanted.upper()} is not shown for {len(hidden)} of "
+                f"{count(len(asked), 'node')} that read quantised data ({_names(hidden)})."
             )
 
     def _broken(self, asked: Precision, got: Precision, meant: str) -> Iterator[str]:

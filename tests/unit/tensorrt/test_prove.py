@@ -274,3 +274,6 @@ def test_int8_is_told_where_it_was_asked_for():
     )
     hidden = proven(layer("fp16", "dense"), layer("unknown", "square"), asked=QUANTISED)
     assert hidden.findings == ()
+    said = "INT8 is not shown for 1 of 2 nodes that read quantised data (square)."
+    assert any(said in remark for remark in hidden.remarks)
+    assert not any("not shown" in remark for remark in (*all_of_it.remarks, *some.remarks))
