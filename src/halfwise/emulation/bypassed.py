@@ -14,7 +14,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.exclusion import RawInputs
 from halfwise.graph.quantisation.pairs import Pair, pairs_of
 from halfwise.metrics import Outputs
-from halfwise.records import NodeName
+from halfwise.records import NodeName, TensorName
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,12 @@ class Site:
     def pair(self) -> Pair:
         """The first."""
         return self.pairs[0]
+
+    @property
+    def tensor(self) -> TensorName:
+        """What they quantise; of stored integers, what these are dequantised to."""
+        source = self.pair.source
+        return tensor_name(self.pair.dequantise.outputs[0] if source is None else source)
 
     @property
     def readers(self) -> tuple[ir.Node, ...]:
@@ -64,6 +70,7 @@ class BypassRunner:
 
     Attributes:
         sites: Those of the network that can be left out.
+        foreign: Tensors of stored integers that are no rounded floats of the original.
     """
 
     def __init__(
@@ -89,6 +96,8 @@ class BypassRunner:
         twins = {node_name(pair.dequantise): pair for pair in pairs_of(copy)}
         for number, site in enumerate(self.sites):
             self._switch([twins[node_name(p.dequantise)] for p in site.pairs], site, number, raw)
+        foreign = {node_name(pair.dequantise) for pair in raw.foreign}
+        self.foreign = tuple(site.tensor for site in self.sites if site.name in foreign)
         self._numbers = {site.name: number for number, site in enumerate(self.sites)}
         model = emulate_typed(copy.model, accumulate=accumulate)
         self._session = Session(model, runtime=runtime)

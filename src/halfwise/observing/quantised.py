@@ -39,7 +39,7 @@ class Reach:
     Attributes:
         beyond: Share of the values beyond the ends of its type by over half a step.
         clipped: Share of its squared error that these make.
-        limit: The end of its range that is further from zero; 0 where it has many scales.
+        ends: Those of its range, the lower first; zeros where it has many scales.
         largest: Largest finite magnitude; in steps where it has many scales.
         usual: Magnitude that all but `RARE` of the values, or all but one, stay below; likewise.
         factor: What its scale would be multiplied by for the smallest squared error; 1 for floats
@@ -50,12 +50,17 @@ class Reach:
 
     beyond: float
     clipped: float
-    limit: float
+    ends: tuple[float, float]
     largest: float
     usual: float
     factor: float
     noise: float
     even: bool
+
+    @property
+    def limit(self) -> float:
+        """The end of its range that is further from zero; 0 where it has many scales."""
+        return max(-self.ends[0], self.ends[1])
 
     @property
     def fault(self) -> RangeFault | None:
@@ -123,7 +128,7 @@ class Counter:
         return Reach(
             beyond=self.beyond / max(self.elements, 1),
             clipped=clipped / now if now else 0.0,
-            limit=self._step * max(-self.low, self.high),
+            ends=(self._step * self.low, self._step * self.high),
             largest=self.largest * scale,
             usual=self._usual(middle, counts) * scale,
             factor=float(factors[least]) if self._is_even else 1.0,

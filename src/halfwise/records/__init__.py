@@ -117,7 +117,7 @@ from halfwise.records.planned import (
     Unsupported,
     Worth,
 )
-from halfwise.records.quantisation import PairFault, PairLoss, QuantisationLoss
+from halfwise.records.quantisation import PairFault, PairLoss, QuantisationLoss, Right
 from halfwise.records.recognised import Boxes, Evidence, Kind, Recognised, TaskScore
 from halfwise.records.record import (
     SCHEMA_VERSION,
@@ -287,6 +287,7 @@ __all__ = [
     "Repeated",
     "Repetition",
     "Rewriting",
+    "Right",
     "RightBy",
     "Row",
     "RowKind",

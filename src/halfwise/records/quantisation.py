@@ -5,11 +5,16 @@ from typing import Literal
 from halfwise.records.calibrated import RangeFault
 from halfwise.records.record import NodeName, Record, TensorName
 
-PairFault = Literal[RangeFault, "channels", "rounding"]
-"""What is wrong with a pair that loses too much: with its range, or else
+PairFault = Literal[RangeFault, "scale", "channels", "rounding"]
+"""What is wrong with a pair that loses too much: with its range, where a better scale was shown to
+make the error of the outputs smaller, or could not be tried; or else
 
-"channels": weights with one scale whose channels differ by 100 times; "rounding": none of these.
+"scale": one of its scales is no positive number; "channels": weights with one scale whose channels
+differ by 100 times; "rounding": none of these.
 """
+Right = Literal["original", "framework", "floats"]
+"""Whose outputs a quantised model is judged by: the original's, what the framework gave, or those
+of the model without its pairs, in which weights that are stored as integers stay."""
 
 
 class PairLoss(Record):
@@ -30,6 +35,8 @@ class PairLoss(Record):
             of weights.
         clipped: Share of its own squared error that these make, from a histogram; None of weights.
         limit: The end of its range that is further from zero; 0 of weights with many scales.
+        ends: Both ends, the lower first; None of weights with many scales, and of older records.
+        bits: How many it has per value.
         reach: Largest magnitude that was seen, with no pair before it.
         usual: The one that all but a thousandth of the values, or all but one, stay below.
         rescale: Factor on its scale that helps: of an outlier, the one that makes `usual` the end
@@ -46,6 +53,8 @@ class PairLoss(Record):
     beyond: float | None = None
     clipped: float | None = None
     limit: float = 0.0
+    ends: tuple[float, float] | None = None
+    bits: int = 8
     reach: float = 0.0
     usual: float = 0.0
     rescale: float | None = None
@@ -66,7 +75,11 @@ class QuantisationLoss(Record):
         gravest: The tensors of the pairs that do most harm alone, gravest first.
         without: Error with the needed ones left out, else with the gravest; None where leaving out
             all is not enough.
-        causes: The needed ones, gravest first.
+        causes: The needed ones, gravest first, at most 8; where `needed` is None, those with a
+            fault that are most of the error, which is `without` without them.
+        foreign: Tensors of stored integers that are no rounded floats of the original, where even
+            leaving out all is not enough.
+        right: What the outputs should be; None of older records.
     """
 
     pairs: int
@@ -78,3 +91,5 @@ class QuantisationLoss(Record):
     gravest: tuple[TensorName, ...] = ()
     without: float | None = None
     causes: tuple[PairLoss, ...] = ()
+    foreign: tuple[TensorName, ...] = ()
+    right: Right | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from halfwise.records import PairLoss, QuantisationLoss, Run
+from halfwise.records import PairLoss, QuantisationLoss, Right, Run
 from halfwise.reporting.notes import quantised_note
 from halfwise.reporting.parts import Lines
 from halfwise.wording import count, listed, number, percent, ratio, shorten, verb
@@ -11,6 +11,13 @@ _PAIRLESS = (
     "Causes cannot be looked for: no product reads through a pair of Q and DQ, which could be left "
     "out. With such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify looks for them."
 )
+_RIGHT: dict[Right, str] = {
+    "original": "Right is what the original gives.",
+    "framework": "Right is what the framework gave.",
+    "floats": "Right is what this model gives without its pairs, its stored weights as they are.",
+}
+_EVEN = 0.01
+"""Part of a range that its ends may differ by where ± tells both: one step of INT8 in 127."""
 
 
 def pairless_lines(run: Run) -> Lines | None:
@@ -32,26 +39,37 @@ def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
 def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
     """Yield how many pairs have to be left out, if any, and what that does to the outputs."""
     pairs = count(loss.pairs, "pair")
+    right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
     if not loss.explained:
         yield (
             f"With all {pairs} of Q and DQ left out, the error is still {number(loss.without_all)} "
-            f"times what is allowed, {number(loss.error)} times with them: something else is wrong."
+            f"times what is allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
         )
         return
     assert loss.without is not None
     left_out = number(loss.without)
     if loss.needed is None:
+        further = "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED`"
+        if number_of := len(loss.causes):
+            makes, them = verb(number_of, "makes", "make"), verb(number_of, "it", "them")
+            yield (
+                f"{number_of} of {pairs} of Q and DQ {makes} most of the error: "
+                f"without {them} it is {left_out} times what is allowed, "
+                f"{number(loss.error)} times with all. For the rest, {further} finds the nodes "
+                f"that cost least.{right}"
+            )
+            return
         worst = f"the {len(loss.gravest)} that do most harm alone ({listed(loss.gravest, 3)})"
         yield (
             f"No few of the {pairs} of Q and DQ are to blame: without {worst} the error is "
-            f"{left_out} times what is allowed, {number(loss.error)} times with all. `halfwise fix "
-            "ORIGINAL --start-from QUANTISED` finds the nodes that cost least."
+            f"{left_out} times what is allowed, {number(loss.error)} times with all. "
+            f"{further} finds the nodes that cost least.{right}"
         )
         return
     few = f"{loss.needed} of {pairs} of Q and DQ {verb(loss.needed, 'is', 'are')} left out"
     yield (
         f"The outputs are within what is allowed where {few}: the error is {left_out} times what "
-        f"is allowed, {number(loss.error)} times with all."
+        f"is allowed, {number(loss.error)} times with all.{right}"
     )
 
 
@@ -71,7 +89,7 @@ def cause_line(cause: PairLoss) -> str:
 
 
 def _fault(cause: PairLoss) -> str:
-    span, reach = f"±{number(cause.limit)}", number(cause.reach)
+    span, reach = _span(cause), number(cause.reach)
     if cause.fault == "saturated":
         assert cause.beyond is not None
         assert cause.clipped is not None
@@ -88,4 +106,23 @@ def _fault(cause: PairLoss) -> str:
         return f"its range {span} is too wide, no value is beyond {reach}"
     if cause.fault == "channels":
         return "its channels differ by over 100 times and have one scale"
-    return "8 bits are too few for it"
+    if cause.fault == "scale":
+        return "its scale is no positive number"
+    return f"{cause.bits} bits are too few for it"
+
+
+def _span(cause: PairLoss) -> str:
+    low, high = cause.ends or (-cause.limit, cause.limit)
+    if abs(low + high) <= _EVEN * high:
+        return f"±{number(cause.limit)}"
+    return f"{number(low)} … {number(high)}"
+
+
+def _else(loss: QuantisationLoss) -> str:
+    """Return what is wrong with a model that has no pair left out in vain."""
+    if not loss.foreign:
+        return "something else is wrong"
+    return (
+        f"something else is wrong, or {listed(loss.foreign, 2)}: what is stored for "
+        f"{verb(len(loss.foreign), 'it', 'them')} is no rounded constant of the original"
+    )

@@ -32,6 +32,11 @@ LOSS = QuantisationLoss(
         ({"fault": "wide", "rescale": 0.1}, "is too wide, no value is beyond 2.62"),
         ({"fault": "channels", "rescale": None}, "differ by over 100 times"),
         ({"fault": "rounding", "rescale": None}, "8 bits are too few for it"),
+        ({"fault": "rounding", "rescale": None, "bits": 4}, "4 bits are too few for it"),
+        ({"fault": "scale", "rescale": None}, "its scale is no positive number"),
+        ({"ends": (-0.204, 0.202)}, "beyond ±0.202"),
+        ({"ends": (-0.1, 0.202)}, "beyond −0.1 … 0.202, up to"),
+        ({"ends": (0.0, 0.202)}, "beyond 0 … 0.202, up to"),
     ],
 )
 def test_each_fault_is_told_with_its_cost(changed, words):

@@ -65,11 +65,14 @@ class RawInputs:
         network: The quantised model.
         original: The one before quantisation, for its weights.
         read: The pairs at the slots of its nodes.
+        foreign: Pairs of stored integers that were asked for and are no rounded floats of the
+            original.
     """
 
     network: Network
     original: Network | None = None
     read: Mapping[NodeName, Mapping[int, Pair]] = field(init=False)
+    foreign: list[Pair] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Read the pairs."""
@@ -123,8 +126,10 @@ class RawInputs:
 
     def _weight(self, pair: Pair) -> ir.Value:
         if pair not in self._weights:
-            array = pair.dequantised()
-            array = _original(pair, array, self._floats or {})
+            stands_for = pair.dequantised()
+            array = _original(pair, stands_for, self._floats or {})
+            if array is stands_for:
+                self.foreign.append(pair)
             name = self._names.take(f"{pair.dequantise.outputs[0].name}::raw")
             self._weights[pair] = add_constant(self.network.graph, name, array)
         return self._weights[pair]
@@ -158,7 +163,7 @@ def _original(
 
     It is within a step of them everywhere, or beyond the end of the type's range where they are at
     that end; rounding to the nearest makes half a step of it, learned rounding a whole one. Of
-    several the nearest.
+    several the nearest. For scales that are no positive numbers, those are taken that fit best.
     """
     best, least = dequantised, np.inf
     for array in _candidates(floats.get(dequantised.size, ()), dequantised.shape):
@@ -180,8 +185,11 @@ def _candidates(
 
 def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32]) -> float:
     """Return the mean distance in steps; inf where `array` rounds to other numbers."""
-    stored, steps = pair.stored(), np.abs(pair.steps(dequantised.shape))
-    if stored is None or not np.all(steps):
+    stored, steps = pair.stored(), pair.steps(dequantised.shape)
+    if stored is not None and not pair.has_scales:
+        steps = _fitted(pair, array).astype(np.float32)
+        dequantised = pair.levels() * steps
+    if stored is None or not np.all(steps > 0):
         return float(np.inf)
     if pair.dtype.is_floating_point():
         kind = ml_dtypes.finfo(stored.dtype)
@@ -197,3 +205,13 @@ def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32])
     if np.any((np.abs(away) > 1 + _ROUNDOFF) & ~clipped):
         return float(np.inf)
     return float(np.mean(np.abs(away)))
+
+
+def _fitted(pair: Pair, array: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a pair's steps, and of those that are no positive numbers the least squares' ones."""
+    steps, levels = pair.steps(array.shape), pair.levels().astype(np.float64)
+    others = None if pair.axis is None else tuple({*range(array.ndim)} - {pair.axis})
+    own = np.sum(levels**2, axis=others, keepdims=True)
+    shared = np.sum(levels * array, axis=others, keepdims=True)
+    fitted = np.divide(shared, own, out=np.full_like(own, np.nan), where=own > 0)
+    return np.where(np.isfinite(steps) & (steps > 0), steps, fitted)

@@ -79,11 +79,25 @@ class Pair:
         Raises:
             ValueError: nothing is stored (see `source`).
         """
+        levels = self.levels()
+        return levels * self.steps(levels.shape)
+
+    def levels(self) -> NDArray[np.float32]:
+        """Return the stored integers less their zero points: f32[*shape].
+
+        Raises:
+            ValueError: as for `dequantised`.
+        """
         stored = self.stored()
         if stored is None:
             raise ValueError("the pair quantises a tensor; nothing is stored")
         zeros = self._spread(self.zero_point, stored.shape).astype(np.float32)
-        return (stored.astype(np.float32) - zeros) * self.steps(stored.shape)
+        return stored.astype(np.float32) - zeros
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether all its scales are positive numbers."""
+        return bool(np.all(np.isfinite(self.scale) & (self.scale > 0)))
 
     def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.axis is None:

@@ -19,7 +19,7 @@ from halfwise.wording import count
 
 _REQUANTISE = (
     "Calibrate these tensors again on data like these, or leave their readers out of INT8; "
-    "`halfwise fix ORIGINAL --start-from QUANTISED` finds which."
+    "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED` finds which."
 )
 _MEANT = (
     "Give inputs on which the model is defined, or mend it there. Where it is meant to give that, "
@@ -46,7 +46,7 @@ def healthy(subject: Subject) -> Rung:
     signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]
     advice = [_MEANT] if nonfinite else []
-    if loss is not None and loss.causes:
+    if loss is not None and any(cause.fault != "rounding" for cause in loss.causes):
         advice.append(_REQUANTISE)
     if path is not None and errors:
         advice.append(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.")

@@ -37,6 +37,7 @@ def lost(subject: Subject) -> QuantisationLoss | None:
             metric=subject.case.metric,
             accumulate=settings.accumulate,
             runtime=settings.runtime,
+            right="framework" if subject.given else "floats",
         )
     )
 

@@ -11,13 +11,13 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.bypassed import BypassRunner, Site
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.trial import Trials
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantisation.channels import small_channels
 from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.metrics import Metric, Outputs
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.observing.quantised import Reach, reaches
-from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, TensorName
+from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, Right
 
 MOST_CAUSES = 8
 """Pairs up to which they are told as causes: where many have to go, it is 8 bits that are few."""
@@ -38,6 +38,7 @@ class Question:
         metric: Task metric; decides alone where given.
         accumulate: Format of running sums inside low ops.
         runtime: Where it runs.
+        right: Whose outputs the references are.
     """
 
     network: Network
@@ -48,6 +49,7 @@ class Question:
     metric: Metric | None = None
     accumulate: str = "fp32"
     runtime: Runtime = CPU
+    right: Right = "original"
 
     @cached_property
     def runner(self) -> BypassRunner:
@@ -75,7 +77,8 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
 
     All other pairs being left out, halves of them are tried on the worst sample, and halves of the
     more harmful half, until those are found that do most harm alone. Of these, as many as can are
-    taken back; those that are left are needed, each of them, and a cause.
+    taken back; those that are left are needed, each of them, and a cause. Where these do not do,
+    those with a fault are causes that make most of the error.
 
     Returns:
         None where there is no pair that can be left out, and where ONNX Runtime cannot run that
@@ -96,20 +99,35 @@ def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLos
         error=trials.excess(frozenset()),
         without_all=trials.excess(every),
         explained=trials.evaluate(every, confirm=True).passed,
+        right=question.right,
     )
     if not found.explained:
-        return found
+        return found.model_copy(update={"foreign": question.runner.foreign})
     if trials.evaluate(frozenset(), confirm=True).passed:
         return found.model_copy(update={"needed": 0, "without": found.error})
     alone = _gravest([*sites], every, trials)
-    needed = _needed([*reversed(alone)], trials)
-    told: dict[str, object] = {"gravest": tuple(_tensor(sites[name]) for name in alone)}
-    if needed is None:
-        return found.model_copy(update={**told, "without": trials.excess(frozenset(alone))})
+    told: dict[str, object] = {"gravest": tuple(sites[name].tensor for name in alone)}
     worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
-    causes = _causes([sites[n] for n in alone if n in needed], alone, worst, question)
-    told |= {"needed": len(needed), "without": trials.excess(needed), "causes": causes}
+    told |= _caused(alone, _described([*sites.values()], worst, question), question)
     return found.model_copy(update=told)
+
+
+def _caused(
+    alone: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
+) -> dict[str, object]:
+    """Return how many pairs are needed, the error without them, and which are causes."""
+    trials, ranked = question.trials, [*alone]
+    if (needed := _needed(ranked[::-1], trials)) is None:
+        harm = _by_harm([n for n, loss in known.items() if loss.fault != "rounding"], trials)
+        ranked = [*harm]
+        needed = _needed(ranked[::-1], trials) if ranked else None
+    if needed is None:
+        causes = _faulty(harm, known, question)
+        left_out = frozenset(cause.node for cause in causes) or frozenset(alone)
+        return {"without": trials.excess(left_out), "causes": causes}
+    gravest = [name for name in ranked if name in needed][:MOST_CAUSES]
+    causes = _measured(gravest, needed, known, question)
+    return {"needed": len(needed), "without": trials.excess(needed), "causes": causes}
 
 
 def _gravest(
@@ -146,45 +164,81 @@ def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] |
     return needed
 
 
-def _causes(
-    sites: Sequence[Site],
-    alone: dict[NodeName, float],
-    worst: Sequence[int],
-    question: Question,
+def _by_harm(faults: Sequence[NodeName], trials: Trials) -> dict[NodeName, float]:
+    """Return pairs with the error of the worst sample where of them only that one quantises."""
+    every = frozenset(faults)
+    errors = {name: trials.contribution(every - {name}) for name in faults}
+    return dict(sorted(errors.items(), key=lambda each: -each[1]))
+
+
+def _faulty(
+    harm: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
 ) -> tuple[PairLoss, ...]:
+    """Return pairs that are most of the error by their faults, at most `MOST_CAUSES`, or none.
+
+    Each by itself at least doubles the error of the worst sample that is left without all faults.
+    """
     trials = question.trials
-    needed = frozenset(site.name for site in sites)
-    floats = [site for site in sites if site.pair.source is not None]
+    left = trials.contribution(frozenset(harm)) if harm else 0.0
+    blamed = [name for name in harm if harm[name] > 2 * left][:MOST_CAUSES]
+    least = 0.0 if trials.metric is None else 1.0
+    whole = trials.excess(frozenset()) - least
+    while blamed and trials.excess(frozenset(blamed)) - least <= whole / 2:
+        causes = _measured(blamed, frozenset(blamed), known, question)
+        faulty = tuple(cause for cause in causes if cause.fault != "rounding")
+        if len(faulty) == len(blamed):
+            return causes
+        blamed = [cause.node for cause in faulty]
+    return ()
+
+
+def _described(
+    sites: Sequence[Site], worst: Sequence[int], question: Question
+) -> dict[NodeName, PairLoss]:
+    """Return what is known of pairs without leaving them out."""
+    floats = [s for s in sites if s.pair.source is not None and s.pair.has_scales]
     samples = question.samples.select(worst)
     # Behind a pair that clips, others would seem to be too wide.
     every = [node_name(node) for node in question.network.nodes()]
     without = excluding(question.network, every, question.original)
     seen = reaches(without, [s.pair for s in floats], samples, runtime=question.runtime)
     reach = dict(zip((site.name for site in floats), seen, strict=True))
-    found = []
-    for site in sites:
-        its, others = reach.get(site.name), needed - {site.name}
-        loss = _described(site, its).model_copy(
-            update={"alone": alone[site.name], "restored": trials.excess(others)}
-        )
+    return {site.name: _loss_of(site, reach.get(site.name)) for site in sites}
+
+
+def _measured(
+    names: Sequence[NodeName],
+    left_out: frozenset[NodeName],
+    known: Mapping[NodeName, PairLoss],
+    question: Question,
+) -> tuple[PairLoss, ...]:
+    """Return what pairs cost, and what other scales do; without a fault where these are no help."""
+    trials, found = question.trials, []
+    every = frozenset(site.name for site in question.runner.sites)
+    for name in names:
+        loss, others = known[name], left_out - {name}
+        told = {"alone": trials.contribution(every - {name}), "restored": trials.excess(others)}
         if loss.rescale is not None:
             results = [
-                question.runner.run(sample, others, {site.name: loss.rescale})
+                question.runner.run(sample, others, {name: loss.rescale})
                 for sample in question.samples
             ]
-            loss = loss.model_copy(update={"rescaled": trials.excess_of(results)})
-        found.append(loss)
+            told["rescaled"] = trials.excess_of(results)
+        loss = loss.model_copy(update=told)
+        helps = loss.rescaled is None or loss.rescaled < loss.restored
+        found.append(loss if helps else loss.model_copy(update={"fault": "rounding"}))
     return tuple(found)
 
 
-def _described(site: Site, reach: Reach | None) -> PairLoss:
+def _loss_of(site: Site, reach: Reach | None) -> PairLoss:
     """Return what is known of a pair without running the model."""
     pair = site.pair
     loss = PairLoss(
-        tensor=_tensor(site),
+        tensor=site.tensor,
         node=site.name,
         readers=tuple(node_name(node) for node in site.readers),
         fault=_fault(site, reach),
+        bits=pair.dtype.bitwidth,
         alone=0.0,
         restored=0.0,
     )
@@ -195,16 +249,12 @@ def _described(site: Site, reach: Reach | None) -> PairLoss:
         "beyond": reach.beyond,
         "clipped": reach.clipped,
         "limit": reach.limit,
+        "ends": reach.ends if reach.limit else None,
         "reach": reach.largest,
         "usual": reach.usual,
         "rescale": _rescale(loss.fault, reach) if is_one else None,
     }
     return loss.model_copy(update=told)
-
-
-def _tensor(site: Site) -> TensorName:
-    source = site.pair.source
-    return tensor_name(site.pair.dequantise.outputs[0] if source is None else source)
 
 
 def _rescale(fault: PairFault, reach: Reach) -> float | None:
@@ -215,6 +265,8 @@ def _rescale(fault: PairFault, reach: Reach) -> float | None:
 
 
 def _fault(site: Site, reach: Reach | None) -> PairFault:
+    if not all(pair.has_scales for pair in site.pairs):
+        return "scale"
     slots = [(node, slot) for each in site.pairs for node, slot in each.readers]
     if any(small_channels(site.pair, node, slot) is not None for node, slot in slots):
         return "channels"

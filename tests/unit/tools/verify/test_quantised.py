@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from halfwise.api import verify
 from halfwise.errors import RunFailed
@@ -92,6 +93,49 @@ def test_where_many_have_to_go_none_is_a_cause(monkeypatch):
     )
 
 
+def test_faults_are_most_of_an_error_of_which_the_rest_is_of_many(monkeypatch):
+    """Two scales too small, and a tolerance that INT8 is not enough for with any two left out."""
+    monkeypatch.setattr("halfwise.tools.verify.quantised.MOST_CAUSES", 2)
+    damaged = model(GOOD | {"second": 0.004, "third": 0.004})
+    _, found = loss(damaged, rel_max=1e-3)
+    assert found.needed is None
+    assert {(c.node, c.fault) for c in found.causes} == {
+        ("second/dq", "saturated"),
+        ("third/dq", "saturated"),
+    }
+    assert found.without < found.error / 2
+    assert all(cause.rescaled < cause.restored for cause in found.causes)
+    assert told(found, 0).startswith("2 of 6 pairs of Q and DQ make most of the error")
+
+
+def test_a_scale_of_zero_is_the_cause():
+    """Weights that stand for nothing are the original's when left out."""
+    damaged = model(GOOD)
+    (scale,) = [t for n in damaged.graph.node if n.name == "second/w"
+                for t in damaged.graph.initializer if t.name == n.input[1]]  # fmt: skip
+    scale.CopyFrom(numpy_helper.from_array(np.zeros(SIZE, np.float32), scale.name))
+    _, found = loss(damaged)
+    assert found.explained
+    assert [(c.node, c.fault) for c in found.causes] == [("second/w", "scale")]
+    assert "its scale is no positive number" in told(found, 1)
+
+
+def test_what_another_scale_makes_worse_does_not_saturate(monkeypatch):
+    """The model does not read the values that are clipped."""
+    blind = WEIGHTS["first"] * np.r_[0, np.ones(SIZE - 1)][:, None]
+    monkeypatch.setitem(WEIGHTS, "first", f32(blind))
+    data = SAMPLES.copy()
+    data[:, :, :, 0] = 40.0
+    run = verify(model(), model(GOOD), {"x": data}, allow_random=True, rel_max=1e-3).run
+    assert run.quantisation is not None
+    cause = next(c for c in run.quantisation.causes if c.node == "first/dq")
+    assert cause.clipped is not None
+    assert cause.rescaled is not None
+    assert cause.clipped > 0.9
+    assert cause.rescaled > cause.restored
+    assert cause.fault == "rounding"
+
+
 def test_another_model_is_not_blamed_on_quantisation(monkeypatch):
     other = model(GOOD)
     monkeypatch.setitem(WEIGHTS, "second", WEIGHTS["second"] * 3)
@@ -99,7 +143,8 @@ def test_another_model_is_not_blamed_on_quantisation(monkeypatch):
     assert not passed
     assert not found.explained
     assert found.causes == ()
-    assert "something else is wrong" in told(found, 0)
+    assert "something else is wrong, or second/w_out: what is stored for it" in told(found, 0)
+    assert "Right is what the original gives." in told(found, 0)
 
 
 def test_a_metric_decides_alone():
