@@ -165,7 +165,7 @@ def half(subject: Subject) -> Iterator[Found]:
         other, wide = name_of(node.inputs[1 - narrow]), bits[1 - narrow]
         yield Found(
             f"its {('data', 'weights')[narrow]} are quantised, and {other} is "
-            + (f"of {wide} bits, which no such kernel takes" if wide else "not"),
+            + (f"of {wide} bits, which no INT8 kernel takes" if wide else "not"),
             f"Quantise {other} {'to 8 bits' if wide else 'too'}, or neither.",
             node,
             other,

@@ -22,7 +22,7 @@ from tests.unit.linting.said import said
         ("one_scale_of_stored_weights", "1 of the 4 channels of its weights are over 100 times"),
         (
             "data_of_16_bits",
-            "its weights are quantised, and low_back_out is of 16 bits, which no such kernel takes",
+            "its weights are quantised, and low_back_out is of 16 bits, which no INT8 kernel takes",
         ),
         ("only_weights", "its weights are quantised, and x is not"),
         (

@@ -108,6 +108,13 @@ def test_faults_are_most_of_an_error_of_which_the_rest_is_of_many(monkeypatch):
     assert told(found, 0).startswith("2 of 6 pairs of Q and DQ make most of the error")
 
 
+def test_more_faults_than_causes_are_told_are_all_needed(monkeypatch):
+    monkeypatch.setattr("halfwise.tools.verify.quantised.MOST_CAUSES", 1)
+    _, found = loss(model(GOOD | {"second": 0.0, "third": 0.004}))
+    assert (found.needed, len(found.causes)) == (2, 1)
+    assert found.without <= 1
+
+
 def test_a_scale_of_zero_is_the_cause():
     """Weights that stand for nothing are the original's when left out."""
     damaged = model(GOOD)
