@@ -6,13 +6,21 @@ made of them alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import upcast
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.activations import with_activations
 from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import Pair, pairs_read, quantised_nodes, quantising
+from halfwise.graph.quantisation.pairs import (
+    Pair,
+    moves_before,
+    pairs_of,
+    pairs_read,
+    quantised_nodes,
+    quantising,
+)
 from halfwise.records import NodeName, Run
 
 Assignment = frozenset[NodeName]
@@ -35,12 +43,31 @@ class Given:
     @property
     def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
         """The nodes that could have INT8."""
-        return quantised_nodes(self.quantised)
+        found = quantised_nodes(self.quantised)
+        return {name: found[name] for name in found if name not in self.moved}
+
+    @cached_property
+    def moved(self) -> tuple[NodeName, ...]:
+        """The products that read data with scales along an axis behind what moves that axis.
+
+        The search puts pairs behind moves, where that axis is another; and TensorRT has one scale
+        for data.
+        """
+        along = [pair for pair in pairs_of(self.quantised) if _is_along(pair)]
+        reads = [read for pair in along for read in pair.readers]
+        names = {node_name(node) for node, slot in reads if moves_before(node, slot)}
+        return tuple(name for name in quantised_nodes(self.quantised) if name in names)
 
     def place(self, nodes: Assignment) -> Network:
         """Return the model with these of its nodes in INT8."""
         others = pairs_read(self.quantised).keys() - nodes
         return excluding(self.quantised, others, self.floats, ends=True)
+
+
+def _is_along(pair: Pair) -> bool:
+    """Return whether a pair quantises data along an axis."""
+    is_data = pair.source is not None and pair.source.const_value is None
+    return is_data and pair.axis is not None
 
 
 def given_start(original: Network, start: Network | Run | None) -> Given | None:

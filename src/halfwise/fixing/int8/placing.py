@@ -28,12 +28,12 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.quantisation.channels import output_axis
 from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes
+from halfwise.graph.quantisation.pairs import QUANTISABLE
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName, TensorName
 
-OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""What is computed in INT8; the inputs 0 and 1 are read through pairs."""
 LIMIT = 127
 """The largest magnitude of symmetric INT8; -128 is not used."""
 FIRST_OPSET = 13
@@ -186,7 +186,7 @@ class _Placing:
 
 
 def _is_quantisable(node: ir.Node) -> bool:
-    if not is_standard(node, *OPERATORS) or not all(map(is_float, node.inputs[:2])):
+    if not is_standard(node, *QUANTISABLE) or not all(map(is_float, node.inputs[:2])):
         return False
     weights = [_weight(node, slot) for slot in (0, 1)]
     if all(weights) or (weights[1] is None and is_standard(node, *_KERNELS)):
@@ -219,21 +219,9 @@ def _weight(node: ir.Node, slot: int) -> _Weight | None:
 
 
 def _channels(node: ir.Node, slot: int, value: ir.Value) -> int | None:
-    """Return the axis of the channels that a weight makes; None where one scale has to do.
-
-    These are the axes that TensorRT scales: the output channels of a convolution, and the columns
-    of the second matrix of a product.
-    """
-    if slot == 0:
-        return None
+    """Return the axis of the channels that a weight makes; None where one scale has to do."""
     rank = value.shape.rank() if value.shape is not None else 0
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "ConvTranspose":
-        return 1 if node.attributes.get_int("group", 1) == 1 else None
-    if node.op_type == "Gemm":
-        return 0 if node.attributes.get_int("transB", 0) else 1
-    return 1 if rank == 2 else None
+    return output_axis(node, rank) if slot else None
 
 
 def _stored(

@@ -40,6 +40,9 @@ def int8_planner(
     network, roles = below.case.network, below.roles
     named = quantisable(network) if given is None else given.pairs
     candidates = frozenset(n for n in named if roles[n].role is Role.COMPUTE) - found.kept
+    if given is not None and given.moved:
+        why = "they read data with scales along an axis that is moved"
+        watcher.note(f"left out of INT8 are {listed(given.moved)}: {why}")
     if not candidates or network.opset < FIRST_OPSET:
         old = f", at opset {network.opset}" if network.opset < FIRST_OPSET else ""
         watcher.note(f"no node can have INT8 that has the low format{old}")

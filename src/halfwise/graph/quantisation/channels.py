@@ -14,6 +14,23 @@ _WEIGHTS = 1
 """The slot of the weights."""
 
 
+def output_axis(node: ir.Node, rank: int) -> int | None:
+    """Return the axis of a product's weights that gets scales; None where one has to do.
+
+    These are the axes that TensorRT scales: the output channels of a convolution, and the columns
+    of the second matrix of a product.
+
+    Args:
+        node: One of `QUANTISABLE`.
+        rank: Axes of what it reads at slot 1.
+    """
+    if node.op_type == "ConvTranspose":
+        return 1 if node.attributes.get_int("group", 1) == 1 else None
+    if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
+        return 0
+    return 1 if node.op_type == "Gemm" or rank == 2 else None
+
+
 def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
     """Return how many times smaller channels are than the largest, where that is more than `FAR`.
 
@@ -25,14 +42,12 @@ def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] 
     Returns:
         f32[channels], of every output channel; below `FAR` for those that are large enough, and 0
         for channels of zeros, which lose nothing or are lost already. None of what is no weight
-        with one scale, and where no channel is so small.
+        with one scale, of what can have no more (`output_axis`), and where no channel is so small.
     """
     weights = _weights(pair, node, slot) if pair.axis is None else None
-    if weights is None or weights.ndim < 2 or not weights.size:
+    axis = None if weights is None else output_axis(node, weights.ndim)
+    if weights is None or axis is None or not weights.size:
         return None
-    transposed = node.attributes.get_int("transB", 0)
-    is_first = node.op_type == "Conv" or transposed
-    axis = 0 if is_first else 1 if node.op_type == "ConvTranspose" else weights.ndim - 1
     largest = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis))
     times = np.divide(largest.max(), largest, out=np.zeros_like(largest), where=largest > 0)
     return times if (times > FAR).any() else None

@@ -12,9 +12,10 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.int8.placing import OPERATORS, activations, quantisable, quantised, scale_of
+from halfwise.fixing.int8.placing import activations, quantisable, quantised, scale_of
 from halfwise.fixing.int8.ranges import Ranges, ranges
 from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.quantisation.pairs import QUANTISABLE
 from halfwise.graph.weights import weight_bytes
 from halfwise.records import TensorName
 
@@ -23,7 +24,7 @@ DOCUMENTED = {
     "WeightSymmetric": True,
     "QuantizeBias": False,
     "DedicatedQDQPair": True,
-    "OpTypesToExcludeOutputQuantization": list(OPERATORS),
+    "OpTypesToExcludeOutputQuantization": [*QUANTISABLE],
     "QDQOpTypePerChannelSupportToAxis": {"MatMul": 1},
     "QDQDisableWeightAdjustForInt32Bias": True,
 }
@@ -95,7 +96,7 @@ def test_where_theirs_does_what_tensorrt_wants_both_make_the_same_numbers(seed, 
         for name, (low, high) in ranged(network, width).items()
     }
     int8 = theirs.QuantType.QInt8
-    other = QDQQuantizer(proto, True, False, int8, int8, data, [], [], OPERATORS, DOCUMENTED)
+    other = QDQQuantizer(proto, True, False, int8, int8, data, [], [], [*QUANTISABLE], DOCUMENTED)
     expected = {t.name: numpy_helper.to_array(t) for t in other.quantize_model().graph.initializer}
     made = quantised(network, quantisable(network), ranged(network, width)).graph
     assert len(expected) == 4 * 2 + 4 * 3 + 2

@@ -4,20 +4,26 @@ import numpy as np
 import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.rung import int8_planner
+from halfwise.metrics import Outputs
 from halfwise.progress import Silent
 from halfwise.records import Guard, NodeName
+from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.test_planner import planner
+from tests.unit.graph.sketch import Sketch, f32
 
+Array = NDArray[np.float32]
 MADE = planner(outlier(), snr_db=25, to="int8", ranges="minmax")
 FOUND = MADE.find(frozenset())
 
@@ -32,19 +38,27 @@ def begun() -> Int8Planner:
 INT8 = begun()
 
 
+def tried_and_written(made: Int8Planner, left_out: frozenset[NodeName]) -> tuple[ir.Model, Outputs]:
+    """Return the file, and what was tried, of the first sample: what the file gives of all."""
+    model = made.rewrite(left_out)[0].model
+    typed = Session(emulate_typed(model.clone()))
+    for sample, tried in zip(made.trials.samples, made.trials.results(left_out), strict=True):
+        assert not isinstance(tried, RunFailed)
+        for name, expected in typed.run(sample).items():
+            np.testing.assert_array_equal(tried[name], expected)
+    first = made.trials.results(left_out)[0]
+    assert not isinstance(first, RunFailed)
+    return model, first
+
+
 @settings(max_examples=12)
 @given(st.sets(st.sampled_from(sorted(INT8.choices))).map(frozenset))
 def test_any_nodes_left_out_are_tried_as_onnx_runtime_runs_the_file(left_out):
-    model = INT8.rewrite(left_out)[0].model
-    typed = Session(emulate_typed(model.clone()))
+    model, tried = tried_and_written(INT8, left_out)
     stored = [n for n in model.graph if n.op_type == "DequantizeLinear"]
     assert len(stored) == 2 * len(INT8.choices - left_out)
-    for sample, tried in zip(INT8.trials.samples, INT8.trials.results(left_out), strict=True):
-        assert not isinstance(tried, RunFailed)
-        (expected,), (found,) = typed.run(sample).values(), tried.values()
-        np.testing.assert_array_equal(found, expected)
     # ONNX Runtime leaves out roundings between FP16 nodes, which may move a value by an INT8 step.
-    (ran,) = Session(model).run(sample).values()
+    (expected,), (ran,) = tried.values(), Session(model).run(INT8.trials.samples[0]).values()
     assert np.abs(ran.astype(float) - expected).max() <= 1e-2 * np.abs(expected).max()
 
 
@@ -115,3 +129,34 @@ def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
     assert int8.bf16_of(frozenset()) == frozenset()
     dtypes = {v.dtype for n in int8.rewrite(frozenset())[0].model.graph for v in n.outputs}
     assert ir.DataType.BFLOAT16 not in dtypes
+
+
+def test_scales_along_an_axis_that_is_moved_are_left_out():
+    rng = np.random.default_rng(0)
+    first, second, x = (rng.normal(size=(8, 8)).astype(np.float32) for _ in range(3))
+
+    def drawn(*, paired: bool) -> Sketch:
+        s = Sketch()
+
+        def through(value: str | Array, scale: Array) -> str | Array:
+            ends = s.constant(scale), s.constant(np.zeros(scale.shape, np.int8))
+            if not paired:
+                return value
+            return s.op("DequantizeLinear", s.op("QuantizeLinear", value, *ends), *ends)
+
+        one = f32(np.array(0.03))
+        y = s.op("MatMul", through(s.input("x", [8, 8]), one), through(first, one), name="first")
+        y = s.op("Transpose", through(y, f32(np.linspace(0.01, 0.2, 8))), perm=[1, 0])
+        s.op("MatMul", y, through(second, one), name="second")
+        s.nodes[-1].output[0] = "y"
+        return s
+
+    below = planner(models.Ill(drawn(paired=False).proto("y"), {"x": x[None]}, set()), snr_db=15)
+    given = given_start(below.case.network, drawn(paired=True).network("y"))
+    made = int8_planner(below, below.find(frozenset()), below.watcher, given)
+    assert made is not None
+    assert made.choices == names("first")
+    assert "left out of INT8 are second: " in below.watcher.notes[-1]
+    made.begin(below.evidence)
+    for left_out in (frozenset[NodeName](), made.choices):
+        tried_and_written(made, left_out)

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
+from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.graph.quantisation.channels import small_channels
 from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32
 
 SIZES = f32([1, 1e-3, 0])
@@ -32,3 +34,20 @@ def test_channels_of_every_product(op, stored):
     assert times is not None
     np.testing.assert_allclose(times, [1, 1000, 0], rtol=1e-3)
     assert small_channels(pair, node, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attributes"),
+    [("MatMul", (1, 2, 3), {}), ("ConvTranspose", (2, 3, 1, 1), {"group": 2})],
+)
+def test_what_gets_one_scale_is_not_told_to_have_one_per_channel(op, shape, attributes):
+    s = Sketch(17)
+    sizes = f32([1, 1 / 120, 0])  # One level is left of the second.
+    weights = np.broadcast_to(sizes.reshape((3, 1, 1) if op != "MatMul" else 3), shape)
+    x = s.input("x", [1, 2, 4, 4] if op != "MatMul" else [1, 4, 2])
+    plain = s.network(s.op(op, x, np.ascontiguousarray(weights), **attributes))
+    made = quantised(plain, quantisable(plain), {TensorName("x"): (-1.0, 1.0)})
+    pair = next(pair for pair in pairs_of(made) if pair.source is None)
+    ((node, slot),) = pair.readers
+    assert pair.axis is None
+    assert small_channels(pair, node, slot) is None
