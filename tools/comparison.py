@@ -2,6 +2,7 @@
 
 usage: python tools/comparison.py [--check]
 
+What halfwise keeps once it repairs is a column from bench/results/repairs.json, where that is.
 In README.md it replaces what stands between `<!-- begin peers -->` and `<!-- end peers -->`. With
 `--check` nothing is written; the exit code is 1 where a file would change.
 """
@@ -17,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "bench" / "results" / "peers.json"
+REPAIRS = RESULT.with_name("repairs.json")
 DOCUMENT = ROOT / "docs" / "comparison.md"
 README = ROOT / "README.md"
 BLOCK = re.compile(r"<!-- begin peers -->.*?<!-- end peers -->", re.DOTALL)
@@ -29,7 +31,7 @@ HOW = {
     "halfwise": (
         "searches by emulation, on every calibration sample",
         "`halfwise fix model.onnx --inputs calibration --heldout heldout --no-repair`: peers "
-        "repair nothing; what repairs spare beside that is measured by `bench/repairs.py`",
+        "repair nothing, and repairs have a column of their own",
     ),
     "autocast": (
         "AutoCast of NVIDIA Model Optimizer: keeps what exceeds `data_max` (512 by default) on the "
@@ -95,14 +97,27 @@ peak of the process.
 """
 
 
-def read() -> Record:
-    """Return the content of peers.json."""
-    content: Record = json.loads(RESULT.read_text(encoding="utf-8"))
+REPAIRED = """\
+The column *repaired* is `halfwise fix` as it is by default, measured apart (`{command}`, {date}):
+`FP32 nodes, repairs`, with ✗ where the run, or its file read anew in the typed emulation, fails on
+the held-out samples. Of the {models} models that both hold, {passed} pass with repairs; they keep
+**{kept}** FP32 nodes there, and {without} without repairs.
+"""
+
+
+def read(result: Path = RESULT) -> Record:
+    """Return the content of a result, empty where there is none."""
+    content: Record = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
     return content
 
 
-def document(content: Record) -> str:
-    """Return docs/comparison.md."""
+def document(content: Record, repairs: Record) -> str:
+    """Return docs/comparison.md.
+
+    Args:
+        content: That of peers.json.
+        repairs: That of repairs.json; nothing where repairs were not measured.
+    """
     details, machine = content["details"], content["machine"]
     families = [model["family"] for model in details["models"].values()]
     published = families.count("Published models")
@@ -127,7 +142,8 @@ def document(content: Record) -> str:
             "",
             *claims(content),
             "\n## Every model\n",
-            *models(details),
+            *told_of(repairs, details),
+            *models(details, repairs),
             *messages(details),
         ]
     )
@@ -200,9 +216,40 @@ def claims(content: Record) -> Iterator[str]:
         yield f"- {what[0].upper()}{what[1:]}: **{figure['measured']}**{note}."
 
 
-def models(details: Record) -> Iterator[str]:
+def told_of(repairs: Record, details: Record) -> Iterator[str]:
+    """Yield what the column of repairs is, and what it comes to."""
+    pairs = repairs.get("details", {})
+    both = [pairs[name] for name in details["models"] if name in pairs]
+    good = [pair for pair in both if right(pair)]
+    if both:
+        yield REPAIRED.format(
+            command=repairs["command"],
+            date=repairs["date"][:10],
+            models=len(both),
+            passed=len(good),
+            kept=sum(pair["repaired"]["kept"] for pair in good),
+            without=sum(pair["without"]["kept"] for pair in good),
+        )
+
+
+def right(pair: Record) -> bool:
+    """Return whether a repaired model passes, in its run and in its file."""
+    return bool(pair["repaired"]["passed"] and pair["repaired"]["right"])
+
+
+def repaired(pair: Record | None) -> str:
+    """Return what repairs make of a model."""
+    if pair is None:
+        return "–"
+    rules = "".join(f", {count} {rule}" for rule, count in pair["repaired"]["rules"].items())
+    return f"{pair['repaired']['kept']}{rules}{'' if right(pair) else ' ✗'}"
+
+
+def models(details: Record, repairs: Record) -> Iterator[str]:
     """Yield a table with a row for each model."""
+    pairs = repairs.get("details", {})
     titles = [tool["title"] for tool in details["tools"].values()]
+    titles[1:1] = ["repaired"] if pairs else []
     rows: list[Sequence[str]] = []
     family = None
     for name, model in details["models"].items():
@@ -210,6 +257,7 @@ def models(details: Record) -> Iterator[str]:
             family = model["family"]
             rows.append((f"**{family}**", *[""] * len(titles)))
         ends = [cell(model, model["attempts"][tool]) for tool in details["tools"]]
+        ends[1:1] = [repaired(pairs.get(name))] if pairs else []
         options = f" `{' '.join(model['options'])}`" if model["options"] else ""
         rows.append((f"{name} ({model['nodes']}){options}", *ends))
     yield from table(("model (compute nodes)", *titles), rows)
@@ -276,7 +324,7 @@ def main() -> int:
     check = parser.parse_args().check
     content, changed = read(), False
     for path, text in (
-        (DOCUMENT, document(content)),
+        (DOCUMENT, document(content, read(REPAIRS))),
         (README, with_block(README.read_text(encoding="utf-8"), content)),
     ):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:

@@ -15,7 +15,9 @@ def content():
 
 
 def test_the_document_is_that_of_the_result(content):
-    assert comparison.DOCUMENT.read_text(encoding="utf-8") == comparison.document(content)
+    assert comparison.DOCUMENT.read_text(encoding="utf-8") == comparison.document(
+        content, comparison.read(comparison.REPAIRS)
+    )
 
 
 def test_the_table_in_the_readme_is_that_of_the_result(content):
@@ -24,7 +26,7 @@ def test_the_table_in_the_readme_is_that_of_the_result(content):
 
 
 def test_every_model_tool_and_message_is_in_the_document(content):
-    text = comparison.document(content)
+    text = comparison.document(content, {})
     details = content["details"]
     for tool in details["tools"].values():
         assert f"| {tool['title']} |" in text
@@ -53,6 +55,24 @@ def test_errors_have_two_digits(value, text):
 def test_a_cell_tells_nodes_casts_and_error(changed, text):
     made = {"end": "made", "passed": True, "kept": 3, "casts": 2, "error": 6.1e-4, "metric": None}
     assert comparison.cell({"options": []}, made | changed) == text
+
+
+def test_what_repairs_spare_is_a_column(content):
+    def pair(kept, *, right=True, **rules):
+        side = {"kept": kept, "passed": True, "right": right, "rules": rules}
+        return {"without": side | {"kept": 3}, "repaired": side}
+
+    pairs = {"conv_chain": pair(0, scale=1), "layer_norm": pair(2, right=False), "digits": pair(7)}
+    told = {"command": "python bench/run.py repairs", "date": "2026-11-23T05", "details": pairs}
+    lines = comparison.document(content, told).splitlines()
+    rows = {line.split(" ")[1]: line.split(" | ")[2] for line in lines if line.startswith("| ")}
+    assert rows["model"] == "repaired"
+    found = [rows[name] for name in ("conv_chain", "layer_norm", "two_readers")]
+    assert found == ["0, 1 scale", "2 ✗", "–"]
+    text = " ".join(lines)
+    assert "Of the 2 models that both hold, 1 pass with repairs; they keep **0** FP32" in text
+    assert "there, and 3 without repairs." in text
+    assert "repaired" not in comparison.document(content, {}).split("## Every model")[1]
 
 
 def test_a_cell_tells_the_metric_that_decides():
