@@ -142,9 +142,10 @@ def side(task: Task, **options: Any) -> Side:
         passed=fixed.verdict.passed,
         right=seen.verdict.passed,
         seconds=seconds,
-        rules=Counter(r.rule for r in fixed.plan.repairs),
-        undone=undone,
-        reasons=Counter(str(k.guard) for k in fixed.plan.keep),
+        # Plain ones: `asdict` takes a Counter's items for what is counted.
+        rules=dict(Counter(r.rule for r in fixed.plan.repairs)),
+        undone=dict(undone),
+        reasons=dict(Counter(str(k.guard) for k in fixed.plan.keep)),
     )
 
 

@@ -1,7 +1,7 @@
 """What the bench of repairs makes of two runs of a model."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -39,6 +39,7 @@ def test_both_sides_of_a_model_are_run_and_its_file_is_judged() -> None:
     assert found.repaired.cost is not None
     assert found.repaired.cost < found.without.cost
     assert found.line().startswith("1 → 0 kept, passed; cost 1.5")
+    assert json.loads(json.dumps(asdict(found)))["repaired"]["rules"] == {"scale": 1}
 
 
 def test_what_is_not_reached_is_told() -> None:
