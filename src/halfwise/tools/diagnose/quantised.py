@@ -18,12 +18,15 @@ def is_quantised(subject: Subject) -> bool:
 def lost(subject: Subject) -> QuantisationLoss | None:
     """Return what the pairs do to the outputs; None where there are none to leave out.
 
+    None, too, where nobody told what is right and stored weights have no scale: nothing is, then.
     Right is what the framework gave; where nobody told, the model itself without its pairs. Weights
     that are stored as integers stay what they are.
     """
     network, settings = subject.case.network, subject.settings
     references = subject.given
     if not references:
+        if any(pair.source is None and not pair.has_scales for pair in pairs_of(network)):
+            return None
         every = [node_name(node) for node in network.nodes()]
         session = Session(excluding(network, every, ends=True).model, runtime=settings.runtime)
         references = [session.run(sample) for sample in subject.samples]

@@ -1,6 +1,7 @@
 """A diagnosis of a quantised model names the pairs that do harm, and goes on where none does."""
 
 import numpy as np
+import onnx
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
@@ -9,7 +10,7 @@ from halfwise.records import Criterion
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.health import healthy
 from halfwise.tools.diagnose.quantised import lost
-from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
+from tests.unit.tools.quantised_layers import GOOD, SAMPLES, SIZE, model
 
 INPUTS = Samples(tuple("abcdef"), lambda i: {"x": SAMPLES[i]})
 ALLOWED = Criterion(rel_max=0.05)
@@ -55,6 +56,18 @@ def test_that_eight_bits_are_few_is_a_warning(subject):
     rung = healthy(diagnosed(subject, GOOD, Criterion(rel_max=1e-4)))
     assert rung.passed
     assert {sign.severity for sign in rung.evidence} == {"warning"}
+
+
+def test_weights_without_a_scale_leave_nothing_to_judge_by(subject):
+    broken = model(SATURATED)
+    for node in broken.graph.node:
+        if node.name == "second/w":
+            (scale,) = [t for t in broken.graph.initializer if t.name == node.input[1]]
+            scale.CopyFrom(onnx.numpy_helper.from_array(np.zeros(SIZE, np.float32), scale.name))
+    network = network_from_proto(broken)
+    assert healthy(subject(network, INPUTS, criterion=ALLOWED)).quantisation is None
+    rung = exported(subject(network, INPUTS, criterion=ALLOWED, expected=framework()))
+    assert rung.quantisation is not None
 
 
 def test_the_framework_is_right_within_what_is_allowed(subject):
