@@ -165,7 +165,8 @@ class Found:
         assert isinstance(planner, Int8Planner), f"{task.name}: no INT8 rung"
         self.planner, self.candidates = planner, planner.choices
         self.network = planner.below.case.network
-        samples = planner.trials.samples
+        # Not those that joined later: the rung has found its ranges before.
+        samples = planner.case.calibration
         self.ranges = ranges(self.network, samples, planner.method or "minmax")
         self.trials = replace(planner.trials, spend=lambda: None)
         references = [Session(case.network.model).run(sample) for sample in case.heldout]
