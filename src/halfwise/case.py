@@ -217,6 +217,8 @@ class Settings:
         accumulate: Format of running sums inside FP16 ops.
         no_repair: Rules by which nothing is repaired.
         allow: What is done only where it is asked for: see `Allowed`.
+        allow_random: Whether a plan that passes on inputs that are not real counts.
+        allow_unjudged: Whether one counts of which the samples leave something untested.
         headroom: Overflow at this many times the observed range counts as overflow.
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
@@ -236,6 +238,8 @@ class Settings:
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
     no_repair: tuple[RepairRule, ...] = ()
     allow: frozenset[Allowed] = frozenset()
+    allow_random: bool = False
+    allow_unjudged: bool = False
     headroom: float = default("headroom")
     margin: float = default("margin")
     budget: float = default("budget")

@@ -35,6 +35,7 @@ def test_what_a_run_with_int8_wrote_is_verified_exported_and_started_from(run, c
     assert again.code == 0, again.err
     assert set(again.record["plan"]["int8"]) == set(plan["int8"])
     assert again.record["plan"]["ranges"] is None
+    assert [rung["rung"] for rung in again.record["rungs"]] == ["fp32", "tf32", "fp16", "int8"]
     cost = again.record["worth"]["cost"]
     chosen = call("choose", "again", "-o", "chosen", "--worth", cost, folder="chosen")
     assert chosen.record["curve"]["rung"] == "int8"

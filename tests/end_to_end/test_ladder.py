@@ -67,6 +67,12 @@ def test_another_plan_of_a_ladder_with_int8_is_chosen(call, saved):
     assert f"chosen: {len(plan['left_out'])} of 4 compute nodes left out of INT8" in " ".join(
         chosen.err.split()
     )
+    # What is named is what is judged and written, though it fails.
+    whole = call("choose", "run", "--worth", 0.6, "--allow-random", "-o", "whole", folder="whole")
+    assert whole.code == 10, whole.err
+    assert len(whole.record["plan"]["int8"]) == 4
+    assert whole.record["worth"]["cost"] <= 0.6
+    assert "4 compute nodes left out of INT8" in " ".join(whole.err.split())
 
 
 def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp_path):
@@ -74,6 +80,8 @@ def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp
     right = call(*LADDER, *labels)
     assert right.code == 0, right.err
     assert (rungs(right)["fp32"]["passed"], rungs(right)["fp32"]["by"]) == (True, "labels")
+    again = call("choose", "run", "--worth", 9, "-o", "again", folder="again")
+    assert rungs(again)["fp32"]["by"] == "labels"
     wrong = given.argmax(axis=1) + 1
     (tmp_path / "labels.json").write_text(json.dumps((wrong % 10).tolist()))
     guessing = call(*LADDER[:-1], "other", *labels, folder="other")

@@ -107,7 +107,12 @@ def choose(
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
-    return concluded(case, request, fixed, folder, started)
+    return concluded(case, _known(request, record) if same else request, fixed, folder, started)
+
+
+def _known(request: Request, run: Run) -> Request:
+    """Return the options with what FP32 was found right by in the run."""
+    return replace(request, right_by=run.rungs[0].by if run.rungs else None)
 
 
 def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:

@@ -30,9 +30,11 @@ from halfwise.fixing.repair.metadata import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.graph.model import Network
+from halfwise.graph.quantisation.pairs import quantising
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
+from halfwise.options.int8 import INT8
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
@@ -92,6 +94,9 @@ def fix_asked(
     start = None if request.start_from is None else load_start(request.start_from)
     if isinstance(start, Network):
         check_types(start, runtime=request.settings.runtime)
+        if quantising(start):
+            settings, given = replace(request.settings, int8=True), {"to": INT8, **request.given}
+            request = replace(request, settings=settings, given=given, ladder=True)
     watcher = watcher or Silent()
     case = _readable(_linted(load_asked(model, request, watcher), watcher), watcher)
     with frozen_named(case, request.settings):

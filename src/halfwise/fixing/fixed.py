@@ -13,6 +13,7 @@ from halfwise.records import (
     Followed,
     Growth,
     Guard,
+    KeptNode,
     NodeName,
     Observations,
     Plan,
@@ -66,6 +67,12 @@ class Fixed:
     stage_seconds: dict[str, float]
     rungs: tuple["Fixed", ...] = ()
     all_int8: Verdict | None = None
+
+    @property
+    def without_int8(self) -> tuple[KeptNode, ...]:
+        """What could have INT8, where it was tried and no node has it; else empty."""
+        found = self.rungs[-1].plan if self.rungs else self.plan
+        return () if found.int8 or self.plan.has_int8 else found.left_out
 
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is not predicted to cost as much as `below`."""

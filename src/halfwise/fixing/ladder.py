@@ -42,13 +42,35 @@ def rungs_of(
         by: What FP32 was found right by before all else; None by nothing.
         engines: What real engines showed; their verdicts and times count where they have any.
     """
-    ladder = _Ladder(fixed)
+    ladder, by = _Ladder(fixed), by or _labelled(fixed, verdict)
     low = fixed.rungs or (fixed,)
     rungs = [ladder.fp32(by), *ladder.tf32(), *(_low(one, fixed, verdict) for one in low)]
     if engines is not None:
         rungs = _timed(rungs, engines)
+    rungs = [_counted(rung, verdict) for rung in rungs]
     best = _fastest(rungs, None if engines is None else engines.rung)
     return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
+
+
+_UNTESTED = {"not-real", "unjudged", "seen", "no-sample"}
+"""Failures of the data alone, which show of no rung whether it is right."""
+
+
+def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
+    """Return a rung that is not judged where the data of the run show nothing."""
+    untested = _UNTESTED & {failure.kind for failure in verdict.failures}
+    if rung.by is not None or not untested:
+        return rung
+    wrong = rung.passed is False and not {f.kind for f in rung.failures} <= _UNTESTED
+    return rung if wrong else rung.model_copy(update={"passed": None})
+
+
+def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
+    """Return whether labels show that FP32 is right: a metric has them, and does not guess."""
+    case = fixed.planner.case
+    wrong = any(found.kind in ("guessing", "metric") for found in verdict.unjudged)
+    judged = case.heldout.labels is not None and case.metric is not None
+    return "labels" if judged and not wrong else None
 
 
 def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
@@ -133,7 +155,7 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     judged = verdict if _rung(one) == _rung(fixed) else one.verdict
     rung = LadderRung(
         rung=_rung(one),
-        passed=judged.passed,
+        passed=judged.passed if one.plan.int8 or not one.plan.left_out else None,
         kept=len(one.plan.keep),
         left_out=len(one.plan.left_out),
         candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
@@ -210,5 +232,6 @@ def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> Engin
     if delivered is not None:
         return delivered
     right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
-    known = [r for r in right if r.cost is not None]
+    judged = any(r.passed is not None for r in rungs)
+    known = [r for r in right if r.cost is not None and judged]
     return min(known, key=lambda r: r.cost or 0.0).rung if known else None

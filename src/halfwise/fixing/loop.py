@@ -24,6 +24,7 @@ from halfwise.fixing.repair.again import catch_up, choose_again
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.fixing.stages import Stages
+from halfwise.fixing.standing import stands
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
@@ -135,9 +136,9 @@ class _Fix:
             with self._stage("curve"):
                 self.trade_off.begin()
         fixed = self._rounds(baseline)
-        goes_on = fixed.found.passed and fixed.verdict.passed
-        asked = settings.int8 or self.given is not None
-        return self._with_int8(fixed) if asked and goes_on else fixed
+        asked = settings.int8 or (self.given is not None and self.choosing is None)
+        goes_on = asked and (self.choosing is not None or stands(fixed))
+        return self._with_int8(fixed) if goes_on else fixed
 
     def _with_int8(self, below: Fixed) -> Fixed:
         """Return what INT8 gives beyond a plan that passes; that plan where it gives nothing."""
@@ -154,8 +155,9 @@ class _Fix:
         self._choose()
         self.trade_off = TradeOff(planner, self.heldout)
         found = self._rounds(baseline)
-        best = found if found.improves(below) else below
-        return replace(best, rungs=(below, found), stage_seconds=self._stage.seconds)
+        best = found if self.choosing or found.improves(below) else below
+        took = self._stage.seconds
+        return replace(best, rungs=(below, found), stage_seconds=took, all_int8=baseline)
 
     def _choose(self) -> None:
         """Take the plan that is chosen, if any, of the last type; those before are known."""
@@ -203,8 +205,7 @@ class _Fix:
         chosen = None
         if not self.repairs and self.start_from is None and self.below is None:
             with self._stage("repair"):
-                given = self.original, self.planner, self.heldout, self.watcher
-                chosen = choose_again(*given)
+                chosen = choose_again(self.original, self.planner, self.heldout, self.watcher)
                 if chosen is not None:
                     self._take(chosen)
                     self.trade_off = TradeOff(self.planner, self.heldout)
@@ -304,8 +305,7 @@ class _Fix:
         given = planner, found, self.watcher, self._stage
         path, followed = (below.growth, below.followed) if below else followed_of(*given)
         with self._stage("curve"):
-            more = {"unrepaired": self.unrepaired}
-            curve = self.trade_off.curve(found).model_copy(update=more)
+            curve = self.trade_off.curve(found).model_copy(update={"unrepaired": self.unrepaired})
         if below is None:
             remarks = [*self.notes, *self.undone]
             remarks += plan_remarks(planner, found, followed, baseline)
@@ -316,7 +316,7 @@ class _Fix:
         trials = planner.trials
         return Fixed(
             rewritten=rewritten,
-            observations=self.planner.evidence.observations,
+            observations=planner.evidence.observations,
             guards=(*(below.guards if below else ()), *planner.guards),
             growth=path,
             followed=followed,
@@ -328,7 +328,7 @@ class _Fix:
             references=trials.references,
             heldout=self.heldout,
             found=found,
-            planner=self.planner,
+            planner=planner,
             curve=curve,
             evaluations=trials.evaluations,
             stage_seconds=self._stage.seconds,

@@ -103,10 +103,9 @@ def fix_run(
     model = None if verdict.level == "engine" else fixed.rewritten.model
     heldout = fixed.heldout.left, fixed.heldout.left_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
-    verdict = final_verdict(verdict, case, request, hints)
     kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
-    verdict = worth_enough(verdict, worth, request)
+    verdict = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
     devices = () if engines is None else (engines, *further)
@@ -132,6 +131,7 @@ def fix_run(
         worth=worth,
         curve=fixed.curve,
         rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
+        without_int8=fixed.without_int8,
         next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
@@ -252,8 +252,7 @@ def warnings(case: Case, repairs: int = 0) -> tuple[str, ...]:
     """Return the warnings among the notes on the case, which tell of the file before `repairs`."""
     notes = (note for note in case.notes if note.severity == "warning")
     found = tuple(clause(n, repairs=repairs) for n in notes)
-    renamed = len(case.network.original_names)
-    if renamed:
+    if renamed := len(case.network.original_names):
         found += (
             f"{count(renamed, 'node')} had no name or shared one; original_names in run.json tells",
         )

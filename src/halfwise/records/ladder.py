@@ -28,7 +28,7 @@ class LadderRung(Record):
     Attributes:
         rung: The lowest type.
         passed: Whether its plan, or its engine, passed on held-out samples; of FP32, whether it is
-            right by `by`. None where it was not judged.
+            right by `by`. None where it was not judged, and where nothing has INT8.
         kept: Compute nodes in FP32 (or BF16 beside FP16).
         left_out: Nodes that INT8 is not enough for, which have the low format instead.
         candidates: How many nodes could have the rung's type.
@@ -65,3 +65,8 @@ class LadderRung(Record):
     by: RightBy | None = None
     failures: tuple[Failure, ...] = ()
     chosen: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of its plan has INT8, though that was tried: it is the plan below."""
+        return self.rung == "int8" and self.passed is None and self.left_out == self.candidates

@@ -9,7 +9,7 @@ from halfwise.records.engine import Engines
 from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.ladder import LadderRung
-from halfwise.records.planned import Followed, Plan, Search, Worth
+from halfwise.records.planned import Followed, KeptNode, Plan, Search, Worth
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.repair import Remade
@@ -76,6 +76,8 @@ class Run(Record):
         baseline: Verdict on the model with everything low but what its file computes in FP32.
         all_int8: The same with INT8 wherever it could be, beside what the plan keeps in FP32; None
             without INT8, and in records before this field.
+        without_int8: The nodes that could have INT8 where none of them has; empty where one has,
+            and where it was not tried.
         guards: Suspicions, gravest first.
         growth: Error growth through the model with only the nodes `followed.kept` in FP32.
         followed: What that, and trials, show of where it comes from; None where guards and rules
@@ -114,6 +116,7 @@ class Run(Record):
     headroom: float
     baseline: Verdict | None
     all_int8: Verdict | None = None
+    without_int8: tuple[KeptNode, ...] = ()
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
     followed: Followed | None = None

@@ -1,10 +1,11 @@
 """Words on INT8 in a plan: which nodes have it, and what is left out of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from halfwise.records import KeptNode, Plan, Run
+from halfwise.records import KeptNode, Run, Verdict
 from halfwise.reporting.ending import spent
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
+from halfwise.reporting.reasons import reasons
 from halfwise.wording import capital, count, filled, listed, shorten
 
 _WHY = (
@@ -16,16 +17,15 @@ _WHY = (
 )
 
 
-def told_left_out(plan: Plan, metric: str | None) -> tuple[KeptNode, ...]:
+def told_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[KeptNode, ...]:
     """Return what is left out of INT8, with the reasons in words.
 
     Args:
-        plan: The plan.
+        left_out: It.
         metric: Name of the task metric, where one decides.
     """
     return tuple(
-        k.model_copy(update=dict.fromkeys(("why", "reason"), _why(k, metric)))
-        for k in plan.left_out
+        k.model_copy(update=dict.fromkeys(("why", "reason"), _why(k, metric))) for k in left_out
     )
 
 
@@ -44,19 +44,35 @@ def _why(kept: KeptNode, metric: str | None) -> str:
 
 def left_out_table(run: Run) -> Table | None:
     """Return a row for each operator and reason of what is left out of INT8."""
-    if run.plan is None or not run.plan.left_out:
+    if run.plan is None or not (left_out := run.plan.left_out or run.without_int8):
         return None
     plan, groups = run.plan, dict[tuple[str, str], list[KeptNode]]()
-    for kept in plan.left_out:
-        grouped = kept.why if len(plan.left_out) <= MOST_ROWS else ""
+    for kept in left_out:
+        grouped = kept.why if len(left_out) <= MOST_ROWS else ""
         groups.setdefault((kept.op, grouped), []).append(kept)
     rows = [
         (f"{len(some)} × {shorten(op, 20)}: {listed([k.node for k in some], 3, 40)}", some[0].why)
         for (op, _), some in groups.items()
     ]
-    of_all = count(len(plan.int8) + len(plan.left_out), "product")
-    title = f"Left out of INT8, in {plan.low.upper()}: {len(plan.left_out)} of {of_all}"
+    of_all = count(len(plan.int8) + len(left_out), "product")
+    title = f"Left out of INT8, in {plan.low.upper()}: {len(left_out)} of {of_all}"
     return Table(title, (Column("node"), Column("why")), tuple(rows[:MOST_ROWS]))
+
+
+def nothing_in_int8(run: Run) -> str:
+    """Return what the plan's title has to add where INT8 was tried, and nothing has it; else ""."""
+    if run.plan is None or not run.without_int8:
+        return ""
+    told = f"No product has INT8: the plan is that of {run.plan.low.upper()}"
+    return f"{told}. {_all(run.all_int8)}" if run.all_int8 else f"{told}."
+
+
+def _all(verdict: Verdict) -> str:
+    if verdict.passed:
+        return (
+            "With all in INT8 the outputs pass where the search did not look, but not where it did."
+        )
+    return f"With all in INT8, {'; '.join(reasons(verdict.failures))}."
 
 
 def int8_lines(run: Run) -> Iterator[str]:

@@ -15,6 +15,13 @@ _BY: Mapping[RightBy, str] = {
     "expected": "as expected",
 }
 
+_WHY_NOT: Mapping[bool | None, str] = {
+    True: "no product that is low can have it",
+    False: "the rung before it fails",
+    None: "the rung before it is not judged",
+}
+"""By whether the last rung passed."""
+
 
 def ladder_table(run: Run) -> Table | None:
     """Return a row for each rung; None where a run has none."""
@@ -61,6 +68,8 @@ def _score(scores: tuple[TaskScore, ...], name: str) -> str:
 def _end(rung: LadderRung, run: Run) -> str:
     if rung.chosen:
         return "cheapest" if run.engines is None else "delivered"
+    if rung.is_empty:
+        return "nothing in INT8"
     if rung.passed is None:
         return "not judged"
     if rung.by is not None and rung.passed:
@@ -94,9 +103,8 @@ def _told(run: Run) -> Iterator[str]:
     if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
         yield "TF32 has no row: no product that is not quantised could have it."
     if run.provenance.options.get("to") == "int8" and run.rungs[-1].rung != "int8":
-        failed = run.rungs[-1].passed is False
-        why = "the rung before it fails" if failed else "no product that is low can have it"
-        if quantised is not None and not failed:
+        why = _WHY_NOT[run.rungs[-1].passed]
+        if quantised is not None and run.rungs[-1].passed:
             why = f"the file is quantised already: {quantised_products(quantised)}"
         yield f"INT8 was not tried: {why}."
 

@@ -340,10 +340,11 @@ def in_words(run: Run) -> Run:
     if plan is not None:
         keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
         notes = tuple(capital(remark(found)) for found in plan.remarks) or plan.notes
-        left_out = told_left_out(plan, run.criterion.metric)
+        left_out = told_left_out(plan.left_out, run.criterion.metric)
         plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
     search = run.search
     if search is not None and search.remarks:
         steps = tuple(map(remark, search.remarks))
         search = search.model_copy(update={"steps": steps})
-    return run.model_copy(update={"guards": guards, "plan": plan, "search": search})
+    told = {"without_int8": told_left_out(run.without_int8, run.criterion.metric)}
+    return run.model_copy(update=told | {"guards": guards, "plan": plan, "search": search})

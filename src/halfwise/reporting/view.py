@@ -18,7 +18,7 @@ from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.int8 import int8_lines, left_out_table
+from halfwise.reporting.int8 import int8_lines, left_out_table, nothing_in_int8
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from halfwise.reporting.notes import cut_lines, quantised_note
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
@@ -96,7 +96,14 @@ def report(run: Run) -> Report:
         about=_about(run),
         parts=present(*parts),
         caution=" ".join(
-            filter(None, (rung_caution(run.engines) or _caution(run), overflowing(run), offer(run)))
+            filter(
+                None,
+                (
+                    rung_caution(run.engines) or _caution(run) or nothing_in_int8(run),
+                    overflowing(run),
+                    offer(run),
+                ),
+            )
         ),
     )
 

@@ -4,6 +4,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.fixing.ladder import rungs_of, with_beside
+from halfwise.records import Failure
 from tests import tasks
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.reporting.engine_runs import engines
@@ -46,7 +47,7 @@ def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(fixed):
 
 @pytest.mark.parametrize(("decibels", "delivered"), [(25, "int8"), (58, "fp16")])
 def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, tmp_path):
-    found = tasks.fixed(outlier(), to="int8", snr_db=decibels)
+    found = tasks.fixed(outlier(), to="int8", snr_db=decibels, allow_random=True)
     whole = climbed(found, found.verdict, None)
     rungs = {rung["rung"]: rung for rung in whole}
     assert list(rungs) == ["fp32", "tf32", "fp16", "int8"]
@@ -60,12 +61,22 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
         size = (tmp_path / f"{rung}.onnx").stat().st_size
         assert rungs[rung]["bytes"] == pytest.approx(size, rel=0.01)
     assert (found.plan.int8 != ()) == (delivered == "int8")
+    assert own["passed"] == (True if delivered == "int8" else None)
     assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
     assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]
     curve = with_beside(found, found.found.kept)
     assert curve.beside is not None
     assert {curve.rung, curve.beside.rung} == {"fp16", "int8"}
     assert curve.rung == delivered
+
+
+def test_what_the_data_do_not_test_is_not_judged(fixed):
+    random = fixed.verdict.model_copy(
+        update={"passed": False, "failures": (Failure(kind="not-real"),)}
+    )
+    fp32, tf32, low = climbed(fixed, random, None)
+    assert [fp32["passed"], tf32["passed"], low["passed"]] == [None, False, None]
+    assert not low["chosen"]
 
 
 def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):

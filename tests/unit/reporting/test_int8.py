@@ -1,5 +1,7 @@
 from halfwise.records import Because, KeptNode, NodeName, Plan
-from halfwise.reporting.int8 import told_left_out
+from halfwise.reporting.int8 import left_out_table, nothing_in_int8, told_left_out
+from halfwise.reporting.view import report
+from tests.unit.reporting.runs import run
 
 
 def plan(*left_out: KeptNode, int8: tuple[str, ...] = ()) -> Plan:
@@ -30,7 +32,7 @@ def test_a_plan_is_one_of_int8_where_that_was_tried():
 
 
 def test_reasons_tell_what_a_trial_showed():
-    every = plan(
+    every = (
         left(error_without=3.0),
         left(error_without=float("inf"), nonfinite=True),
         left(contribution=0.7),
@@ -41,5 +43,15 @@ def test_reasons_tell_what_a_trial_showed():
     assert "NaN or infinite" in whys[1]
     assert "contributes 0.7 ×" in whys[2]
     assert "nothing is known" in whys[3]
-    (why,) = (kept.why for kept in told_left_out(plan(left(error_without=1.05)), "top1"))
+    (why,) = (kept.why for kept in told_left_out([left(error_without=1.05)], "top1"))
     assert why == "With INT8 here alone top1 falls by 0.05 more than is allowed."
+
+
+def test_where_nothing_has_int8_the_report_says_so_first_and_why():
+    refused = run(plan=plan()).model_copy(update={"without_int8": (left(error_without=3.0),)})
+    assert nothing_in_int8(refused) == "No product has INT8: the plan is that of FP16."
+    table = left_out_table(refused)
+    assert table is not None
+    assert table.title == "Left out of INT8, in FP16: 1 of 1 product"
+    assert report(refused).caution.startswith("No product has INT8")
+    assert nothing_in_int8(run(plan=plan(left()))) == ""

@@ -36,6 +36,13 @@ def test_each_rung_has_its_figures_and_its_end():
     assert "ms" not in titles
 
 
+def test_a_rung_with_nothing_in_int8_has_not_passed():
+    left = LadderRung(rung="int8", passed=None, left_out=3, candidates=3)
+    table = ladder_table(climbed(LadderRung(rung="fp32", passed=None), left))
+    assert table is not None
+    assert [row[-1] for row in table.rows] == ["not judged", "nothing in INT8"]
+
+
 def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     why = Failure(kind="rung", text="output y is far off")
     options = RUN.provenance.model_copy(update={"options": {"to": "int8"}})

@@ -43,8 +43,9 @@ def int8_planner(
     if given is not None and given.moved:
         why = "they read data with scales along an axis that is moved"
         watcher.note(f"left out of INT8 are {listed(given.moved)}: {why}")
-    if not candidates or network.opset < FIRST_OPSET:
-        old = f", at opset {network.opset}" if network.opset < FIRST_OPSET else ""
+    is_old = given is None and network.opset < FIRST_OPSET
+    if not candidates or is_old:
+        old = f", at opset {network.opset}" if is_old else ""
         watcher.note(f"no node can have INT8 that has the low format{old}")
         return None
     if given is not None:

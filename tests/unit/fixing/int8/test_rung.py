@@ -1,5 +1,6 @@
 """From FP16 to INT8 in one run of `fix`."""
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -12,6 +13,7 @@ from halfwise.progress import Silent
 from tests import models
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.test_loop import found
+from tests.unit.graph.quantisation import qdq
 
 
 class Stages(Silent):
@@ -24,7 +26,7 @@ class Stages(Silent):
 
 def test_a_run_goes_on_to_int8_and_tells_both_rungs():
     stages = Stages()
-    fixed = found(outlier(), stages, to="int8", snr_db=25)
+    fixed = found(outlier(), stages, to="int8", snr_db=25, allow_random=True)
     plan, below = fixed.plan, fixed.rungs[0].plan
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
@@ -39,11 +41,17 @@ def test_a_run_goes_on_to_int8_and_tells_both_rungs():
 
 
 def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
-    fixed = found(outlier(), to="int8", snr_db=58, ranges="minmax")
+    fixed = found(outlier(), to="int8", snr_db=58, ranges="minmax", allow_random=True)
     assert fixed.plan == fixed.rungs[0].plan
     assert fixed.plan.int8 == ()
     assert fixed.verdict.passed
-    assert len(fixed.rungs[1].plan.left_out) == 4
+    assert fixed.without_int8 == fixed.rungs[1].plan.left_out
+    assert len(fixed.without_int8) == 4
+    assert fixed.all_int8 is not None
+
+
+def test_what_does_not_count_is_not_gone_on_from():
+    assert found(outlier(), to="int8", snr_db=25).rungs == ()
 
 
 def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
@@ -53,7 +61,7 @@ def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
     given = quantised(network, quantisable(network), ends["minmax"])
     ir.save(given.model, tmp_path / "given.onnx")
     start = load_network(tmp_path / "given.onnx")
-    fixed = found(ill, start=start, snr_db=25)
+    fixed = found(ill, start=start, snr_db=25, allow_random=True)
     assert fixed.verdict.passed
     assert [k.node for k in fixed.plan.left_out] == ["product2"]
     assert (len(fixed.plan.int8), fixed.plan.ranges) == (3, None)
@@ -65,8 +73,17 @@ def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
         found(models.small(), start=start, snr_db=25)
 
 
+def test_a_quantised_model_may_be_of_an_opset_before_scales_per_channel():
+    whole, none = (qdq.chain(some, per="tensor", opset=11) for some in (qdq.LAYERS, ()))
+    start = network_from_proto(whole.proto(qdq.last(whole)))
+    x = np.random.default_rng(0).normal(size=(12, 2, qdq.SIZE)).astype(np.float32)
+    ill = models.Ill(none.proto(qdq.last(none)), {"x": x}, set())
+    fixed = found(ill, start=start, snr_db=1, allow_random=True)
+    assert fixed.plan.int8
+
+
 def test_without_a_product_there_is_nothing_to_quantise():
     stages = Stages()
-    fixed = found(models.layer_norm(), stages, to="int8")
+    fixed = found(models.layer_norm(), stages, to="int8", allow_random=True)
     assert fixed.rungs == ()
     assert any("no node can have INT8" in note for note in stages.notes)
