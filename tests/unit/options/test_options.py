@@ -62,6 +62,7 @@ def test_options_reach_those_who_need_them():
     assert request.settings == Settings(
         rules=Rules(("a",), ("Pow",), ("b", "c")),
         keep_above=0,
+        allow_random=True,
         io="fp16",
         accumulate="fp16",
         headroom=3,

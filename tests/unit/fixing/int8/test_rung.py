@@ -1,16 +1,21 @@
 """From FP16 to INT8 in one run of `fix`."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Samples
 from halfwise.errors import CaseError
 from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.int8.ranges import calibrate
+from halfwise.fixing.int8.rung import _best as best
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
 from tests import models
+from tests.unit.casing import prepare
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.test_loop import found
 from tests.unit.graph.quantisation import qdq
@@ -80,6 +85,25 @@ def test_a_quantised_model_may_be_of_an_opset_before_scales_per_channel():
     ill = models.Ill(none.proto(qdq.last(none)), {"x": x}, set())
     fixed = found(ill, start=start, snr_db=1, allow_random=True)
     assert fixed.plan.int8
+
+
+def test_where_a_metric_takes_all_ranges_for_equal_the_outputs_decide():
+    ill = outlier(layer=-1)
+    ready = prepare(models.Ill(ill.proto, {"x": ill.inputs["x"][:, None]}, set()))
+    ends = calibrate(ready.network, ready.samples, ("minmax",))["minmax"]
+    cut = {name: (low / 9, high / 9) for name, (low, high) in ends.items()}
+    trials = SimpleNamespace(
+        references=ready.references, samples=ready.samples, excess_of=lambda _: 0.995
+    )
+    below: Any = SimpleNamespace(
+        trials=trials,
+        case=SimpleNamespace(network=ready.network),
+        settings=SimpleNamespace(runtime=CPU),
+        budget=SimpleNamespace(spend=lambda *_: None),
+    )
+    nodes = frozenset(quantisable(ready.network))
+    assert best(below, nodes, {"percentile": cut, "minmax": ends}, Silent()) == "minmax"
+    assert best(below, nodes, {"minmax": cut, "percentile": ends}, Silent()) == "percentile"
 
 
 def test_without_a_product_there_is_nothing_to_quantise():
