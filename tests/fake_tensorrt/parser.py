@@ -41,6 +41,14 @@ def quantisation_fault(node, constants):
     return ""
 
 
+def kernel_fault(node, constants):
+    """Return what 8.6 says of a Conv of computed weights without its kernel's size, else ""."""
+    sized = any(attribute.name == "kernel_shape" for attribute in node.attribute)
+    if node.op_type != "Conv" or sized or node.input[1] in constants or NUMBERS >= (9,):
+        return ""
+    return "The input tensor shape misaligns with the input kernel shape."
+
+
 @bound
 class ParserError:
     def __init__(self, code, text, number=-1, node=None):
@@ -139,7 +147,7 @@ class OnnxParser:
                     number,
                     node,
                 )
-            elif said := quantisation_fault(node, constants):
+            elif said := quantisation_fault(node, constants) or kernel_fault(node, constants):
                 self._fail(ErrorCode.INVALID_NODE, f"Assertion failed: {said}", number, node)
 
     def _take(self, proto):

@@ -13,6 +13,7 @@ from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.activations import with_activations
 from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes
 from halfwise.graph.quantisation.pairs import (
     Pair,
     moves_before,
@@ -61,7 +62,9 @@ class Given:
     def place(self, nodes: Assignment) -> Network:
         """Return the model with these of its nodes in INT8."""
         others = pairs_read(self.quantised).keys() - nodes
-        return excluding(self.quantised, others, self.floats, ends=True)
+        placed = excluding(self.quantised, others, self.floats, ends=True)
+        give_kernel_shapes(placed.graph)
+        return placed
 
 
 def _is_along(pair: Pair) -> bool:

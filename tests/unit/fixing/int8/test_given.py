@@ -58,6 +58,22 @@ def everywhere(*, quantised: bool) -> Network:
     return s.network("y")
 
 
+def test_a_placed_convolution_states_its_kernel():
+    def convolution(*, paired: bool) -> Network:
+        s = Sketch()
+        x, w = s.input("x", [1, 2, 4, 4]), s.constant(f32(np.ones((3, 2, 3, 1))), "w")
+        for name in ("x", "w") if paired else ():
+            codes = s.op("QuantizeLinear", name, 0.1, np.array(0, np.int8))
+            value = s.op("DequantizeLinear", codes, 0.1, np.array(0, np.int8))
+            x, w = (value, w) if name == "x" else (x, value)
+        return s.network(s.op("Conv", x, w, name="conv"))
+
+    given = given_start(convolution(paired=False), convolution(paired=True))
+    assert given is not None
+    conv = given.place(names("conv")).graph.node("conv")
+    assert conv.attributes.get_ints("kernel_shape") == (3, 1)
+
+
 def test_pairs_of_no_product_go_and_what_they_cut_off_is_made_again():
     original, start = everywhere(quantised=False), everywhere(quantised=True)
     given = given_start(original, start)
