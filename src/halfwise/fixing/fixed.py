@@ -1,7 +1,7 @@
 """What a run found."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
@@ -73,6 +73,11 @@ class Fixed:
         """What could have INT8, where it was tried and no node has it; else empty."""
         found = self.rungs[-1].plan if self.rungs else self.plan
         return () if found.int8 or self.plan.has_int8 else found.left_out
+
+    def telling(self, *remarks: Remark) -> "Fixed":
+        """Return it with more to know of its plan."""
+        remarks = (*self.plan.remarks, *remarks)
+        return replace(self, plan=self.plan.model_copy(update={"remarks": remarks}))
 
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is not predicted to cost as much as `below`."""

@@ -12,7 +12,7 @@ from halfwise.fixing.holding import Holding
 from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.recording import int8_plan_of
-from halfwise.fixing.int8.rung import int8_planner
+from halfwise.fixing.int8.rung import int8_rung
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge, telling
@@ -142,20 +142,19 @@ class _Fix:
 
     def _with_int8(self, below: Fixed) -> Fixed:
         """Return what INT8 gives beyond a plan that passes; that plan where it gives nothing."""
-        with self._stage("calibrate"):
-            planner = int8_planner(below.planner, below.found, self.watcher, self.given)
-        if planner is None:
-            return below
-        below.planner.trials.runner.release()
+        given = self.given, self.start_from.plan if isinstance(self.start_from, Run) else None
+        is_new = self.choosing is None
+        planner = int8_rung(below, self._stage, self.watcher, *given, is_new=is_new)
+        if isinstance(planner, Fixed):
+            return planner
         self.below, self.unrepaired, self.passed, self.late = below, None, None, 0
         self._plan_with(planner)
-        with self._stage("emulate"):
-            planner.begin(below.planner.evidence)
+        with self._stage("baseline"):
             baseline = self.judge.baseline(self.holding)
         self._choose()
         self.trade_off = TradeOff(planner, self.heldout)
         found = self._rounds(baseline)
-        best = found if self.choosing or found.improves(below) else below
+        best = found if self.choosing or found.improves(below) else below.telling(*planner.remarks)
         took = self._stage.seconds
         return replace(best, rungs=(below, found), stage_seconds=took, all_int8=baseline)
 

@@ -217,12 +217,14 @@ RemarkKind = Literal[
     "unrepaired",
     "unscaled",
     "unranged",
+    "int8-untried",
     "repair-untried",
     "repair-left",
     "scale-limited",
     "repair-outdone",
     "repair-failing",
     "start",
+    "start-int8",
     "seen-only",
     "tolerance",
     "first-look",
@@ -250,11 +252,11 @@ RemarkKind = Literal[
 
 "opset-raised", "opset-stays": for the low format; "repair-…": why a repair that was tried is
 undone; "unrepaired": engines refuted all that were made; "unscaled": what keeps a tensor from being
-stored times a power of two; "start": what the search started from;
-"seen-only": calibration samples alone need the plan; "tolerance": what would accept everything that
-no guard explains; "first-look": elements were looked at on few samples; "low-io", "constant",
-"input": ends of the model; "other-engine", "emulated", "spared", "added": how the delivered engine
-is beside the emulation; the others: steps of a search.
+stored times a power of two; "unranged", "int8-untried": why nodes have no INT8; "start",
+"start-int8": what the search started from; "seen-only": calibration samples alone need the plan;
+"tolerance": what would accept everything that no guard explains; "first-look": elements were looked
+at on few samples; "low-io", "constant", "input": ends of the model; "other-engine", "emulated",
+"spared", "added": how the delivered engine is beside the emulation; the others: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (

@@ -106,6 +106,8 @@ def _told(run: Run) -> Iterator[str]:
         why = _WHY_NOT[run.rungs[-1].passed]
         if quantised is not None and run.rungs[-1].passed:
             why = f"the file is quantised already: {quantised_products(quantised)}"
+        for told in run.plan.remarks if run.plan is not None else ():
+            why = told.names["why"].rstrip(".") if told.kind == "int8-untried" else why
         yield f"INT8 was not tried: {why}."
 
 

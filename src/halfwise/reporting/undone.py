@@ -1,4 +1,4 @@
-"""Words on repairs that were undone, or have no place, and on INT8 that has none."""
+"""Words on repairs that were undone, or have no place, and on INT8: why it has none, where it starts."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,10 @@ UNDONE_REMARKS: Mapping[RemarkKind, str] = {
     "scale-limited": "For {elements:d} tensors and constants the search for powers of two was "
     "ended at its limit: others may need fewer Muls, or bring into range what these do not.",
     "unranged": "{elements:node} {elements:are} left out of INT8, since the calibration samples "
-    "leave what it reads at one value, from which no range follows: {tensors}.",
+    "leave what it reads at one value, or without a finite one, from which no range follows: "
+    "{tensors}.",
+    "start-int8": "The starting plan leaves {elements:node} out of INT8, and {ends}.",
+    "int8-untried": "INT8 was not tried: {why}",
     "repair-untried": "Of {size:repair}, {elements:d} were not left out one by one: the plan "
     "passes with all of them, and may do so with fewer.",
 }

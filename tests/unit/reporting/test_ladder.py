@@ -1,6 +1,6 @@
 """What is told of the rungs of a run."""
 
-from halfwise.records import Failure, LadderRung, Note, TaskScore
+from halfwise.records import Failure, LadderRung, Note, Remark, TaskScore
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
@@ -53,6 +53,17 @@ def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     assert "FP16 fails: output y is far off." in lines
     assert "INT8 was not tried: the rung before it fails." in lines
     assert "--labels" in lines
+
+
+def test_why_int8_could_not_be_tried_is_told():
+    options = RUN.provenance.model_copy(update={"options": {"to": "int8"}})
+    rungs = (LadderRung(rung="fp32", passed=None), LadderRung(rung="fp16", passed=True))
+    assert RUN.plan is not None
+    why = Remark(kind="int8-untried", names={"why": "x has one value."})
+    plan = RUN.plan.model_copy(update={"remarks": (why,)})
+    told = ladder_lines(climbed(*rungs, provenance=options, plan=plan))
+    assert told is not None
+    assert "INT8 was not tried: x has one value." in told.lines
 
 
 def quantised():

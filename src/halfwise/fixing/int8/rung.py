@@ -5,26 +5,84 @@ from functools import partial
 
 from halfwise.case import Sample
 from halfwise.emulation.ort import Session
-from halfwise.errors import RunFailed
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.given import Given
 from halfwise.fixing.int8.placing import FIRST_OPSET, quantisable, quantised
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.ranges import METHODS, Ranges, calibrate
 from halfwise.fixing.int8.unvarying import remark, unvarying
 from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.stages import Stages
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Role
 from halfwise.metrics import Computed, Excess, totals
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, NodeName, RangeMethod
+from halfwise.records import Criterion, NodeName, Plan, RangeMethod, Remark
 from halfwise.wording import listed, number
 
 Assignment = frozenset[NodeName]
 
 
+def int8_rung(
+    below: Fixed,
+    stage: Stages,
+    watcher: Watcher,
+    given: Given | None = None,
+    start: Plan | None = None,
+    *,
+    is_new: bool = True,
+) -> Int8Planner | Fixed:
+    """Return what finds the nodes to leave out of INT8, begun; without, `below`, which tells why.
+
+    Args:
+        below: The plan with the low format, which passes.
+        stage: Is told what is done.
+        watcher: Is told about progress.
+        given: See `int8_planner`.
+        start: A plan to start from, with or without INT8.
+        is_new: Whether nobody knows yet that the nodes can have INT8.
+
+    Raises:
+        CaseError, RunFailed: INT8 cannot be tried, and it is not new.
+    """
+    own = below.planner
+    start = start if start is not None and start.has_int8 else None
+    try:
+        with stage("calibrate"):
+            planner = int8_planner(own, below.found, watcher, given, start)
+        if planner is None or not planner.choices:
+            own.int8 = None
+            return below
+        own.trials.runner.release()
+        with stage("emulate"):
+            planner.begin(own.evidence)
+            if start is not None:
+                out = planner.choices & {left.node for left in start.left_out}
+                note = Remark(kind="start-int8", numbers={"elements": len(out)})
+                planner.start_from(Start(out, note))
+    except (CaseError, RunFailed) as error:
+        if not is_new:
+            raise
+        own.int8 = None
+        why = Remark(
+            kind="int8-untried",
+            severity="warning",
+            names={"why": error.message},
+        )
+        watcher.note(f"INT8 was not tried: {error.message}")
+        return below.telling(why)
+    return planner
+
+
 def int8_planner(
-    below: Planner, found: Found, watcher: Watcher, given: Given | None = None
+    below: Planner,
+    found: Found,
+    watcher: Watcher,
+    given: Given | None = None,
+    start: Plan | None = None,
 ) -> Int8Planner | None:
     """Return what finds the nodes to leave out of INT8; None where nothing can have it.
 
@@ -33,9 +91,10 @@ def int8_planner(
         found: That plan; what it keeps in FP32 stays so.
         watcher: Is told about progress.
         given: The quantised model to leave nodes out of; ranges are found without.
+        start: A plan with INT8, whose method of finding ranges is taken where none is asked for.
 
     Raises:
-        CaseError: see `unvarying`.
+        CaseError: see `unvarying`; and with RunFailed, as for `calibrate`.
     """
     network, roles = below.case.network, below.roles
     named = quantisable(network) if given is None else given.pairs
@@ -51,6 +110,8 @@ def int8_planner(
     if given is not None:
         return Int8Planner(below, found.kept, given.place, candidates, None)
     asked, samples = below.settings.ranges, below.trials.samples
+    if asked == "auto" and start is not None and start.ranges is not None:
+        asked = start.ranges
     methods = METHODS if asked == "auto" else (asked,)
     seen = calibrate(network, samples, methods, below.settings.runtime, watcher)
     still = unvarying(network, candidates, seen[methods[0]])

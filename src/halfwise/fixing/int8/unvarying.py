@@ -1,4 +1,4 @@
-"""Products that read a tensor which the calibration samples leave at one value."""
+"""Products that read a tensor from whose values in calibration no range follows."""
 
 from collections.abc import Collection, Mapping
 
@@ -15,12 +15,13 @@ def unvarying(
 ) -> Mapping[NodeName, tuple[TensorName, ...]]:
     """Return the candidates that read such a tensor, each with those; in graph order.
 
-    No range follows from one value: zeros would get any scale, and other inputs be cut off at it.
+    No range follows where no value is finite, nor from one: zeros would get any scale, and other
+    inputs be cut off at it.
 
     Raises:
         CaseError: all candidates do.
     """
-    still = {name for name in activations(network) if name in ranges and _is_one(ranges[name])}
+    still = {name for name in activations(network) if _is_one(ranges.get(name, (0.0, 0.0)))}
     found: dict[NodeName, tuple[TensorName, ...]] = {}
     for node in network.nodes():
         read = (TensorName(v.name) for v in node.inputs[:2] if v is not None and v.name)
@@ -28,8 +29,8 @@ def unvarying(
             found[node_name(node)] = names
     if found and len(found) == len(candidates):
         raise CaseError(
-            f"The calibration samples leave {listed(sorted(still))} at one value, which all "
-            "products read that could have INT8: no range follows from it.",
+            f"The calibration samples leave {listed(sorted(still))} at one value, or without "
+            "a finite one, which all products read that could have INT8: no range follows.",
             "Give samples that the model gets in use, whose values vary.",
         )
     return found

@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from halfwise.api import fix
 from halfwise.case import CPU, Samples
 from halfwise.errors import CaseError
 from halfwise.fixing.int8.placing import quantisable, quantised
@@ -14,11 +15,13 @@ from halfwise.fixing.int8.ranges import calibrate
 from halfwise.fixing.int8.rung import _best as best
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
+from halfwise.reporting.plan import remark
 from tests import models
 from tests.unit.casing import prepare
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.test_loop import found
 from tests.unit.graph.quantisation import qdq
+from tests.unit.graph.sketch import Sketch, f32
 
 
 class Stages(Silent):
@@ -111,3 +114,30 @@ def test_without_a_product_there_is_nothing_to_quantise():
     fixed = found(models.layer_norm(), stages, to="int8", allow_random=True)
     assert fixed.rungs == ()
     assert any("no node can have INT8" in note for note in stages.notes)
+
+
+def test_where_int8_cannot_be_tried_the_plan_below_is_delivered_and_says_why():
+    s = Sketch()
+    weight = f32(np.random.default_rng(0).standard_normal((8, 8)))
+    product = s.op("MatMul", s.input("x", ["n", 8]), weight, name="product")
+    end = s.op("Add", product, s.input("z", ["n", 8]), name="sum")
+    varied = f32(np.random.default_rng(1).standard_normal((12, 8)))
+    ill = models.Ill(s.proto(end), {"x": np.full_like(varied, 0.7), "z": varied}, set())
+    fixed = found(ill, to="int8", allow_random=True)
+    assert fixed.verdict.passed
+    assert (fixed.rungs, fixed.planner.int8) == ((), None)
+    (why,) = (r for r in fixed.plan.remarks if r.kind == "int8-untried")
+    assert "leave x at one value" in remark(why)
+
+
+def test_a_run_with_int8_tells_what_the_next_starts_from(tmp_path):
+    options: dict[str, Any] = {"to": "int8", "snr_db": 25, "allow_random": True}
+    ill = outlier()
+    run = fix(ill.proto, dict(ill.inputs), out=tmp_path / "run", **options).run
+    assert run.plan is not None
+    again = found(ill, start=run, **options)
+    (start,) = (r for r in again.search.remarks if r.kind == "start-int8")
+    assert remark(start) == "The starting plan leaves 1 node out of INT8, and passes."
+    assert again.plan.left_out[0].node == "product2"
+    assert again.plan.ranges == run.plan.ranges
+    assert again.evaluations < run.cost.evaluations

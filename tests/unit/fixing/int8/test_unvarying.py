@@ -30,6 +30,8 @@ def test_products_and_what_they_read():
     products = [NodeName("of_x"), NodeName("of_z")]
     network = s.network(end)
     assert unvarying(network, products, ranges) == {"of_z": ("z",)}
+    never_finite = {TensorName("x"): (1.0, 2.0)}
+    assert unvarying(network, products, never_finite) == {"of_z": ("z",)}
     with pytest.raises(CaseError, match="leave z at one value") as raised:
         unvarying(network, products[1:], ranges)
     assert "vary" in raised.value.hint
@@ -44,5 +46,5 @@ def test_a_run_leaves_them_out_and_says_so():
     (note,) = [note for note in run.plan.notes if "INT8" in note]
     assert note == (
         "1 node is left out of INT8, since the calibration samples leave what it reads at one "
-        "value, from which no range follows: z."
+        "value, or without a finite one, from which no range follows: z."
     )
