@@ -1,4 +1,4 @@
-"""Words on repairs that were undone, or have no place, and on INT8: why it has none, where it starts."""
+"""Words on repairs that were undone or have no place; on INT8: why it has none, where it starts."""
 
 from collections.abc import Mapping
 
