@@ -69,9 +69,7 @@ def nothing_in_int8(run: Run) -> str:
 
 def _all(verdict: Verdict) -> str:
     if verdict.passed:
-        return (
-            "With all in INT8 the outputs pass where the search did not look, but not where it did."
-        )
+        return "With all in INT8 held-out samples pass, and samples of the search do not."
     return f"With all in INT8, {'; '.join(reasons(verdict.failures))}."
 
 

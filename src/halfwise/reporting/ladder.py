@@ -102,7 +102,9 @@ def _told(run: Run) -> Iterator[str]:
     quantised = quantised_note(run)
     if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
         yield "TF32 has no row: no product that is not quantised could have it."
-    if run.provenance.options.get("to") == "int8" and run.rungs[-1].rung != "int8":
+    chosen = run.curve is not None and run.curve.beside is not None
+    asked = run.provenance.options.get("to") == "int8" and not chosen
+    if asked and run.rungs[-1].rung != "int8":
         why = _WHY_NOT[run.rungs[-1].passed]
         if quantised is not None and run.rungs[-1].passed:
             why = f"the file is quantised already: {quantised_products(quantised)}"

@@ -1,6 +1,6 @@
 """What is told of the rungs of a run."""
 
-from halfwise.records import Failure, LadderRung, Note, Remark, TaskScore
+from halfwise.records import Curve, Failure, LadderRung, Note, Remark, TaskScore
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
@@ -53,6 +53,11 @@ def test_why_a_rung_fails_and_what_was_not_tried_is_told():
     assert "FP16 fails: output y is far off." in lines
     assert "INT8 was not tried: the rung before it fails." in lines
     assert "--labels" in lines
+    beside = Curve(nodes=(), points=(), front=(), beside=Curve(nodes=(), points=(), front=()))
+    chosen = climbed(LadderRung(rung="fp32", passed=None), low, provenance=options, curve=beside)
+    told = ladder_lines(chosen)
+    assert told is not None
+    assert "INT8" not in " ".join(told.lines)
 
 
 def test_why_int8_could_not_be_tried_is_told():
