@@ -73,8 +73,13 @@ class Task:
     trained: bool = False
 
 
-def measure(bench: Workbench, names: Sequence[str] = ()) -> tuple[list[Figure], str | None]:
-    """Return the figures of the models that are here, and which are not; of some, where named."""
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures of the models that are here, and which are not."""
+    return measured(bench, ())
+
+
+def measured(bench: Workbench, names: Sequence[str]) -> tuple[list[Figure], str | None]:
+    """Return the figures of the models of `names` that are here, of all without any."""
     details: dict[str, Any] = {}
     for task in tasks(bench, names):
         if not names or task.name in names:
@@ -343,7 +348,7 @@ def main(names: Sequence[str]) -> None:
     file = RESULTS / "int8.json"
     with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
         bench = Workbench(Path(folder), models_folder())
-        missing = measure(bench, names)[1]
+        missing = measured(bench, names)[1]
     before = json.loads(file.read_text())["details"] if file.exists() and names else {}
     details = {**before, **bench.details["int8"]}
     command = f"{MODELS_VARIABLE}=DIR python -m bench.int8"

@@ -191,7 +191,7 @@ def verify(
     **options: Any,
 ) -> None:
     """Judge a mixed, FP16 or BF16 model, an engine, or outputs of one, against the FP32 model."""
-    if target is not None and candidate is None:
+    if target is not None and (candidate is None or model.is_dir()):
         unfit = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
         _repeat(model, inputs, unfit, options, as_json=as_json)
     if candidate is None:
