@@ -7,7 +7,6 @@ threshold to choose, the largest (test_ranges.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +17,11 @@ from halfwise.fixing.int8.placing import activations
 from halfwise.graph.model import Network
 from halfwise.graph.weights import pieces
 from halfwise.progress import Silent, Watcher
-from halfwise.records import TensorName
+from halfwise.records import RANGE_METHODS, RangeMethod, TensorName
 
-Method = Literal["minmax", "entropy", "percentile"]
 Ranges = Mapping[TensorName, tuple[float, float]]
 """Smallest and largest value per tensor, both finite."""
 
-METHODS: tuple[Method, ...] = ("minmax", "entropy", "percentile")
 BINS = 2048
 """Bins of magnitudes, and below the levels that INT8 has for them: S. Migacz, "8-bit inference with
 TensorRT", GTC 2017, slide 38."""
@@ -38,7 +35,7 @@ PERCENTILE = 0.99999
 def ranges(
     network: Network,
     samples: Samples,
-    method: Method,
+    method: RangeMethod,
     runtime: Runtime = CPU,
     watcher: Watcher | None = None,
 ) -> Ranges:
@@ -49,10 +46,10 @@ def ranges(
 def calibrate(
     network: Network,
     samples: Samples,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[RangeMethod] = RANGE_METHODS,
     runtime: Runtime = CPU,
     watcher: Watcher | None = None,
-) -> dict[Method, Ranges]:
+) -> dict[RangeMethod, Ranges]:
     """Return the range of every tensor that INT8 could hold, by each of `methods`.
 
     One sample after the other is run, twice where not only `minmax` is asked for; what is kept is
@@ -77,7 +74,7 @@ def calibrate(
         ends[name] = min(low, float(finite.min())), max(high, float(finite.max()))
 
     seen.run(widen)
-    found: dict[Method, Ranges] = {"minmax": ends}
+    found: dict[RangeMethod, Ranges] = {"minmax": ends}
     if _cuts(methods):
         counts = {name: np.zeros(BINS, np.int64) for name in ends}
 
@@ -132,13 +129,13 @@ def _divergence(counts: NDArray[np.int64], size: int) -> float:
     return float((p * np.log(p / q)).sum())
 
 
-_CUTS: Mapping[Method, Callable[[NDArray[np.int64]], int]] = {
+_CUTS: Mapping[RangeMethod, Callable[[NDArray[np.int64]], int]] = {
     "entropy": entropy_bins,
     "percentile": percentile_bins,
 }
 
 
-def _cuts(methods: Sequence[Method]) -> bool:
+def _cuts(methods: Sequence[RangeMethod]) -> bool:
     return any(method in _CUTS for method in methods)
 
 

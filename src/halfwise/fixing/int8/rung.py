@@ -10,7 +10,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.given import Given
 from halfwise.fixing.int8.placing import FIRST_OPSET, quantisable, quantised
 from halfwise.fixing.int8.planner import Int8Planner
-from halfwise.fixing.int8.ranges import METHODS, Ranges, calibrate
+from halfwise.fixing.int8.ranges import Ranges, calibrate
 from halfwise.fixing.int8.unvarying import remark, unvarying
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import Start
@@ -20,7 +20,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import Role
 from halfwise.metrics import Computed, Excess, totals
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, NodeName, Plan, RangeMethod, Remark
+from halfwise.records import RANGE_METHODS, Criterion, NodeName, Plan, RangeMethod, Remark
 from halfwise.wording import listed, number
 
 Assignment = frozenset[NodeName]
@@ -112,7 +112,7 @@ def int8_planner(
     asked, samples = below.settings.ranges, below.trials.samples
     if asked == "auto" and start is not None and start.ranges is not None:
         asked = start.ranges
-    methods = METHODS if asked == "auto" else (asked,)
+    methods = RANGE_METHODS if asked == "auto" else (asked,)
     seen = calibrate(network, samples, methods, below.settings.runtime, watcher)
     still = unvarying(network, candidates, seen[methods[0]])
     candidates -= still.keys()
