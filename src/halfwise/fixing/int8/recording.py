@@ -1,12 +1,10 @@
 """The record of a plan with INT8."""
 
-from collections.abc import Sequence
-
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.graph.model import node_name
-from halfwise.records import NodeName, Plan, Remark
+from halfwise.records import NodeName, Plan
 
 
 def int8_plan_of(
@@ -15,7 +13,6 @@ def int8_plan_of(
     found: Found,
     placed: frozenset[NodeName],
     casts: int,
-    remarks: Sequence[Remark] = (),
 ) -> Plan:
     """Return the record of a plan.
 
@@ -25,7 +22,6 @@ def int8_plan_of(
         found: What it leaves out of INT8, and what trials showed of that.
         placed: All nodes that its file computes in FP32.
         casts: Cast nodes in its model.
-        remarks: What else to know of it.
     """
     network = planner.case.network
     left_out = kept_nodes(
@@ -48,7 +44,7 @@ def int8_plan_of(
         keep=(*kept, *held),
         minimal=found.minimal,
         lowered=below.lowered,
-        remarks=(*below.remarks, *planner.remarks, *remarks),
+        remarks=(*below.remarks, *planner.remarks),
         low_io=planner.low_io,
     )
     int8 = planner.choices - found.kept
