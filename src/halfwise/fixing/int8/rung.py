@@ -16,7 +16,6 @@ from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.stages import Stages
-from halfwise.graph.model import Network
 from halfwise.graph.roles import Role
 from halfwise.metrics import Computed, Excess, totals
 from halfwise.progress import Watcher
@@ -117,14 +116,10 @@ def int8_planner(
     still = unvarying(network, candidates, seen[methods[0]])
     candidates -= still.keys()
     method = methods[0] if len(methods) == 1 else _best(below, candidates, seen, watcher)
-    place = partial(_placed, network, seen[method])
+    place = partial(quantised, network, ranges=seen[method])
     planner = Int8Planner(below, found.kept, place, candidates, method)
     planner.remarks = (remark(still),) if still else ()
     return planner
-
-
-def _placed(network: Network, ranges: Ranges, nodes: Assignment) -> Network:
-    return quantised(network, nodes, ranges)
 
 
 def _best(
