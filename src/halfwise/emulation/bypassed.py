@@ -146,13 +146,9 @@ class BypassRunner:
                 "Where", [flag, raw.before(pair), given], f"{name}::{place}", dtype=given.dtype
             )
             graph.insert_after(node, chosen)
-            for reader, slot in given.uses():
-                if reader is not chosen:
-                    reader.replace_input_with(slot, chosen.outputs[0])
+            given.replace_all_uses_with(chosen.outputs[0], replace_graph_outputs=True)
+            chosen.replace_input_with(2, given)
             chosen.outputs[0].name, chosen.outputs[0].shape = name, given.shape
-            outputs = [chosen.outputs[0] if v is given else v for v in graph.outputs]
-            graph.outputs.clear()
-            graph.outputs.extend(outputs)
             for end in (pair.quantise, node) if scale is not None else ():
                 assert end is not None
                 end.replace_input_with(1, scale)

@@ -145,9 +145,10 @@ def store(
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
         planner = fixed.planner
-        built = equivalent(planner.case.network, rewritten_nodes(run)).network
         if isinstance(planner, Int8Planner):
             built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
+        else:
+            built = equivalent(planner.case.network, rewritten_nodes(run)).network
         save(readable(built, version).model, partial / BUILT_FILE)
     devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache
