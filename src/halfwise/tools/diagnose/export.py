@@ -5,7 +5,7 @@ from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
-from halfwise.tools.diagnose.quantised import is_quantised, lost, signs_of_loss
+from halfwise.tools.diagnose.quantised import lost, signs_of_loss
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.preprocessing.report import no_change
 from halfwise.wording import listed
@@ -28,7 +28,7 @@ def exported(subject: Subject) -> Rung:
         return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
     if verdict.passed and subject.foreign is not None:
         return _mispaired(verdict, subject, foreign(subject.foreign))
-    if not verdict.passed and (loss := lost(subject) if is_quantised(subject) else None):
+    if not verdict.passed and (loss := lost(subject)):
         return _quantised(verdict, subject, loss)
     found = None if verdict.passed else _located(subject)
     constant = bool(subject.variations) and all(v.constant for v in subject.variations)

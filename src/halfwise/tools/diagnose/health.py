@@ -13,7 +13,7 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete
 from halfwise.records import Finding, NodeName, Rung, Severity, Sign
-from halfwise.tools.diagnose.quantised import is_quantised, lost, signs_of_loss
+from halfwise.tools.diagnose.quantised import lost, signs_of_loss
 from halfwise.tools.diagnose.subject import Subject, skipped
 from halfwise.wording import count
 
@@ -36,7 +36,7 @@ def healthy(subject: Subject) -> Rung:
     nonfinite = _nonfinite(subject)
     bad = [*nonfinite]
     path = subject.case.network.path
-    loss = None if subject.given or not is_quantised(subject) else lost(subject)
+    loss = None if subject.given else lost(subject)
     bad += [] if loss is None else signs_of_loss(loss)
     if path is None and not bad:
         return skipped(3, "model", "The model is not a file.")

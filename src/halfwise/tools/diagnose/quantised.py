@@ -10,11 +10,6 @@ from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.verify.quantised import Question, quantisation_loss
 
 
-def is_quantised(subject: Subject) -> bool:
-    """Return whether the model has pairs."""
-    return bool(pairs_of(subject.case.network))
-
-
 def lost(subject: Subject) -> QuantisationLoss | None:
     """Return what the pairs do to the outputs; None where there are none to leave out.
 
@@ -23,9 +18,11 @@ def lost(subject: Subject) -> QuantisationLoss | None:
     that are stored as integers stay what they are.
     """
     network, settings = subject.case.network, subject.settings
-    references = subject.given
+    references, pairs = subject.given, pairs_of(network)
+    if not pairs:
+        return None
     if not references:
-        if any(pair.source is None and not pair.has_scales for pair in pairs_of(network)):
+        if any(pair.source is None and not pair.has_scales for pair in pairs):
             return None
         every = [node_name(node) for node in network.nodes()]
         session = Session(excluding(network, every, ends=True).model, runtime=settings.runtime)
