@@ -102,6 +102,7 @@ class _Ladder:
         while first.original is not None:
             first = first.original
         self._network = first.case.network
+        self._bytes = written_bytes(self._network.model)
 
     def fp32(self, by: RightBy | None) -> LadderRung:
         """Return the model as it is."""
@@ -113,7 +114,7 @@ class _Ladder:
             by=by,
             scores=self._scoring.given_of(references).scores if references else (),
             cost=None if prices is None else prices.fp32,
-            bytes=written_bytes(self._network.model),
+            bytes=self._bytes,
         )
 
     def tf32(self) -> Iterator[LadderRung]:
@@ -123,9 +124,7 @@ class _Ladder:
         if not products:
             return
         runtime, prices = planner.settings.runtime, planner.prices
-        rung = LadderRung(
-            rung="tf32", passed=None, candidates=len(products), bytes=written_bytes(network.model)
-        )
+        rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=self._bytes)
         if prices is not None:
             share = prices.model.macs(frozenset(products))
             rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
@@ -165,10 +164,9 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         failures=judged.failures,
     )
     if prices is not None:
-        cost = prices.of(kept, planner.bf16_of(kept))
         own = quantised_nodes(planner.case.network) if one.plan.has_int8 else ()
         share = prices.model.macs((planner.choices - kept).union(own))
-        rung = rung.model_copy(update={"cost": cost, "low_share": share})
+        rung = rung.model_copy(update={"cost": planner.cost(kept), "low_share": share})
     place = one.curve.plan
     given: Point | Given | None = None if place is None else one.curve.points[place]
     if given is None or given.heldout is None:
