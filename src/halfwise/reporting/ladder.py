@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from halfwise.metrics import usual
-from halfwise.records import LadderRung, RightBy, Run, TaskScore
+from halfwise.records import FULL_RUNGS, LadderRung, RightBy, Run, TaskScore
 from halfwise.reporting.notes import quantised_note, quantised_products
 from halfwise.reporting.parts import Column, Lines, Table, lines_of
 from halfwise.reporting.reasons import reasons
@@ -37,7 +37,7 @@ def ladder_table(run: Run) -> Table | None:
 
 
 def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
-    has_plan = rung.rung not in ("fp32", "tf32")
+    has_plan = rung.rung not in FULL_RUNGS
     timed, beside = rung.latency, rung.beside
     return (
         rung_name(rung.rung),

@@ -23,6 +23,7 @@ from halfwise.wording import count, listed, percent
 
 _QUANTISED: tuple[Precision, ...] = ("int8", "fp8")
 """What is asked for by pairs in the model; a builder may still take a wider kernel."""
+_WIDER: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 _LOW = frozenset[Precision](("fp16", "bf16", *_QUANTISED))
 _SHOWN = 4
 
@@ -162,10 +163,10 @@ class _Evidence:
         """
         asked = [n for n in self.compute if n.asked == wanted]
         shown = Counter(n.precision for n in asked)
-        wider = [n for n in asked if n.precision in ("fp32", "tf32", "fp16", "bf16")]
+        wider = [n for n in asked if n.precision in _WIDER]
         if not wider or none != (len(wider) + shown["other"] == len(asked)):
             return
-        kinds = _kinds(shown, ("fp32", "tf32", "fp16", "bf16"))
+        kinds = _kinds(shown, _WIDER)
         if none:
             yield (
                 f"The engine computes nothing in {wanted.upper()}, although "
