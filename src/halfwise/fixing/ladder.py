@@ -46,7 +46,7 @@ def rungs_of(
     low = fixed.rungs or (fixed,)
     rungs = [ladder.fp32(by), *ladder.tf32(), *(_low(one, fixed, verdict) for one in low)]
     if engines is not None:
-        rungs = _timed(rungs, engines)
+        rungs = _timed(rungs, engines, fixed.planner.trials.factor)
     rungs = [_counted(rung, verdict) for rung in rungs]
     best = _fastest(rungs, None if engines is None else engines.rung)
     return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
@@ -138,6 +138,7 @@ class _Ladder:
                 results, self._heldout.samples, references, case.criterion, case.metric
             ).verdict
             found = {"passed": verdict.passed, "failures": verdict.failures}
+            found |= {"errors": verdict.errors}
             rung = self._with_scores(rung.model_copy(update=found), results)
         yield rung
 
@@ -159,6 +160,7 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         left_out=len(one.plan.left_out),
         candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
         error=planner.trials.excess(kept) * planner.trials.factor,
+        errors=judged.errors,
         bytes=written_bytes(one.rewritten.model),
         evaluations=one.evaluations,
         failures=judged.failures,
@@ -188,8 +190,11 @@ def _run(session: Session, samples: Samples) -> list[Computed]:
     return found
 
 
-def _timed(rungs: Sequence[LadderRung], engines: Engines) -> list[LadderRung]:
-    """Return the rungs with what their engines showed, each by the fastest of its that passed."""
+def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
+    """Return the rungs with what their engines showed, each by the fastest of its that passed.
+
+    `factor` is the share of the tolerance that the search may use, which excesses are over.
+    """
     found: list[LadderRung] = []
     before: EngineResult | None = None
     for rung in rungs:
@@ -203,9 +208,10 @@ def _timed(rungs: Sequence[LadderRung], engines: Engines) -> list[LadderRung]:
             found.append(rung)
             continue
         told: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
+        told["errors"] = row.verdict.errors
         told |= {} if rung.rung == "int8" else {"kept": row.kept}
         told |= {"passed": row.verdict.passed} if rung.by is None else {}
-        told |= {"error": row.excess} if row.excess is not None else {}
+        told |= {"error": row.excess * factor} if row.excess is not None else {}
         told |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
         if before and before.latency and row.latency:
             told["beside"] = time_ratio(row.latency.medians, before.latency.medians)

@@ -17,6 +17,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.ladder import rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
+from halfwise.fixing.rewrite import sizes_of
 from halfwise.fixing.worth import worth_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
 from halfwise.judging.unjudged import find_unjudged
@@ -132,6 +133,7 @@ def fix_run(
         curve=fixed.curve,
         rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
         without_int8=fixed.without_int8,
+        sizes=sizes_of(case.network.model, fixed.rewritten.model),
         next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
@@ -334,8 +336,8 @@ def with_unjudged(
         samples: What was judged.
         references: FP32 outputs of each.
     """
-    settings = request.settings
-    found = find_unjudged(case, candidate, samples, references, runtime=settings.runtime)
+    runtime = request.settings.runtime
+    found = find_unjudged(case, candidate, samples, references, runtime=runtime)
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
     failures = {failure.kind for failure in verdict.failures}
@@ -343,7 +345,6 @@ def with_unjudged(
     if request.data.allow_unjudged or not found:
         return verdict.model_copy(update={"unjudged": found, "judged": not only_seen})
     judged = not (verdict.passed or only_seen)
-    verdict = with_failures(
-        verdict, (Failure(kind="unjudged", text=not_judged(each)) for each in found)
-    )
+    lacking = (Failure(kind="unjudged", text=not_judged(each)) for each in found)
+    verdict = with_failures(verdict, lacking)
     return verdict.model_copy(update={"judged": judged, "unjudged": found})

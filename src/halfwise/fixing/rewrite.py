@@ -22,7 +22,7 @@ from halfwise.graph.roles import Roles
 from halfwise.graph.serialisation import skeleton, weightless
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.metrics import Outputs
-from halfwise.records import NodeName, Remark, TensorName
+from halfwise.records import NodeName, Remark, Sizes, TensorName
 
 EXTERNAL_DATA_BYTES = 1 << 30
 """Above this the weights go into a file of their own: protobuf ends at 2 GB.
@@ -103,6 +103,11 @@ def written_bytes(model: ir.Model) -> int:
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
     return int(proto.ByteSize()) + data
+
+
+def sizes_of(given: ir.Model, mixed: ir.Model) -> Sizes:
+    """Return the sizes of the user's model and of the one with the plan, see `written_bytes`."""
+    return Sizes(fp32=written_bytes(given), plan=written_bytes(mixed))
 
 
 COMPARED = 4

@@ -82,6 +82,7 @@ from halfwise.records.inspection import (
 from halfwise.records.judged import (
     FP32_SNR_DB,
     Criterion,
+    Errors,
     FailedRun,
     FailureBound,
     FileRun,
@@ -141,7 +142,7 @@ from halfwise.records.record import (
 )
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
 from halfwise.records.repair import APPROXIMATE, Allowed, Proof, Remade, Repair, RepairRule
-from halfwise.records.run import Cost, Provenance, Run, RunKind
+from halfwise.records.run import Cost, Provenance, Run, RunKind, Sizes
 from halfwise.records.tensors import (
     Comparison,
     Detail,
@@ -204,6 +205,7 @@ __all__ = [
     "EngineRung",
     "EngineTensor",
     "Engines",
+    "Errors",
     "Evidence",
     "Exported",
     "Fact",
@@ -304,6 +306,7 @@ __all__ = [
     "Side",
     "SideName",
     "Sign",
+    "Sizes",
     "SliceGroup",
     "Spared",
     "SparedKind",

@@ -131,6 +131,14 @@ class OutputError(Record):
         return max(self.rel_max, *(g.max_abs / (g.scale * g.room) for g in self.groups), 0.0)
 
 
+class Errors(Record):
+    """The largest of `OutputError.max_abs`, of `mean_abs` and of `median_abs` over all outputs."""
+
+    max_abs: float
+    mean_abs: float
+    median_abs: float
+
+
 class MetricResult(Record):
     """A task metric on reference and candidate outputs; higher is better.
 
@@ -308,6 +316,14 @@ class Verdict(Record):
     on_real_data: bool = True
     unjudged: tuple[Unjudged, ...] = ()
     judged: bool = True
+
+    @property
+    def errors(self) -> Errors | None:
+        """The largest errors of any output; None without outputs."""
+        found = self.outputs.values()
+        names = Errors.model_fields if found else ()
+        largest = {name: max(getattr(error, name) for error in found) for name in names}
+        return Errors(**largest) if largest else None
 
     @property
     def within(self) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+from halfwise.records.judged import Errors
 from halfwise.records.recognised import TaskScore
 from halfwise.records.record import Failure, Record
 from halfwise.records.timed import Latency, TimeRatio
@@ -35,6 +36,8 @@ class LadderRung(Record):
         error: Error on the calibration samples over what is allowed; with a metric, 1 plus what it
             falls beyond its allowance. None where it was not measured.
         heldout: The same on held-out samples.
+        errors: Absolute errors there, or of its engine; None of FP32 without one, and in records
+            before this field.
         scores: Task metrics on held-out samples.
         cost: Predicted cost over that of everything low; None where it is not known.
         low_share: Share of the multiply-accumulates that have the rung's type; None likewise.
@@ -55,6 +58,7 @@ class LadderRung(Record):
     candidates: int = 0
     error: float | None = None
     heldout: float | None = None
+    errors: Errors | None = None
     scores: tuple[TaskScore, ...] = ()
     cost: float | None = None
     low_share: float | None = None

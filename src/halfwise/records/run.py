@@ -27,6 +27,18 @@ class Cost(Record):
     peak_rss_bytes: int
 
 
+class Sizes(Record):
+    """Sizes of a run's models with their weights, in bytes.
+
+    Attributes:
+        fp32: Of the user's.
+        plan: Of that with the plan.
+    """
+
+    fp32: int
+    plan: int
+
+
 class Provenance(Record):
     """What is needed to repeat the run.
 
@@ -103,6 +115,7 @@ class Run(Record):
             records before this field.
         rungs: What each type came to, most exact first; none where one alone was asked for, and in
             records before this field.
+        sizes: How large the models are; None without a plan, and in records before this field.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -135,6 +148,7 @@ class Run(Record):
     quantisation: QuantisationLoss | None = None
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()
+    sizes: Sizes | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

@@ -19,6 +19,7 @@ from halfwise.fixing.outcome import (
     warnings,
     with_unjudged,
 )
+from halfwise.fixing.rewrite import written_bytes
 from halfwise.graph import weights
 from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
@@ -82,6 +83,8 @@ def test_a_fix_on_record(fixed, tmp_path):
     assert run.cost.seconds == 12.5
     assert run.cost.evaluations == found.evaluations
     assert set(run.cost.stage_seconds) >= {"reference", "observe", "search", "judge"}
+    assert run.sizes is not None
+    assert 0 < run.sizes.plan != run.sizes.fp32 == written_bytes(case.network.model)
 
 
 def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
