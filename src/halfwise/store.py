@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.files import kind_of, read_text
-from halfwise.records import SCHEMA_VERSION, Observations, Run
+from halfwise.records import SCHEMA_VERSION, Observations, Run, RunEvidence
 from halfwise.scratch import scratch
 
 RUN_FILE = "run.json"
 OBSERVATIONS_FILE = "observations.json"
+EVIDENCE_FILE = "evidence.json"
 MODEL_FILE = "model.onnx"
 _PARTIAL = ".halfwise."
 
@@ -165,6 +166,11 @@ def write_observations(folder: Path, observations: Observations) -> None:
     """Write `observations.json` into `folder`."""
     text = observations.model_dump_json(indent=1)
     (folder / OBSERVATIONS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def write_evidence(folder: Path, evidence: RunEvidence) -> None:
+    """Write `evidence.json` into `folder`, on one line: most of it is columns of numbers."""
+    (folder / EVIDENCE_FILE).write_text(evidence.model_dump_json() + "\n", encoding="utf-8")
 
 
 def read_run(folder: Path) -> Run:

@@ -238,6 +238,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     _return_constants(network.graph, model.graph, arrays)
     _return_types(network.graph, model.graph)
     _return_names(network.model, model)
+    _return_metadata(network.model, model)
     raised = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=raised.model)
 
@@ -275,6 +276,17 @@ def _return_names(source: ir.Model, model: ir.Model) -> None:
             )
         new.name, new.outputs[0].name = old.name, old.outputs[0].name
         added.remove(new)
+
+
+def _return_metadata(source: ir.Model, model: ir.Model) -> None:
+    """Give nodes what exporters wrote about them, such as the line of code: the converter drops it.
+
+    What it adds for a node gets no name, and nothing.
+    """
+    known = {node.name: node for node in source.graph.all_nodes()}
+    for node in model.graph.all_nodes():
+        if node.name in known:
+            node.metadata_props.update(known[node.name].metadata_props)
 
 
 def _succeeds(new: ir.Node, old: ir.Node) -> bool:

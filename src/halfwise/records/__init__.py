@@ -63,6 +63,7 @@ from halfwise.records.engine_fault import (
     MarksEffect,
     SymptomKind,
 )
+from halfwise.records.evidence import Frame, Graph, Preview, RunEvidence, Source
 from halfwise.records.finding import (
     ConstraintReport,
     Finding,
@@ -218,8 +219,10 @@ __all__ = [
     "Finding",
     "Flip",
     "Followed",
+    "Frame",
     "FrozenSize",
     "GivenEngine",
+    "Graph",
     "Growth",
     "Guard",
     "GuardKind",
@@ -269,6 +272,7 @@ __all__ = [
     "PrecisionProof",
     "Prefer",
     "PreprocessingReport",
+    "Preview",
     "Profile",
     "Proof",
     "ProvenEngine",
@@ -294,6 +298,7 @@ __all__ = [
     "Row",
     "RowKind",
     "Run",
+    "RunEvidence",
     "RunKind",
     "Rung",
     "RungEnd",
@@ -308,6 +313,7 @@ __all__ = [
     "Sign",
     "Sizes",
     "SliceGroup",
+    "Source",
     "Spared",
     "SparedKind",
     "SymptomKind",

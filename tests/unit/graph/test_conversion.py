@@ -359,8 +359,10 @@ def image(opset: int) -> Sketch:
 @pytest.mark.parametrize("opset", [11, 13, 17])
 def test_names_constants_and_the_function_stay(opset) -> None:
     network = image(opset).network("softmax_out", "conv_out")
+    network.graph.node("mean").metadata_props["line"] = "net.py:7"
     raised = raise_opset(network)
     assert raised.opset == 22
+    assert raised.graph.node("mean").metadata_props == {"line": "net.py:7"}
     assert {n.name for n in raised.nodes()} >= {"conv", "mean", "softmax"}
     assert [v.name for v in raised.graph.inputs] == ["x"]
     assert [v.name for v in raised.graph.outputs] == ["softmax_out", "conv_out"]
