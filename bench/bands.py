@@ -6,7 +6,7 @@
 The second form also emulates the rounds that are not emulated yet, of the models that it finds by
 their hash in `DIR/*/model.onnx` with their inputs (`bench.gpu.models` makes some). Errors in
 emulation are stored in `gpu_emulated.json`, by the code that a run uses. Both write the table in
-docs/tensorrt.md.
+docs/tensorrt-measured.md.
 
 What is fitted, one number, is never fitted on the model that is scored. What the engine with
 nothing kept has in FP32 by itself counts for the engines that were built after it alone.
@@ -30,7 +30,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
 from halfwise.records import Band, NodeName
 
-PAGE = ROOT / "docs" / "tensorrt.md"
+PAGE = ROOT / "docs" / "tensorrt-measured.md"
 MARK = "<!-- bench/bands.py -->"
 EMULATED = RESULTS / "gpu_emulated.json"
 INSIDE = 0.9

@@ -1,22 +1,47 @@
-"""The README shows what the commands print."""
+"""The documentation shows what the commands print, and the README stays short."""
 
 import re
 
+import pytest
+
 from tools import readme
 
+MOST_BYTES = {"README.md": 10_000, "CONTRIBUTING.md": 6_000, "CHANGELOG.md": 6_000}
 # Rounding differs between processors in the last digits; wording, counts and names do not.
 NUMBERS = re.compile(r"\d+ %|\b\d{4,6}\b|\d+\.\d+|\de[+-]?\d+|≥ \S+ ×|inputs\.npz\[\d+\]|\s+")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
+PAGES = sorted({*readme.ROOT.glob("*.md"), *readme.ROOT.glob("*/**/*.md")})
+PAGES = [
+    p for p in PAGES if not any(part.startswith(".") for part in p.relative_to(readme.ROOT).parts)
+]
 
 
-def block(name: str) -> str:
-    text = readme.README.read_text(encoding="utf-8")
-    return text.split(f"<!-- begin {name} -->\n```text\n")[1].split(f"\n```\n<!-- end {name} -->")[
-        0
-    ]
+def block(page, name):
+    text = page.read_text(encoding="utf-8")
+    return text.split(f"<!-- begin {name} -->\n")[1].split(f"\n<!-- end {name} -->")[0]
 
 
 def plain(text: str) -> str:
     return NUMBERS.sub(" ", readme.MEASURED.sub("", text))
+
+
+def anchors(page) -> set[str]:
+    """Names of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize(("name", "most"), MOST_BYTES.items())
+def test_a_page_that_everybody_reads_is_short(name, most):
+    assert len((readme.ROOT / name).read_bytes()) <= most
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(readme.ROOT)))
+def test_links_lead_somewhere(page):
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        assert not anchor or target.suffix != ".md" or anchor[1:] in anchors(target), path + anchor
 
 
 def test_the_report_is_that_of_the_demo(tmp_path):
@@ -29,12 +54,12 @@ def test_the_report_is_that_of_the_demo(tmp_path):
     )
     printed = readme.output("report", "runs/demo", folder=tmp_path)
     assert "Kept in FP32: 0; without repairs 52" in printed
-    assert plain(block("report")) == plain(printed)
+    assert plain(block(readme.README, "report")) == plain(readme.printed(printed))
 
 
 def test_the_engines_are_those_of_the_recorded_run():
-    assert block("engines") == readme.engines()
+    assert block(readme.ENGINES, "engines") == readme.engines()
 
 
-def test_the_help_is_that_of_the_command():
-    assert block("help") == readme.output("fix", "--help")
+def test_the_commands_and_options_are_those_of_the_command_line():
+    assert block(readme.COMMANDS, "commands") == readme.commands(), "run make readme"

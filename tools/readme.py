@@ -1,11 +1,12 @@
-"""Write into README.md what the commands really print.
+"""Write into the documentation what the commands really print.
 
 usage: python tools/readme.py [--check]
 
-Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. `report` is the report
-of `runs/demo` (made by `make demo`), `help` the help of `halfwise fix`, `engines` what the report
-of a run on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`). With `--check`
-nothing is written; the exit code is 1 where README.md differs in more than timings.
+Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
+the report of `runs/demo` (made by `make demo`), `engines` in docs/tensorrt.md what the report of a
+run on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`), `commands` in
+docs/commands.md every command and option. With `--check` nothing is written; the exit code is 1
+where a page differs in more than timings.
 """
 
 import argparse
@@ -15,13 +16,23 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import get_args
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from halfwise.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-COMMANDS = {"report": ("report", "runs/demo"), "help": ("fix", "--help")}
+ENGINES = ROOT / "docs" / "tensorrt.md"
+COMMANDS = ROOT / "docs" / "commands.md"
 ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
 MEASURED = re.compile(r"evaluations in .*?peak memory [\d.]+ [KMG]iB", re.DOTALL)
+PANELS = ("Data", "Acceptance", "Plan", "Running", "Engines", "TensorRT", "Other")
 
 
 def output(*arguments: str, folder: Path = ROOT) -> str:
@@ -38,37 +49,123 @@ def output(*arguments: str, folder: Path = ROOT) -> str:
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 
+def printed(text: str) -> str:
+    """Return a text as a block of Markdown."""
+    return f"```text\n{text}\n```"
+
+
+def report() -> str:
+    """Return the report of the demo."""
+    return printed(output("report", "runs/demo"))
+
+
 def engines() -> str:
     """Return what a recorded run says of its engines."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run.json").write_bytes(gzip.decompress(ENGINE_RUN.read_bytes()))
         told = output("report", folder)
     begin, end = told.index("\nEngines\n") + 1, told.index("\n\nNext\n")
-    return told[begin:end]
+    return printed(told[begin:end])
 
 
-def with_outputs(text: str) -> str:
-    """Return the README with every block made anew."""
-    blocks = {name: output(*arguments) for name, arguments in COMMANDS.items()}
-    for name, shown in (blocks | {"engines": engines()}).items():
-        block = f"<!-- begin {name} -->\n```text\n{shown}\n```\n<!-- end {name} -->"
+def commands() -> str:
+    """Return a table of all commands, and one of the options of each panel."""
+    app_made = typer.main.get_command(app)
+    assert isinstance(app_made, TyperGroup)
+    found = dict(leaves(app_made))
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for name, command in found.items():
+        for option in options(command):
+            value = f" {wanted(option)}" if wanted(option) else ""
+            spelled = ", ".join(f"`{o}`" for o in option.opts) + value
+            key = (option.rich_help_panel or PANELS[-1], spelled, option.help or "")
+            rows.setdefault(key, []).append(f"`{name}`")
+    lines = ["| command | what it does |", "| --- | --- |"]
+    lines += [f"| `{cell(usage(n, c))}` | {cell(c.help or '')} |" for n, c in found.items()]
+    for panel, members in groupby(sorted(rows, key=place), key=lambda row: row[0]):
+        lines += [
+            "",
+            f"## {panel}",
+            "",
+            "| option | what it does | commands |",
+            "| --- | --- | --- |",
+        ]
+        lines += [f"| {cell(k[1])} | {cell(k[2])} | {', '.join(rows[k])} |" for k in members]
+    return "\n".join(lines)
+
+
+def place(row: tuple[str, str, str]) -> tuple[int, str]:
+    """Return where the panel of an option stands; within it options stay as declared."""
+    return (PANELS.index(row[0]) if row[0] in PANELS else len(PANELS), row[0])
+
+
+def leaves(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand]]:
+    """Yield name and command, those of groups (`inputs compare`) too."""
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from leaves(command, f"{prefix}{name} ")
+        elif isinstance(command, TyperCommand):
+            yield prefix + name, command
+
+
+def options(command: TyperCommand) -> Iterator[TyperOption]:
+    """Yield the options of a command."""
+    return (p for p in command.params if isinstance(p, TyperOption))
+
+
+def usage(name: str, command: TyperCommand) -> str:
+    """Return a command with what it demands: `fix MODEL --inputs DATA -o RUN`."""
+    words = [name]
+    for told in (p for p in command.params if isinstance(p, TyperArgument)):
+        shown = told.metavar or str(told.name).upper()
+        words.append(shown if told.required else f"[{shown}]")
+    words += [f"{min(o.opts, key=len)} {wanted(o)}" for o in options(command) if o.required]
+    return " ".join(words)
+
+
+def wanted(option: TyperOption) -> str:
+    """Return what an option takes: its metavar, its choices, nothing for a flag."""
+    if option.metavar or option.is_flag:
+        return option.metavar or ""
+    return "|".join(c for c in get_args(option.type_descriptor.annotation) if isinstance(c, str))
+
+
+def cell(text: str) -> str:
+    """Return a text for a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+BLOCKS: dict[Path, dict[str, Callable[[], str]]] = {
+    README: {"report": report},
+    ENGINES: {"engines": engines},
+    COMMANDS: {"commands": commands},
+}
+
+
+def with_blocks(page: Path) -> str:
+    """Return a page with its blocks made anew."""
+    text = page.read_text(encoding="utf-8")
+    for name, made in BLOCKS[page].items():
+        block = f"<!-- begin {name} -->\n{made()}\n<!-- end {name} -->"
         pattern = re.compile(f"<!-- begin {name} -->.*?<!-- end {name} -->", re.DOTALL)
         text, count = pattern.subn(block.replace("\\", r"\\"), text)
         if count != 1:
-            raise SystemExit(f"README.md has {count} blocks called {name}; expected one")
+            raise SystemExit(f"{page.name} has {count} blocks called {name}; expected one")
     return text
 
 
 def main() -> int:
-    """Rewrite or check README.md."""
+    """Rewrite or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare")
-    old = README.read_text(encoding="utf-8")
-    new = with_outputs(old)
-    if not parser.parse_args().check:
-        README.write_text(new, encoding="utf-8")
-        return 0
-    return int(MEASURED.sub("", old) != MEASURED.sub("", new))
+    check = parser.parse_args().check
+    changed = 0
+    for page in BLOCKS:
+        old, new = page.read_text(encoding="utf-8"), with_blocks(page)
+        changed |= MEASURED.sub("", old) != MEASURED.sub("", new)
+        if not check:
+            page.write_text(new, encoding="utf-8")
+    return int(check and changed)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m bench.gpu.fusion_fit --models DIR [--models DIR …] [RUN.json …]
 
 Takes the rounds of runs with engines (`run.json`, also compressed) into `gpu_rounds.json`, predicts
-every round there anew, and writes `gpu_fusion.json` and the table in docs/tensorrt.md. A model is
-found by its hash in `DIR/*/model.onnx`, its inputs beside it; `bench.gpu.models` makes some. What
-is not found is named and left out.
+every round there anew, and writes `gpu_fusion.json` and the table in docs/tensorrt-measured.md. A
+model is found by its hash in `DIR/*/model.onnx`, its inputs beside it; `bench.gpu.models` makes
+some. What is not found is named and left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, is_float
 from halfwise.records import NodeName, TensorName
 
-PAGE = ROOT / "docs" / "tensorrt.md"
+PAGE = ROOT / "docs" / "tensorrt-measured.md"
 MARK = "<!-- bench/gpu/fusion_fit.py -->"
 _SUMS = ("ReduceMean", "ReduceSum", "ReduceL2", "ReduceSumSquare")
 _PRODUCTS = ("Conv", "Gemm", "MatMul")

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/tensorrt.md that show what `bench/gpu/figures.py` measured.
+"""Writes the tables of docs/tensorrt-measured.md that show what `bench/gpu/figures.py` measured.
 
     python -m bench.gpu.tables
 
@@ -17,7 +17,7 @@ from bench.gpu.jobs import JOBS
 from bench.runs import ROOT
 
 RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "tensorrt.md"
+PAGE = ROOT / "docs" / "tensorrt-measured.md"
 FORMATS = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "mixed": "mixed"}
 ENGINES_MARK = "<!-- bench/gpu/tables.py: engines -->"
 ROUNDS_MARK = "<!-- bench/gpu/tables.py: rounds -->"

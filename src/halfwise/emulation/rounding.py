@@ -16,7 +16,7 @@ A builder may also compute a whole block in FP32 because it measured that to be 
 tells which; `fp32_nodes` reads it off an engine.
 
 The profile is one of a version, a GPU and a regime, fitted to a few models: it proposes, and is
-never a verdict. docs/tensorrt.md tells its error.
+never a verdict. docs/tensorrt-measured.md tells its error.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 FP32_SNR_DB = 60.0
 """What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
-order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
+order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt-measured.md)."""
 
 
 class Criterion(Record):

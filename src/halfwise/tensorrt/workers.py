@@ -22,7 +22,7 @@ UNNAMED = "tensorrt"
 _TOO_LARGE = 1 << 60
 """1 EiB. TensorRT takes a 64-bit number (`size_t`), of which no GPU has the upper bits."""
 _UNITS = {"": 1 << 20, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SAY_HOW = "docs/tensorrt.md shows how workers are named."
+_SAY_HOW = "docs/tensorrt-workers.md shows how workers are named."
 
 
 @dataclass(frozen=True)
