@@ -6,13 +6,17 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.files import kind_of, read_text
 from halfwise.records import SCHEMA_VERSION, Observations, Run, RunEvidence
+from halfwise.records.record import Record
 from halfwise.scratch import scratch
+
+R = TypeVar("R", bound=Record)
 
 RUN_FILE = "run.json"
 OBSERVATIONS_FILE = "observations.json"
@@ -171,6 +175,35 @@ def write_observations(folder: Path, observations: Observations) -> None:
 def write_evidence(folder: Path, evidence: RunEvidence) -> None:
     """Write `evidence.json` into `folder`, on one line: most of it is columns of numbers."""
     (folder / EVIDENCE_FILE).write_text(evidence.model_dump_json() + "\n", encoding="utf-8")
+
+
+def read_observations(folder: Path) -> Observations | None:
+    """Return the observations in a run folder; None where the run has none.
+
+    Raises:
+        RecordMismatch: they cannot be read.
+    """
+    return _read_beside(folder, OBSERVATIONS_FILE, Observations)
+
+
+def read_evidence(folder: Path) -> RunEvidence | None:
+    """Return the evidence in a run folder; None where it has none, as those of old have not.
+
+    Raises:
+        RecordMismatch: it cannot be read.
+    """
+    return _read_beside(folder, EVIDENCE_FILE, RunEvidence)
+
+
+def _read_beside(folder: Path, name: str, kind: type[R]) -> R | None:
+    path = (folder.parent if folder.suffix == ".json" else folder) / name
+    if not path.exists():
+        return None
+    try:
+        return kind.model_validate_json(read_text(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it does not fit its schema"
+        raise RecordMismatch(f"{path} cannot be read: {why}.", "Make the run again.") from error
 
 
 def read_run(folder: Path) -> Run:

@@ -77,10 +77,9 @@ def conclude(run: "Run", *, as_json: bool) -> NoReturn:
     from halfwise.reporting.terminal import print_report
     from halfwise.reporting.view import report
     from halfwise.store import run_json
-    from halfwise.tools.diagnose.report import diagnosed
 
     if as_json:
         typer.echo(run_json(run), nl=False)
     else:
-        print_report(diagnosed(run) if run.kind == "diagnose" else report(run))
+        print_report(report(run))
     end(passed=run.verdict.passed)

@@ -16,6 +16,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
+from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.int8 import int8_lines, left_out_table, nothing_in_int8
@@ -68,6 +69,8 @@ _OTHER_BASE = (
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
+    if run.kind == "diagnose":
+        return diagnosed(run)
     run = in_words(run)
     parts = [
         ladder_table(run),

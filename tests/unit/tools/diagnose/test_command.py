@@ -8,9 +8,9 @@ import pytest
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
 from halfwise.records import Rung, RungName
+from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.parts import Lines
 from halfwise.tools.diagnose.command import LADDER, climb
-from halfwise.tools.diagnose.report import diagnosed
 from halfwise.tools.diagnose.subject import skipped
 from halfwise.wording import sentence
 from tests import models

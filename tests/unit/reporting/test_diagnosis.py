@@ -1,6 +1,6 @@
 from halfwise.records import Rung, Sign
+from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.tools.diagnose.report import diagnosed
 from tests.unit.reporting.diagnoses import diagnosis, rungs
 
 

@@ -1,0 +1,39 @@
+"""The report as one HTML file, which opens everywhere, offline, and can be sent around."""
+
+from pathlib import Path
+
+from halfwise.errors import UsageError
+from halfwise.page.stored import stored
+from halfwise.scratch import scratch
+from halfwise.store import refuse_irregular
+
+PAGE_FILE = "report.html"
+
+
+def write_page(folder: Path, out: Path | None = None) -> Path:
+    """Make the page of a run folder from what lies in it, and return where it is.
+
+    Args:
+        folder: The run folder, or its `run.json`.
+        out: The file to make; None for `report.html` in the folder. One that is there is replaced.
+
+    Raises:
+        RecordMismatch: no run, or one that cannot be read.
+        UsageError: the file cannot be written.
+    """
+    from halfwise.page.document import document  # noqa: PLC0415 (jinja2, only where a page is made)
+
+    place = folder.parent if folder.suffix == ".json" else folder
+    page = place / PAGE_FILE if out is None else out
+    text = document(stored(folder))
+    refuse_irregular(page, "The page")
+    try:
+        with scratch(page.parent, ".halfwise.") as partial:
+            # A path that is no UTF-8 has surrogates, which no HTML can hold.
+            (partial / "page").write_text(text, encoding="utf-8", errors="replace")
+            (partial / "page").rename(page)
+    except OSError as error:
+        raise UsageError(
+            f"The page {page} cannot be written: {error.strerror}.", "Name another file with -o."
+        ) from error
+    return page

@@ -1,0 +1,86 @@
+"""One HTML file of all sections, which asks for nothing beside it."""
+
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from halfwise.page.data import script_json
+from halfwise.page.sections import SECTIONS
+from halfwise.page.stored import Stored
+
+_HERE = Path(__file__).parent
+_CORE = ("core", "table", "chart")
+"""Scripts of every page, in the order in which they need one another."""
+_STYLES = ("palette", "page", "parts", "print")
+
+
+def document(stored: Stored) -> str:
+    """Return the page of a stored run."""
+    sections = [s for s in (make(stored) for make in SECTIONS) if s is not None]
+    libraries = sorted(set(chain.from_iterable(s.libraries for s in sections)), reverse=True)
+    names = dict.fromkeys(chain.from_iterable((*s.scripts, s.id) for s in sections))
+    scripts = [_vendored(name, "js") for name in libraries]
+    scripts += [_script(name) for name in (*_CORE, *names)]
+    styles = [_vendored(name, "css") for name in libraries]
+    styles += [_text(f"{name}.css") for name in (*_STYLES, *names)]
+    scripts, styles = list(filter(None, scripts)), list(filter(None, styles))
+    return (
+        _templates()
+        .get_template("report.html")
+        .render(
+            stored=stored,
+            sections=sections,
+            data={s.id: script_json(s.data) for s in sections if s.data is not None},
+            scripts=scripts,
+            styles=styles,
+            policy=_policy(scripts, styles),
+        )
+    )
+
+
+def _policy(scripts: list[Markup], styles: list[Markup]) -> str:
+    """Return what the page may do: run its own scripts, by hash, and request nothing."""
+    return (
+        f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hashes(texts: list[Markup]) -> str:
+    digests = (b64encode(sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+def _script(name: str) -> Markup:
+    """Return a script in a scope of its own; "" where there is none."""
+    text = _text(f"{name}.js")
+    return Markup("(() => {{\n{}}})();\n").format(text) if text else text
+
+
+def _vendored(name: str, kind: str) -> Markup:
+    """Return a library's file with its licence above it; "" where it has none of that kind."""
+    text, licence = _text(f"vendor/{name}.{kind}"), _text(f"vendor/{name}.LICENSE")
+    return Markup("/*\n{}*/\n{}").format(licence, text) if text else text
+
+
+@cache
+def _text(name: str) -> Markup:
+    """Return one of our own files as it is; "" where there is none."""
+    path = _HERE / "static" / name
+    return Markup(path.read_text(encoding="utf-8")) if path.is_file() else Markup()  # noqa: S704
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

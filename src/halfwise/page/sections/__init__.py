@@ -1,0 +1,11 @@
+"""The sections of the page, in their order; each says nothing where the run has nothing for it."""
+
+from collections.abc import Callable
+
+from halfwise.page.section import Section
+from halfwise.page.sections.details import details
+from halfwise.page.sections.provenance import provenance
+from halfwise.page.sections.verdict import verdict
+from halfwise.page.stored import Stored
+
+SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (verdict, details, provenance)

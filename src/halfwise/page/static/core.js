@@ -1,0 +1,122 @@
+"use strict";
+
+// What every script of the page shares. Text from a run reaches the document by textContent and
+// append alone, never as HTML.
+
+const openers = new Map();
+
+// Draws a section: draw(root, data) fills root, the section's body; data is its JSON. Where draw
+// returns {open(key)}, links to something in the section call it.
+function section(name, draw) {
+  const root = document.querySelector(`#${CSS.escape(name)} > .body`);
+  if (root === null) {
+    return;
+  }
+  try {
+    const opened = draw(root, data(name));
+    if (opened?.open) {
+      openers.set(name, opened.open);
+    }
+  } catch (error) {
+    console.error(error);
+    root.append(make("p", { class: "caution" }, `This section could not be drawn: ${error}`));
+  }
+}
+
+// Returns the JSON of a section, null where it has none.
+function data(name) {
+  const holder = document.getElementById(`data-${name}`);
+  return holder === null ? null : JSON.parse(holder.textContent);
+}
+
+// Makes an element. Attributes that are null are left out, those that begin with "on" are
+// listeners; children are elements and text, null for none.
+function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+// The same in SVG.
+function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) {
+      element.addEventListener(name.slice(2), value);
+    } else if (value !== null && value !== undefined && value !== false) {
+      element.setAttribute(name, value === true ? "" : value);
+    }
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// Returns a number as the report words it: three significant digits, all digits before the point
+// up to a million; "" for null, which is unknown. Takes the strings that stand for NaN and inf.
+function number(value, digits = 3) {
+  if (value === null || value === undefined || value === "") {
+    return "";
+  }
+  const x = Number(value);
+  if (Number.isNaN(x)) {
+    return "NaN";
+  }
+  if (!Number.isFinite(x)) {
+    return x > 0 ? "inf" : "−inf";
+  }
+  if (x === 0) {
+    return "0";
+  }
+  const size = Math.abs(x);
+  if (size >= 1e6 || size < 1e-4) {
+    const [mantissa, exponent] = x.toExponential(digits - 1).split("e");
+    return `${Number(mantissa)}e${Number(exponent)}`.replaceAll("-", "−");
+  }
+  const text = size >= 10 ** digits ? x.toFixed(0) : String(Number(x.toPrecision(digits)));
+  return text.replace("-", "−");
+}
+
+// Returns the fragment that opens `key` in a section.
+function fragment(name, key) {
+  return `#${name}=${encodeURIComponent(key)}`;
+}
+
+// Returns a link to `key` in a section; plain text where the section has nothing to open.
+function link(name, key, text = key) {
+  if (document.getElementById(name) === null) {
+    return make("span", {}, text);
+  }
+  return make("a", { href: fragment(name, key), title: key }, text);
+}
+
+// Shows `key` in a section, and puts it in the address.
+function open(name, key) {
+  if (location.hash === fragment(name, key)) {
+    follow();
+  } else {
+    location.hash = fragment(name, key);
+  }
+}
+
+function follow() {
+  const found = /^#([a-z0-9-]+)=(.*)$/s.exec(location.hash);
+  const root = found && document.getElementById(found[1]);
+  if (!root) {
+    return;
+  }
+  let key = found[2];
+  try {
+    key = decodeURIComponent(key);
+  } catch {
+    // It is no encoded name, so it is taken as it stands.
+  }
+  root.scrollIntoView();
+  openers.get(found[1])?.(key);
+}
+
+addEventListener("hashchange", follow);
+// Scripts stand one after another, and sections register while they run.
+addEventListener("DOMContentLoaded", follow);
+
+globalThis.halfwise = { section, data, make, draw, number, link, fragment, open };

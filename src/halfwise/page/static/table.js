@@ -1,0 +1,127 @@
+"use strict";
+
+// Tables: sorted by a click on a heading, stored as CSV, cut where they are long.
+
+const { make, number } = halfwise;
+const MOST = 50;
+const UNITS = new Map([
+  ["", 1], ["%", 0.01], ["×", 1], ["dB", 1],
+  ["byte", 1], ["bytes", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30],
+  ["µs", 1e-6], ["ms", 1e-3], ["s", 1],
+]);
+
+// Returns what a cell shows: a cell is text, a number, null for unknown, or {text, value, node},
+// where `value` is sorted by, and `node`, an element such as a link, stands in for the text.
+function shown(cell) {
+  if (cell !== null && typeof cell === "object") {
+    return cell.text ?? shown(cell.value ?? null);
+  }
+  return typeof cell === "number" ? number(cell) : (cell ?? "");
+}
+
+// Returns what a cell is sorted by: a number where it begins with one and ends with a known unit.
+function rank(cell) {
+  const value = cell !== null && typeof cell === "object" ? (cell.value ?? cell.text) : cell;
+  if (typeof value === "number") {
+    return value;
+  }
+  const text = String(value ?? "").trim();
+  const found = /^[<≤≥]?\s*([-−+]?(?:[\d.]+(?:e[-−+]?\d+)?|inf|Infinity))\s*(\S*)$/.exec(text);
+  if (found === null || !UNITS.has(found[2])) {
+    return text;
+  }
+  const digits = found[1].replaceAll("−", "-").replace(/inf$/, "Infinity");
+  return Number(digits) * UNITS.get(found[2]);
+}
+
+// Numbers come before words, and what is unknown comes last, in both directions.
+function compare(a, b, direction) {
+  const order = (x) => (x === "" || Number.isNaN(x) ? 2 : typeof x === "number" ? 0 : 1);
+  if (order(a) !== order(b) || order(a) === 2) {
+    return order(a) - order(b);
+  }
+  return direction * (typeof a === "number" ? a - b || 0 : a.localeCompare(b, "en", { numeric: true }));
+}
+
+// Returns a cell for a CSV file (RFC 4180). Spreadsheets run text that begins like a formula, so
+// it gets an apostrophe, unless it is a number.
+function csvCell(cell) {
+  const raw = cell !== null && typeof cell === "object" ? (cell.value ?? cell.text) : cell;
+  const text = String(raw ?? "");
+  const safe = /^[=+\-@\t\r\n]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+  return /[",\r\n;\t]/.test(safe) || safe !== safe.trim() ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+function csv({ columns, rows }) {
+  const titles = columns.map((column) => column.title ?? column);
+  return [titles, ...rows].map((row) => `${row.map(csvCell).join(",")}\r\n`).join("");
+}
+
+function download(name, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+  const file = `${name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "table"}.csv`;
+  make("a", { href: address, download: file }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+// Appends a table to root and returns its element. `columns` are titles or {title, align}; `rows`
+// are lists of cells. `name` is that of its CSV file and what a screen reader calls it.
+function table(root, { name, columns, rows }) {
+  const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
+  const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
+  const state = { column: -1, direction: 1, all: rows.length <= MOST };
+  const body = make("tbody");
+  const headings = heads.map((column, i) => {
+    const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
+    return make("th", { scope: "col", class: aligned[i] }, button);
+  });
+
+  function fill() {
+    const order = state.column < 0 ? rows : [...rows].sort((a, b) =>
+      compare(rank(a[state.column]), rank(b[state.column]), state.direction));
+    body.replaceChildren(...(state.all ? order : order.slice(0, MOST)).map((row) =>
+      make("tr", {}, row.map((cell, i) => make("td", { class: aligned[i] }, cell?.node ?? shown(cell))))));
+    more.hidden = state.all;
+  }
+
+  function sort(column) {
+    state.direction = state.column === column ? -state.direction : 1;
+    state.column = column;
+    headings.forEach((heading, i) => heading.removeAttribute("aria-sort"));
+    headings[column].setAttribute("aria-sort", state.direction > 0 ? "ascending" : "descending");
+    fill();
+  }
+
+  const more = make("button", { type: "button", class: "quiet", onclick: () => {
+    state.all = true;
+    fill();
+  } }, `Show all ${rows.length} rows`);
+  const save = make("button", { type: "button", class: "quiet", "aria-label": `${name} as CSV`,
+    onclick: () => download(name, csv({ columns: heads, rows })) }, "CSV");
+  fill();
+  const grid = make("table", {}, make("thead", {}, make("tr", {}, headings)), body);
+  const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, grid);
+  const whole = make("div", { class: "table" }, scroll, make("div", { class: "tools" }, more, save));
+  root.append(whole);
+  return whole;
+}
+
+function isNumeric(rows, i) {
+  return rows.some((row) => typeof rank(row[i]) === "number")
+    && rows.every((row) => typeof rank(row[i]) === "number" || shown(row[i]) === "");
+}
+
+// Gives a table that stands in the page what `table` gives.
+function adopt(grid) {
+  const columns = [...grid.tHead.rows[0].cells].map((cell) => ({
+    title: cell.textContent, align: cell.className,
+  }));
+  const rows = [...grid.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+  const holder = grid.closest(".scroll");
+  holder.replaceWith(table(document.createDocumentFragment(), { name: grid.dataset.name, columns, rows }));
+}
+
+Object.assign(halfwise, { table, csv, rank });
+for (const grid of document.querySelectorAll("table[data-name]")) {
+  adopt(grid);
+}

@@ -1,0 +1,11 @@
+from halfwise.page.sections.provenance import facts
+from tests.unit.reporting.runs import run as made
+
+
+def test_that_options_and_versions_are_told() -> None:
+    found = made().provenance.model_copy(
+        update={"options": {"rel_max": "0.1"}, "versions": {"onnx": "1"}}
+    )
+    told = list(facts(made().model_copy(update={"provenance": found})))
+    assert ("option rel_max", "0.1") in told
+    assert ("onnx", "1") in told

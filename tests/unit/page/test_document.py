@@ -1,0 +1,84 @@
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from halfwise.page import document as module
+from halfwise.page import write_page
+from halfwise.page.document import document
+from halfwise.page.section import Section
+from halfwise.page.sections import SECTIONS
+from halfwise.page.stored import Stored
+from halfwise.reporting.view import report
+from halfwise.store import write_run
+from tests.unit.page.reading import Read
+from tests.unit.reporting.runs import run as made
+
+STATIC = Path(module.__file__).parent / "static"
+NASTY = "</script><script>alert(1)</script><!--\"'{{7*7}}\u202e" + "x" * 300
+
+
+def stored(**changed) -> Stored:
+    run = made().model_copy(update=changed)
+    return Stored(run, report(run), None, None)
+
+
+def policy(read: Read) -> str:
+    (found,) = (a["content"] for t, a in read.tags if t == "meta" and "http-equiv" in a)
+    assert found
+    return found
+
+
+def test_that_the_page_runs_its_own_scripts_alone_and_requests_nothing() -> None:
+    read = Read(document(stored()))
+    allowed = policy(read)
+    assert allowed.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in allowed
+    for text in (*read.texts["script"], *read.texts["style"]):
+        assert b64encode(sha256(text.encode()).digest()).decode() in allowed
+    assert not any("src" in a or (a.get("href") or "#")[0] not in "#d" for _, a in read.tags)
+    assert not any(name.startswith("on") or name == "style" for _, a in read.tags for name in a)
+
+
+def test_that_hostile_words_stay_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "SECTIONS", (*SECTIONS, lambda _: Section("curve", NASTY, {NASTY: NASTY}))
+    )
+    nasty = made().provenance.model_copy(update={"model": NASTY})
+    run = stored(provenance=nasty, next_step=(NASTY, f"Now: halfwise fix {NASTY}"))
+    read = Read(document(run))
+    assert read.data("curve") == {NASTY: NASTY}
+    assert NASTY in read.texts["h2"]
+    monkeypatch.undo()
+    assert read.texts["script"][1:] == Read(document(stored())).texts["script"]
+    assert "49" not in "".join(read.texts["p"])
+
+
+def test_that_no_file_of_ours_can_end_its_tag() -> None:
+    for path in STATIC.rglob("*.[jc]s*"):
+        text = path.read_text(encoding="utf-8").lower()
+        assert not any(end in text for end in ("</script", "</style", "<!--")), path
+        if path.parent == STATIC:
+            assert len(text.splitlines()) <= 350, path
+            assert not any(way in text for way in ("innerhtml", "outerhtml", "eval(")), path
+            assert path.suffix != ".js" or text.startswith('"use strict"'), path
+
+
+def test_that_libraries_come_with_their_licence_where_they_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = Section("curve", "The curve", libraries=("uplot", "dagre"))
+    assert "MIT" not in document(stored())
+    monkeypatch.setattr(module, "SECTIONS", (lambda _: drawn,))
+    page = document(stored())
+    assert page.count("Permission is hereby granted, free of charge") == 3
+    assert len(page) < 300_000
+
+
+def test_that_a_path_without_utf_8_makes_a_page(tmp_path: Path) -> None:
+    odd = made().provenance.model_copy(update={"model": "a\udc80.onnx"})
+    run = made().model_copy(update={"provenance": odd})
+    write_run(tmp_path, made())
+    assert "a\udc80" in document(Stored(run, report(made()), None, None))
+    assert write_page(tmp_path).read_text(encoding="utf-8").endswith("</html>")
