@@ -3,7 +3,7 @@
     python -m tests.browser.synthetic NODES FOLDER
 
 Numbers are drawn, and everything is filled in: guards, kept nodes, repairs, growth, the curve, all
-engines with their layers, observations. Nothing is run, so no engine and no model are there.
+engines with their layers, observations, evidence. Nothing is run: no model and no engine are there.
 """
 
 import sys
@@ -35,8 +35,9 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.records.curve import runs
-from halfwise.store import write_observations, write_run
+from halfwise.store import write_evidence, write_observations, write_run
 from tests.browser.engines import made_engines
+from tests.browser.evidence import made_evidence
 from tests.browser.network import Made, network
 from tests.unit.reporting.runs import FIX, HELDOUT, output_error, run, search, verdict
 
@@ -274,6 +275,7 @@ def write_synthetic(folder: Path, nodes: int) -> Path:
     folder.mkdir(parents=True)
     write_run(folder, drawn.run())
     write_observations(folder, drawn.observations())
+    write_evidence(folder, made_evidence(drawn.network))
     return folder
 
 

@@ -1,0 +1,110 @@
+"""What shows a made-up run beyond its numbers: its graph, source lines, images and waves."""
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image
+
+from halfwise.records import Frame, Graph, NodeName, Preview, RunEvidence, Source, TensorName
+from tests.browser.network import Made
+from tests.unit.reporting.runs import HELDOUT
+
+T = TypeVar("T")
+TORCH = "/opt/venv/lib/python3.12/site-packages/torch/nn/modules"
+CLASSES = {
+    "norm1": "timm.layers.norm.LayerNorm",
+    "norm2": "timm.layers.norm.LayerNorm",
+    "attn": "timm.models.vision_transformer.Attention",
+    "mlp": "timm.layers.mlp.Mlp",
+}
+
+
+def made_evidence(network: Sequence[Made]) -> RunEvidence:
+    """Return the evidence on a run of it."""
+    frames: dict[Frame, int] = {}
+    sources = tuple(_source(node, frames) for node in network)
+    return RunEvidence(
+        graph=_graph(network),
+        frames=tuple(frames),
+        sources=sources,
+        previews=tuple(_previews()),
+    )
+
+
+def _graph(network: Sequence[Made]) -> Graph:
+    given = dict.fromkeys([*(node.gives for node in network)], None)
+    read = dict.fromkeys(name for node in network for name in node.reads)
+    outside = [name for name in read if name not in given]
+    tensors = {name: place for place, name in enumerate([*outside, *given])}
+    shapes = ["", *("×".join(map(str, node.shape)) for node in network)]
+    scopes = [node.name[1:].rpartition("/")[0] for node in network]
+    shape_of, shape_names = _interned([*(shapes[0] for _ in outside), *shapes[1:]])
+    scope_of, scope_names = _interned(scopes)
+    inputs = (tensors["image"],)
+    return Graph(
+        nodes=tuple(NodeName(node.name) for node in network),
+        ops=tuple(node.op for node in network),
+        scopes=scope_of,
+        scope_names=scope_names,
+        reads=tuple(tuple(tensors[name] for name in node.reads) for node in network),
+        gives=tuple((tensors[node.gives],) for node in network),
+        sources=tuple(range(len(network))),
+        tensors=tuple(map(TensorName, tensors)),
+        types=("FLOAT",) * len(tensors),
+        shapes=shape_of,
+        shape_names=shape_names,
+        constants=tuple(tensors[name] for name in outside if name != "image"),
+        inputs=inputs,
+        outputs=(tensors[network[-1].gives],),
+    )
+
+
+def _interned(values: Iterable[T]) -> tuple[tuple[int, ...], tuple[T, ...]]:
+    """Return each value as an index into the different ones, and these."""
+    places: dict[T, int] = {}
+    return tuple(places.setdefault(value, len(places)) for value in values), tuple(places)
+
+
+def _source(node: Made, frames: dict[Frame, int]) -> Source:
+    """Return the calls that lead to a node: the model's, a block's, the module's own, PyTorch's."""
+    scope, _, name = node.name[1:].rpartition("/")
+    part = [*scope.split("/"), scope][1]
+    line = 60 + sum(map(ord, f"{part}{name}")) % 300
+    calls = [
+        Frame(file=f"{TORCH}/module.py", line=1776, function="_call_impl", text="forward_call("),
+        Frame(file="/home/me/net/vit.py", line=41, function="forward", text="x = self.blocks(x)"),
+        Frame(
+            file="/home/me/net/block.py", line=27, function="forward", text=f"x = self.{part}(x)"
+        ),
+        Frame(
+            file=f"/home/me/net/{part}.py",
+            line=line,
+            function="forward",
+            text=f"y = self.{name.lower().replace('/', '.')}(x)",
+        ),
+        Frame(file=f"{TORCH}/linear.py", line=134, function="forward", text="return F.linear("),
+    ]
+    indices = tuple(frames.setdefault(call, len(frames)) for call in calls)
+    kind = CLASSES.get(part, "torch.nn.modules.container.Sequential")
+    return Source(module=scope.replace("/", "."), kind=kind, frames=indices, own=indices[3])
+
+
+def _previews() -> Iterable[Preview]:
+    """Yield two images and two waves, a worst and a typical one each."""
+    rows, columns = np.mgrid[0:160, 0:160]
+    for place, why in ((3, "worst"), (17, "typical")):
+        channels = [np.sin(rows / (7 + place)), np.cos(columns / 23), np.sin((rows + columns) / 31)]
+        pixels = (np.stack(channels, -1) * 127 + 128).astype(np.uint8)
+        out = io.BytesIO()
+        Image.fromarray(pixels).save(out, "png")
+        wave = np.sin(np.arange(160) / (3 + place)) * np.hanning(160)
+        told = {"sample": HELDOUT[place], "why": why}
+        png = base64.b64encode(out.getvalue()).decode()
+        image = {"input": "image", "shape": (1, 3, 224, 224), "kind": "image", "png": png}
+        low, high = (wave - 0.1).tolist(), (wave + 0.1).tolist()
+        sound = {"input": "audio", "shape": (1, 16000), "kind": "wave", "low": low, "high": high}
+        yield Preview.model_validate({**told, **image})
+        yield Preview.model_validate({**told, **sound})
