@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.modernize.command import modernize
+    from halfwise.tools.netron import annotate
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
     from halfwise.tools.verify.repeating import verify_run
@@ -34,6 +35,7 @@ __all__ = [
     "Options",
     "RepeatOptions",
     "Result",
+    "annotate",
     "build",
     "check_constraints",
     "choose",
@@ -61,6 +63,7 @@ _MODULES = {
     "Options": "declarations",
     "RepeatOptions": "declarations",
     "Result": "fixing.outcome",
+    "annotate": "tools.netron",
     "build": "tools.build",
     "check_constraints": "linting.command",
     "choose": "fixing.choose",

@@ -140,8 +140,12 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning"],
-        typer.Option("--as", help="What to write; tuning needs --inputs and TensorRT 11.1."),
+        Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning", "netron"],
+        typer.Option(
+            "--as",
+            help="What to write; tuning needs --inputs and TensorRT 11.1; netron is the model with "
+            "precision, reason and error in each node's metadata.",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -149,7 +153,8 @@ def export(
             "-o",
             "--out",
             metavar="PATH",
-            help="Folder, or file where it ends in .sh, .py or .json. Default: standard output.",
+            help="Folder, or file where it ends in .sh, .py or .json (netron: .onnx). "
+            "Default: standard output.",
         ),
     ] = None,
     trt_version: Annotated[
@@ -179,11 +184,17 @@ def export(
     **options: Any,
 ) -> None:
     """Write a recipe that builds the engine of a run with your TensorRT, without halfwise."""
-    from halfwise.wording import clean
-
     options |= given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
     options |= given(trt_version=trt_version, typing=typing, model=model, inputs=inputs)
-    exported = api.export(run, kind, out=out, **options)
+    if kind == "netron":
+        _annotate(run, out, options)
+        return
+    _show_recipe(api.export(run, kind, out=out, **options), out)
+
+
+def _show_recipe(exported: api.Exported, out: Path | None) -> None:
+    from halfwise.wording import clean
+
     if out is None and len(exported.texts) > 1:
         raise UsageError(
             f"This recipe has {len(exported.texts)} files: {', '.join(exported.texts)}.",
@@ -195,6 +206,17 @@ def export(
         typer.echo(clean(f"written: {path}"))
     for note in exported.recipe.notes:
         typer.echo(clean(f"note: {note}"), err=True)
+
+
+def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
+    from halfwise.wording import clean
+
+    if out is None:
+        raise UsageError("A model for viewers is a file.", "Name it with -o, such as seen.onnx.")
+    if other := sorted(options.keys() - {"model", "trt_worker"}):
+        name = other[0].replace("_", "-")
+        raise UsageError(f"--{name} is for recipes that build.", "Leave it out with --as netron.")
+    typer.echo(clean(f"written: {api.annotate(run, out, **options)}"))
 
 
 @accepts(Worker)

@@ -12,7 +12,7 @@ _SHOWN = 3
 """Guards, lines of advice of alike repairs, and repairs that were undone; run.json has all."""
 _ADVICE = 300
 """Characters of an advice that are shown."""
-_DONE: Mapping[RepairRule, str] = {
+DONE: Mapping[RepairRule, str] = {
     "scale": "stored times powers of two",
     "fold": "folded into one",
     "stable": "written in a form that stays in range",
@@ -55,7 +55,7 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     where = f"{len(nodes)} nodes ({where})" if len(nodes) > 2 else where
     places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
     formula = f", as {first.identity}" if first.identity else ""
-    done = f"{places} ({_DONE[first.rule]}{_powers(group)}{formula}) at {where}"
+    done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
     yield f"{done}{_effect(first)}{_proven(first.proof)}."
     guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
     if guards:

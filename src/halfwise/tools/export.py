@@ -237,7 +237,7 @@ def _source(
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
     if run.plan is not None and run.plan.int8 and not nothing_low(run):
         return _with_pairs(folder / MODEL_FILE, version, place, partial)
-    path, network, stored = _users_model(run, model)
+    path, network, stored = fp32_model(run, model)
     repairs = planned_repairs(run)
     network = repaired(network, repairs)
     if repairs:
@@ -278,12 +278,12 @@ def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Sour
     return Source(network, BUILT_FILE, model_files(named).hashes)
 
 
-def _users_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:
+def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:
     """Return the model that a run was made from: its path, in FP32, and what its file stores."""
     path = users_model(run) if model is None else Path(model)
     if not path.is_file():
         raise CaseError(
-            f"This recipe needs the FP32 model, and {path} is not here.",
+            f"The FP32 model is needed, and {path} is not here.",
             "Give the model that the run was made from: --model FILE.",
         )
     network, stored = upcast(load_model(path))
@@ -298,7 +298,7 @@ def _users_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Sto
 def _fp32(folder: Path, run: Run, model: str | Path | None) -> Network:
     """Return the model that references are of."""
     inside = folder / FP32_FILE
-    return load_network(inside) if inside.is_file() else _users_model(run, model)[1]
+    return load_network(inside) if inside.is_file() else fp32_model(run, model)[1]
 
 
 def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:

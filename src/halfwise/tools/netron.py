@@ -1,0 +1,74 @@
+"""`export --as netron`: a run's model for viewers, what is known of each node in its metadata."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx_ir as ir
+
+from halfwise.fixing.engines.workbench import save
+from halfwise.graph.model import Network, load_network, node_name
+from halfwise.records import Observations, Run
+from halfwise.reporting.nodes import NodeFacts, node_facts, type_words, words_on
+from halfwise.store import MODEL_FILE, new_file, on_one_device, read_observations, read_run
+from halfwise.tools.export import fp32_model
+
+PREFIX = "halfwise."
+MOST_CHARACTERS = 1000
+"""Of one entry: Netron 8.8 shows no more of it."""
+
+
+def annotate(
+    run: str | Path,
+    out: str | Path,
+    *,
+    model: str | Path | None = None,
+    trt_worker: str | None = None,
+) -> Path:
+    """Write a copy of a run's mixed model, or of its FP32 model where it has none, for viewers.
+
+    Netron shows the metadata of a node that is selected. In it are the node's types in this file
+    ("halfwise.precision") and what `words_on` tells of it. Other entries stay as they are.
+
+    Args:
+        run: Run folder, or its `run.json`.
+        out: ONNX file to write; large weights come beside it.
+        model: The FP32 model, to be annotated instead, or because it has moved.
+        trt_worker: The device whose engine is told of, where the run has several.
+
+    Raises:
+        UsageError: `out` exists or cannot be written, or there is no such device.
+        CaseError: the model is not there.
+        RecordMismatch: the run folder is damaged, or the model is another one.
+    """
+    record = on_one_device(read_run(Path(run)), trt_worker)
+    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
+    mixed = folder / MODEL_FILE
+    with new_file(Path(out)) as partial:
+        if model is None and mixed.is_file():
+            network = load_network(mixed)
+        else:
+            network = fp32_model(record, model)[1]
+        save(_annotated(network, record, read_observations(folder)), partial)
+    return Path(out)
+
+
+def _annotated(network: Network, run: Run, observations: Observations | None) -> ir.Model:
+    facts, unknown = node_facts(run, observations), NodeFacts()
+    samples = observations.samples if observations is not None else ()
+    model = network.copy()
+    for node in model.graph.all_nodes():
+        told = {"precision": type_words(node.op_type, _types(node.inputs), _types(node.outputs))}
+        told |= words_on(facts.get(node_name(node), unknown), samples)
+        entries = node.metadata_props
+        for key in [key for key in entries if key.startswith(PREFIX)]:
+            del entries[key]
+        entries.update({f"{PREFIX}{key}": _cut(text) for key, text in told.items() if text})
+    return model
+
+
+def _types(values: Iterable[ir.Value | None]) -> list[str]:
+    return [v.dtype.name for v in values if v is not None and v.dtype is not None]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
