@@ -27,8 +27,9 @@ demo: $(STAMP) ## Fix the digits example; the result is in runs/demo
 	$(BIN)/halfwise fix $(DIGITS)/model.onnx --inputs $(DIGITS)/inputs.npz \
 	    --heldout $(DIGITS)/heldout.npz -o runs/demo
 
-readme: demo ## Put what the commands really print into README.md
+readme: demo ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
+	$(BIN)/python tools/failure_classes.py
 
 test: check ## Check, then run every test that needs no GPU
 	tools/get-test-packages
