@@ -35,7 +35,9 @@ def test_that_the_page_runs_its_own_scripts_alone_and_requests_nothing() -> None
     allowed = policy(read)
     assert allowed.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in allowed
-    for text in (*read.texts["script"], *read.texts["style"]):
+    kinds = [a.get("type") for tag, a in read.tags if tag == "script"]
+    runs = [t for t, kind in zip(read.texts["script"], kinds, strict=True) if kind is None]
+    for text in (*runs, *read.texts["style"]):
         assert b64encode(sha256(text.encode()).digest()).decode() in allowed
     assert not any("src" in a or (a.get("href") or "#")[0] not in "#d" for _, a in read.tags)
     assert not any(name.startswith("on") or name == "style" for _, a in read.tags for name in a)
@@ -43,15 +45,16 @@ def test_that_the_page_runs_its_own_scripts_alone_and_requests_nothing() -> None
 
 def test_that_hostile_words_stay_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        module, "SECTIONS", (*SECTIONS, lambda _: Section("curve", NASTY, {NASTY: NASTY}))
+        module, "SECTIONS", (*SECTIONS, lambda _: Section("nasty", NASTY, {NASTY: NASTY}))
     )
     nasty = made().provenance.model_copy(update={"model": NASTY})
     run = stored(provenance=nasty, next_step=(NASTY, f"Now: halfwise fix {NASTY}"))
     read = Read(document(run))
-    assert read.data("curve") == {NASTY: NASTY}
+    assert read.data("nasty") == {NASTY: NASTY}
     assert NASTY in read.texts["h2"]
     monkeypatch.undo()
-    assert read.texts["script"][1:] == Read(document(stored())).texts["script"]
+    usual = Read(document(stored())).texts["script"]
+    assert len([text for text in read.texts["script"] if text not in usual]) == 1
     assert "49" not in "".join(read.texts["p"])
 
 
@@ -69,6 +72,7 @@ def test_that_libraries_come_with_their_licence_where_they_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn = Section("curve", "The curve", libraries=("uplot", "dagre"))
+    monkeypatch.setattr(module, "SECTIONS", ())
     assert "MIT" not in document(stored())
     monkeypatch.setattr(module, "SECTIONS", (lambda _: drawn,))
     page = document(stored())

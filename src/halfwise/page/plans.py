@@ -1,0 +1,164 @@
+"""The plans that a run tried, as points of a chart."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from halfwise.metrics import usual
+from halfwise.page.data import Data
+from halfwise.records import (
+    FULL_RUNGS,
+    Curve,
+    EngineRung,
+    Engines,
+    NodeName,
+    Point,
+    Run,
+    TaskScore,
+)
+from halfwise.records.curve import runs
+from halfwise.reporting.moves import move_line
+from halfwise.reporting.rungs import full_name, rung_name
+
+Group = dict[str, Data]
+
+
+class Names:
+    """Names of nodes, each once; plans have places among them."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._places: dict[NodeName, int] = {}
+
+    def runs(self, names: Iterable[NodeName]) -> str:
+        """Return the places of names in their order, as in `Point.kept`; new ones come last."""
+        return runs(self._places.setdefault(name, len(self._places)) for name in names)
+
+    def all(self) -> list[str]:
+        """Return them in their order."""
+        return list(self._places)
+
+
+def groups(run: Run, names: Names) -> Iterator[Group]:
+    """Yield the points that belong together, the plans of the run first.
+
+    Numbers of a point: `cost` over that of everything low; `ms`; `count`, of its nodes; `error` on
+    the samples of the search and `heldout`, over what is allowed (1 just passes); `scores` by
+    metric. `nodes` of a point are places in those of the group, and these in `names`.
+    """
+    plan, curve = run.plan, run.curve
+    if plan is not None and curve is not None:
+        rung: EngineRung = "int8" if plan.has_int8 else plan.low
+        yield from _curve(curve, curve.rung or rung, names)
+        if curve.beside is not None:
+            yield from _curve(curve.beside, curve.beside.rung or plan.low, names)
+    if full := list(_full(run)):
+        yield {"name": "without a plan", "kind": "full", "nodes": "", "points": full}
+    for engines in run.devices:
+        where = f" on {engines.worker.name}" if len(run.devices) > 1 else ""
+        order = sorted({node for made in engines.rounds for node in made.keep})
+        points = list(_engines(engines, run, order))
+        if points:
+            group = {"name": f"engines{where}", "kind": "engine", "points": points}
+            yield {**group, "nodes": names.runs(order)}
+
+
+def _curve(curve: Curve, rung: EngineRung, names: Names) -> Iterator[Group]:
+    left = "not in INT8" if rung == "int8" else "kept"
+    yield {
+        "name": f"{rung_name(rung)} plans",
+        "kind": "plan",
+        "left": left,
+        "nodes": names.runs(curve.nodes),
+        "points": [_point(curve, place) for place in range(len(curve.points))],
+    }
+    if (bare := curve.unrepaired) is not None:
+        yield {
+            "name": f"{rung_name(rung)} plans without repairs",
+            "kind": "bare",
+            "left": left,
+            "nodes": names.runs(bare.nodes),
+            "points": [_point(bare, place) for place in range(len(bare.points))],
+        }
+
+
+def _point(curve: Curve, place: int) -> Data:
+    point: Point = curve.points[place]
+    found: Group = {
+        "nodes": point.kept,
+        "count": point.count,
+        "cost": point.cost,
+        "error": point.error,
+        "bound": point.is_bound,
+        "heldout": point.heldout,
+        "casts": point.casts,
+        "evaluation": point.evaluation,
+        "bf16": point.bf16,
+        "nonfinite": point.nonfinite or bool(point.infinite_inside),
+        "scores": values(point.scores),
+        "failed": [score.metric for score in point.scores if not score.passed],
+        "front": place in curve.front,
+        "chosen": place == curve.plan,
+        "recommended": place == curve.recommended,
+    }
+    return _known(found)
+
+
+def _full(run: Run) -> Iterator[Data]:
+    """Yield FP32 and TF32, which keep no plan; errors are against FP32."""
+    known = {rung.rung: rung for rung in run.rungs if rung.rung in FULL_RUNGS}
+    scores = {} if run.curve is None else values(run.curve.reference)
+    if run.worth is not None and "fp32" not in known:
+        yield {"name": rung_name("fp32"), "cost": run.worth.fp32, "error": 0.0, "scores": scores}
+    for rung in known.values():
+        found: Group = {
+            "name": rung_name(rung.rung),
+            "cost": rung.cost,
+            "error": 0.0 if rung.rung == "fp32" else rung.error,
+            "heldout": rung.heldout,
+            "scores": values(rung.scores),
+        }
+        if rung.latency is None:
+            yield _known(found)
+
+
+def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[Data]:
+    """Yield every engine that was built and measured, by its build."""
+    factor = 1.0 if run.search is None else run.search.tolerance_factor
+    places = {name: place for place, name in enumerate(order)}
+    rounds = {made.build: made for made in engines.rounds}
+    results = {row.build.number: row for row in engines.results}
+    own = engines.row
+    for build in sorted({*rounds, *results}):
+        made, row = rounds.get(build), results.get(build)
+        excess = row.excess if row is not None else None
+        excess = made.measured if made is not None and excess is None else excess
+        latency = None if row is None else row.latency
+        found: Group = {
+            "build": build,
+            "error": None if excess is None else excess * factor,
+            "ms": latency.median_ms if latency else made.median_ms if made else None,
+            "chosen": row is not None and row is own,
+        }
+        if made is not None:
+            found["nodes"] = runs(sorted(places[name] for name in made.keep))
+            found["count"] = len(made.keep)
+            found["step"] = made.step if made.move is None else move_line(made.move)
+        if row is not None:
+            full = row.rung in FULL_RUNGS
+            found["name"] = full_name(row.rung) if full else row.name
+            metric = row.verdict.metric if row.verdict else None
+            if metric is not None:
+                one = {metric.name: usual(metric.name, metric.candidate)}
+                found["scores"] = values(metric.parts) or one
+            found["passed"] = row.verdict.passed if row.verdict else None
+        yield _known(found)
+
+
+def values(scores: Sequence[TaskScore]) -> dict[str, float]:
+    """Return scores by metric; of several outputs with one, that which is nearest to fail."""
+    ordered = sorted(scores, key=lambda s: (s.passed, s.value - s.required), reverse=True)
+    return {score.metric: usual(score.metric, score.value) for score in ordered}
+
+
+def _known(found: Group) -> Data:
+    """Return what is known and not the rule: the rest would make pages large."""
+    return {name: v for name, v in found.items() if v is not None and v is not False and v != []}

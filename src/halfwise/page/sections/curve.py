@@ -1,0 +1,76 @@
+"""What every plan costs and gives, and the classic rows beneath."""
+
+from collections.abc import Iterator, Sequence
+
+from halfwise.metrics import rises, usual
+from halfwise.page.classic import Classic, classic_rows
+from halfwise.page.data import Data
+from halfwise.page.plans import Names, groups
+from halfwise.page.section import Section
+from halfwise.page.stored import Stored
+from halfwise.records import Run
+from halfwise.reporting.verdict import allowed
+
+
+def curve(stored: Stored) -> Section | None:
+    """Return the section of the plans and of each precision; None where nothing was judged."""
+    run, names = stored.run, Names()
+    found, rows = list(groups(run, names)), classic_rows(run)
+    if not found and not rows:
+        return None
+    over = (run.curve and run.curve.criterion) or run.criterion
+    plans: Data = {
+        "groups": found,
+        "names": names.all(),
+        "metrics": list(_metrics(run)),
+        "allowed": allowed(over),
+        "low": "" if run.plan is None else run.plan.low.upper(),
+    }
+    return Section(
+        "curve",
+        "What precision costs",
+        {"plans": plans if found else None, "classic": _classic(rows)},
+        scripts=("scatter",),
+        libraries=("uplot",),
+    )
+
+
+def _metrics(run: Run) -> Iterator[Data]:
+    """Yield the task metrics of plans, which of their values are better, and what is required."""
+    if run.curve is None:
+        return
+    required: dict[str, float] = {}
+    for score in run.curve.reference:
+        required[score.metric] = max(score.required, required.get(score.metric, score.required))
+    for name, limit in required.items():
+        yield {"name": name, "falls": rises(name), "required": usual(name, limit)}
+
+
+_ERRORS = {"max error": "max_abs", "mean error": "mean_abs", "median error": "median_abs"}
+_TIMES = {"ms": "median_ms", "p99 ms": "p99_ms"}
+
+
+def _classic(rows: Sequence[Classic]) -> Data:
+    """Return the table of the rows; columns that no row fills are left out."""
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    titles = ["", "known from", "passed", "kept", *_ERRORS, *metrics, "cost", *_TIMES]
+    titles += ["MiB", "GPU MiB"]
+    cells = [[*_cells(row, metrics)] for row in rows]
+    used = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in cells)]
+    return {
+        "columns": [titles[i] for i in used],
+        "rows": [[row[i] for i in used] for row in cells],
+    }
+
+
+def _cells(row: Classic, metrics: Sequence[str]) -> Iterator[Data]:
+    yield row.name
+    yield row.how
+    yield "" if row.passed is None else "yes" if row.passed else "no"
+    yield row.kept
+    yield from (None if row.errors is None else getattr(row.errors, e) for e in _ERRORS.values())
+    yield from (row.metrics.get(name) for name in metrics)
+    yield row.cost
+    yield from (None if row.latency is None else getattr(row.latency, t) for t in _TIMES.values())
+    yield None if row.bytes is None else row.bytes / 2**20
+    yield None if row.latency is None else row.latency.device_bytes / 2**20

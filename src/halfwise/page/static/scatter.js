@@ -1,0 +1,261 @@
+"use strict";
+
+// A chart of points that can be pointed at, or walked through by key. Shapes tell groups apart,
+// filled ones from hollow ones, so that colour says nothing alone.
+
+const { make, draw, number, chart } = halfwise;
+const NEAR = 22;
+const SIZE = 5;
+// Corners of each shape, in units of its size.
+const SHAPES = {
+  square: [[-0.85, -0.85], [0.85, -0.85], [0.85, 0.85], [-0.85, 0.85]],
+  diamond: [[0, -1.2], [1.2, 0], [0, 1.2], [-1.2, 0]],
+  triangle: [[0, -1.15], [1.1, 0.9], [-1.1, 0.9]],
+  wedge: [[0, 1.15], [1.1, -0.9], [-1.1, -0.9]],
+  bar: [[-1.3, -0.45], [1.3, -0.45], [1.3, 0.45], [-1.3, 0.45]],
+};
+
+// Returns the outline of a shape around the origin.
+function outline(shape, size) {
+  const path = new Path2D();
+  const corners = SHAPES[shape];
+  if (corners === undefined) {
+    path.arc(0, 0, size * 0.95, 0, 2 * Math.PI);
+  } else {
+    corners.forEach(([x, y], i) => (i ? path.lineTo(x * size, y * size) : path.moveTo(x * size, y * size)));
+    path.closePath();
+  }
+  return path;
+}
+
+// Returns the same as a picture for legends; `colour` is the name of one.
+function glyph(shape, colour) {
+  const look = { stroke: `var(--${colour})`, fill: `var(--${colour})`, "stroke-width": 1.5 };
+  const corners = SHAPES[shape];
+  const inside = corners === undefined
+    ? draw("circle", { r: SIZE, ...look })
+    : draw("polygon", { points: corners.map(([x, y]) => `${x * SIZE},${y * SIZE}`).join(" "), ...look });
+  return draw("svg", { viewBox: "-8 -8 16 16", width: 16, height: 16, "aria-hidden": "true" }, inside);
+}
+
+// Returns the ends of an axis for values; on a logarithmic one whole decades, with one more for
+// zeros and one for infinite values.
+function span(values, log) {
+  const finite = values.filter((v) => Number.isFinite(v) && (!log || v > 0));
+  const low = finite.length ? Math.min(...finite) : 1;
+  const high = finite.length ? Math.max(...finite) : 1;
+  const infinite = values.includes(Infinity);
+  if (!log) {
+    const room = (high - low || Math.abs(high) || 1) * 0.06;
+    return { low: low - room, high: high + room * (infinite ? 3 : 1), zero: false, infinite };
+  }
+  const zero = values.includes(0);
+  let [first, last] = [Math.floor(Math.log10(low) + 1e-9), Math.ceil(Math.log10(high) - 1e-9)];
+  last = Math.max(last, first + 1);
+  first -= zero ? 1 : 0;
+  last += infinite ? 1 : 0;
+  return { low: 10 ** first, high: 10 ** last, zero, infinite, log };
+}
+
+// Returns where a value stands on an axis: zeros and infinite values at its ends.
+function placed(value, { low, high, log }) {
+  if (value === Infinity) {
+    return high;
+  }
+  return log && value <= 0 ? low : value;
+}
+
+function decades({ low, high }, most = 8) {
+  const [first, last] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
+  const step = Math.max(1, Math.ceil((last - first) / most));
+  const found = [];
+  for (let i = first; i < last; i += step) {
+    found.push(10 ** i);
+  }
+  return [...found.filter((v) => v < 10 ** last / 10 ** (step / 2)), 10 ** last];
+}
+
+function axis({ title, log }, ends, dimension) {
+  const own = { label: title, labelSize: 20, labelGap: 2, ...dimension };
+  if (!log) {
+    return { ...own, values: (_, splits) => splits.map((v) => number(v, 4)) };
+  }
+  const named = (v) => (v === ends.low && ends.zero ? "0" : v === ends.high && ends.infinite ? "inf" : number(v));
+  return {
+    ...own, splits: () => decades(ends), filter: (_, splits) => splits,
+    values: (_, splits) => splits.map(named),
+  };
+}
+
+// Draws all of a view on the canvas of a plot, and returns where its points are, in CSS pixels.
+function paint(plot, view, ends, colours, marked) {
+  const { ctx } = plot;
+  const ratio = plot.pxRatio ?? devicePixelRatio;
+  const colour = (name) => (typeof name === "number" ? colours.series[name] : colours[name]);
+  const at = (point) => [plot.valToPos(placed(point.x, ends.x), "x", true), plot.valToPos(placed(point.y, ends.y), "y", true)];
+  ctx.save();
+  ctx.font = `${12 * ratio}px system-ui`;
+  if (view.limit !== undefined && view.limit.value > 0) {
+    const y = plot.valToPos(view.limit.value, "y", true);
+    stroke(ctx, [[plot.bbox.left, y], [plot.bbox.left + plot.bbox.width, y]], colours.bad, 1.5 * ratio, [6 * ratio, 4 * ratio]);
+    ctx.fillStyle = colours.bad;
+    ctx.textAlign = "right";
+    ctx.fillText(view.limit.text, plot.bbox.left + plot.bbox.width - 4 * ratio, y - 5 * ratio);
+  }
+  for (const { points, colour: name, width } of view.lines ?? []) {
+    stroke(ctx, points.map(at), colour(name), (width ?? 1.5) * ratio);
+  }
+  const shown = [];
+  const texts = [];
+  for (const group of view.groups) {
+    for (const point of group.points) {
+      const [x, y] = at(point);
+      shape(ctx, x, y, { ...group, ...point, colour: colour(point.colour ?? group.colour) }, colours, ratio);
+      shown.push({ point, x: x / ratio - plot.bbox.left / ratio, y: y / ratio - plot.bbox.top / ratio });
+      if (point.label) {
+        texts.push([point.label, x, y]);
+      }
+    }
+  }
+  write(ctx, texts, plot.bbox, colours.ink, ratio);
+  const own = shown.find(({ point }) => point === marked);
+  if (own) {
+    ctx.strokeStyle = colours.ink;
+    ctx.lineWidth = 2 * ratio;
+    ctx.beginPath();
+    ctx.arc(own.x * ratio + plot.bbox.left, own.y * ratio + plot.bbox.top, 11 * ratio, 0, 2 * Math.PI);
+    ctx.stroke();
+  }
+  ctx.restore();
+  return shown;
+}
+
+function stroke(ctx, points, colour, width, dash = []) {
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = width;
+  ctx.setLineDash(dash);
+  ctx.beginPath();
+  points.forEach(([x, y], i) => (i ? ctx.lineTo(x, y) : ctx.moveTo(x, y)));
+  ctx.stroke();
+  ctx.setLineDash([]);
+}
+
+function shape(ctx, x, y, { shape: name, colour, hollow, large, tick, bar }, colours, ratio) {
+  const size = (large ? 1.5 : 1) * SIZE * ratio;
+  const path = outline(name, size);
+  ctx.save();
+  ctx.translate(x, y);
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = (large ? 2.5 : 1.5) * ratio;
+  ctx.fillStyle = hollow ? colours.panel : colour;
+  if (tick) {  // The value is a lower bound.
+    stroke(ctx, [[0, 0], [0, -2.4 * size]], colour, 1.2 * ratio);
+  }
+  ctx.fill(path);
+  ctx.stroke(path);
+  ctx.restore();
+}
+
+// Writes labels beside their points, and leaves out those that would stand on others.
+function write(ctx, texts, box, colour, ratio) {
+  const taken = [];
+  ctx.fillStyle = colour;
+  ctx.textAlign = "left";
+  for (const [text, x, y] of texts) {
+    const width = ctx.measureText(text).width;
+    const left = x + 10 * ratio + width > box.left + box.width ? x - 10 * ratio - width : x + 10 * ratio;
+    const place = [-6, 12, -20, 26].map((shift) => y + shift * ratio)
+      .filter((base) => base - 12 * ratio > box.top && base < box.top + box.height)
+      .find((base) => taken.every(([l, b, w]) => l + w < left || left + width < l || Math.abs(b - base) > 13 * ratio));
+    if (place !== undefined) {
+      taken.push([left, place, width]);
+      ctx.fillText(text, left, place);
+    }
+  }
+}
+
+// Appends a chart of points to root. `view()` returns what is shown now: {label, height, x, y,
+// limit: {value, text}, lines: [{points, colour}], groups: [{shape, colour, points}]}; axes are
+// {title, log, span: values that they hold too}; a point is {x, y, hollow, tick, large, label}.
+// `pick(point, fixed)` is told which is pointed at, `fixed` where by a click or key; null for none.
+function scatter(root, view, pick) {
+  let [shown, fixed, marked, now] = [[], null, null, null];
+  const holder = make("div", { class: "scatter", tabindex: 0, role: "group", onkeydown: key });
+  root.append(holder);
+  const drawn = chart(holder, (colours) => {
+    now = view();
+    holder.setAttribute("aria-label", `${now.label}. Arrow keys go from point to point.`);
+    const all = now.groups.flatMap((group) => group.points);
+    const limit = now.limit === undefined ? [] : [now.limit.value];
+    const ends = {
+      x: span([...all.map((p) => p.x), ...(now.x.span ?? [])], now.x.log),
+      y: span([...all.map((p) => p.y), ...(now.y.span ?? []), ...limit], now.y.log),
+    };
+    const scale = (log, { low, high }) => ({ time: false, distr: log ? 3 : 1, range: () => [low, high] });
+    return {
+      label: now.label,
+      height: now.height ?? 340,
+      legend: { show: false },
+      cursor: { show: false },
+      padding: [12, 12, 0, 0],
+      scales: { x: scale(now.x.log, ends.x), y: scale(now.y.log, ends.y) },
+      axes: [axis(now.x, ends.x, { size: 32 }), axis(now.y, ends.y, { size: 62 })].map((one) => ({
+        stroke: colours.muted, font: "12px system-ui", labelFont: "12px system-ui",
+        grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1 }, ...one,
+      })),
+      series: [{}, { paths: () => null, points: { show: false } }],
+      hooks: {
+        draw: [(plot) => { shown = paint(plot, now, ends, colours, marked); }],
+        ready: [listen],
+      },
+    };
+  }, [[1, 2], [1, 2]]);
+
+  function listen(plot) {
+    const nearest = ({ offsetX, offsetY }) => {
+      const far = (one) => Math.hypot(one.x - offsetX, one.y - offsetY);
+      const best = shown.reduce((a, b) => (a === null || far(b) < far(a) ? b : a), null);
+      return best !== null && far(best) <= NEAR ? best.point : null;
+    };
+    plot.over.addEventListener("mousemove", (event) => mark(nearest(event) ?? fixed, false));
+    plot.over.addEventListener("mouseleave", () => mark(fixed, false));
+    plot.over.addEventListener("click", (event) => fix(nearest(event)));
+  }
+
+  function mark(point, sure) {
+    if (point === marked && !sure) {
+      return;
+    }
+    marked = point;
+    drawn.plot.redraw(false);
+    pick(point, point !== null && point === fixed);
+  }
+
+  function fix(point) {
+    fixed = point;
+    mark(point, true);
+  }
+
+  function key(event) {
+    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    if (event.key === "Escape") {
+      fix(null);
+    } else if (step && shown.length) {
+      event.preventDefault();
+      const order = [...shown].sort((a, b) => a.x - b.x || b.y - a.y).map(({ point }) => point);
+      const place = order.indexOf(marked);
+      fix(order[place < 0 ? (step > 0 ? 0 : order.length - 1) : (place + step + order.length) % order.length]);
+    }
+  }
+
+  return {
+    fix,
+    redraw() {
+      [fixed, marked] = [null, null];
+      drawn.redraw();
+      pick(null, false);
+    },
+  };
+}
+
+Object.assign(halfwise, { scatter, glyph });
