@@ -133,12 +133,11 @@ def fix_run(
         curve=fixed.curve,
         rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
         without_int8=fixed.without_int8,
-        sizes=sizes_of(case.network.model, fixed.rewritten.model),
         next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
-    return in_words(run)
+    return in_words(run.model_copy(update={"sizes": sizes_of(case.network, fixed.rewritten)}))
 
 
 def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:

@@ -105,9 +105,9 @@ def written_bytes(model: ir.Model) -> int:
     return int(proto.ByteSize()) + data
 
 
-def sizes_of(given: ir.Model, mixed: ir.Model) -> Sizes:
+def sizes_of(given: Network, mixed: Rewritten) -> Sizes:
     """Return the sizes of the user's model and of the one with the plan, see `written_bytes`."""
-    return Sizes(fp32=written_bytes(given), plan=written_bytes(mixed))
+    return Sizes(fp32=written_bytes(given.model), plan=written_bytes(mixed.model))
 
 
 COMPARED = 4
