@@ -271,12 +271,33 @@ def choose(
 
 
 @accepts(OneDevice)
-def report(run: RunArgument, *, as_json: JsonOption = False, **options: Any) -> None:
-    """Show the report of a saved run again; exits as that run did."""
+def report(
+    run: RunArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Where --html puts the page."),
+    ] = None,
+    *,
+    html: Annotated[
+        bool, typer.Option("--html", help="Make the page report.html of the run again.")
+    ] = False,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Show the report of a saved run again, or make its page; exits as that run did."""
     from halfwise.store import lost_model
     from halfwise.wording import clean
 
+    if out is not None and not html:
+        raise UsageError("--out names the page, and none is asked for.", "Add --html.")
     found = api.report(run, **options)
     if lost := lost_model(run, found):
         typer.echo(clean(f"warning: {lost} is not there any more"), err=True)
+    if html:
+        from halfwise.page import write_page
+
+        page = write_page(run, out, **options)
+        if not as_json:
+            typer.echo(clean(str(page)))
+            end(passed=found.verdict.passed)
     conclude(found, as_json=as_json)

@@ -107,7 +107,7 @@ def choose(
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
-    return concluded(case, _known(request, record) if same else request, fixed, folder, started)
+    return concluded(case, _known(request, record) if same else request, fixed, folder, started, watcher)
 
 
 def _known(request: Request, run: Run) -> Request:

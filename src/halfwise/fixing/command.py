@@ -37,6 +37,7 @@ from halfwise.metrics import verdict_hints
 from halfwise.options.int8 import INT8
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Note, Run
 from halfwise.scratch import scratch
@@ -45,8 +46,6 @@ from halfwise.store import (
     engine_file,
     free_folder,
     new_folder,
-    write_observations,
-    write_run,
 )
 from halfwise.tensorrt.working import usable
 
@@ -104,11 +103,16 @@ def fix_asked(
             run = fix_on_devices if request.target.devices else fix_in_engines
             return run(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
-    return concluded(case, request, fixed, folder, started)
+    return concluded(case, request, fixed, folder, started, watcher)
 
 
 def concluded(
-    case: Case, request: Request, fixed: Fixed, folder: Path | None, started: float
+    case: Case,
+    request: Request,
+    fixed: Fixed,
+    folder: Path | None,
+    started: float,
+    watcher: Watcher,
 ) -> Result:
     """Return the run of what was found without engines, and write it into `folder`, if any.
 
@@ -118,6 +122,7 @@ def concluded(
         fixed: What was found.
         folder: Run folder to make.
         started: `time.monotonic()` when the run began.
+        watcher: Is told about progress.
     """
     mixed, settings = fixed.rewritten.model, request.settings
     judged_on = fixed.heldout.samples, fixed.heldout.references
@@ -128,8 +133,7 @@ def concluded(
     if folder is not None:
         with new_folder(folder) as partial:
             save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
-            write_observations(partial, fixed.observations)
-            write_run(partial, run)
+            finish(partial, run, case, watcher, mixed=mixed, observations=fixed.observations)
     return Result(run, folder, mixed)
 
 
@@ -191,7 +195,7 @@ def fix_in_engines(
         fp32 = engines.reference()
         if fp32.verdict is None or not fp32.verdict.passed:
             engines.builds.forget(None)
-            return refused(own, request, engines.refused(), out, started)
+            return refused(own, request, engines.refused(), out, started, watcher)
         engines.tf32()
         without = lambda: unrepaired(case, request, start, watcher)  # noqa: E731
         fixed, proven = proving(searched(), engines.prove, without)
@@ -205,7 +209,7 @@ def fix_in_engines(
             found = proven.engines
             run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
             if partial is not None:
-                run = store(partial, run, case, fixed, request, {"": journal})
+                run = store(partial, run, case, fixed, request, {"": journal}, watcher)
         engines.builds.forget(passed)
         if place is not None and found.delivered is not None:
             rmtree(place, ignore_errors=True)

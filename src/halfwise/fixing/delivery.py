@@ -25,6 +25,7 @@ from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
 from halfwise.options.repairs import RULES
+from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import (
     EngineFile,
@@ -41,8 +42,6 @@ from halfwise.store import (
     engine_file,
     new_folder,
     refuse_irregular,
-    write_observations,
-    write_run,
 )
 from halfwise.tensorrt.quantised import readable
 from halfwise.tensorrt.recipes.recipe import is_built_apart, rewritten_nodes
@@ -124,6 +123,7 @@ def store(
     fixed: Fixed,
     request: Request,
     journals: Mapping[str, Journal | None],
+    watcher: Watcher,
 ) -> Run:
     """Write everything into the folder; return the run with the engines' places in it.
 
@@ -134,6 +134,7 @@ def store(
         fixed: What was found.
         request: The options, with a target.
         journals: Those of each device, by the name of its worker; "" for the only one.
+        watcher: Is told about progress.
     """
     assert request.target is not None
     engines, mixed = run.engines, replace(case.network, model=fixed.rewritten.model)
@@ -160,8 +161,7 @@ def store(
             file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
             (partial / file).write_bytes(journal.path.read_bytes())
     run = run.model_copy(update={"engines": devices[0], "further": tuple(devices[1:])})
-    write_observations(partial, fixed.observations)
-    write_run(partial, run)
+    finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.observations)
     return run
 
 
@@ -266,6 +266,7 @@ def refused(
     proven: Proven,
     out: Path | None,
     started: float,
+    watcher: Watcher,
     further: tuple[Engines, ...] = (),
     worker: str = "",
 ) -> Result:
@@ -277,6 +278,7 @@ def refused(
         proven: What the engines show.
         out: Run folder to make.
         started: `time.monotonic()` when the run began.
+        watcher: Is told about progress.
         further: Of several devices, all but the first.
         worker: The device on which it is wrong, of several.
     """
@@ -298,7 +300,7 @@ def refused(
     run = run.model_copy(update=found | ({"rungs": (wrong,)} if request.ladder else {}))
     if out is not None:
         with new_folder(out) as partial:
-            write_run(partial, run)
+            finish(partial, run, case, watcher)
     return Result(run, out)
 
 

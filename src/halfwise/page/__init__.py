@@ -3,30 +3,41 @@
 from pathlib import Path
 
 from halfwise.errors import UsageError
-from halfwise.page.stored import stored
+from halfwise.page.stored import Stored, stored
 from halfwise.scratch import scratch
 from halfwise.store import refuse_irregular
 
 PAGE_FILE = "report.html"
 
 
-def write_page(folder: Path, out: Path | None = None) -> Path:
+def write_page(folder: Path, out: Path | None = None, *, trt_worker: str | None = None) -> Path:
     """Make the page of a run folder from what lies in it, and return where it is.
 
     Args:
         folder: The run folder, or its `run.json`.
         out: The file to make; None for `report.html` in the folder. One that is there is replaced.
+        trt_worker: One of the run's devices, shown as if it had been the only one; None for all.
 
     Raises:
         RecordMismatch: no run, or one that cannot be read.
+        UsageError: the file cannot be written, or the run has no device of that name.
+    """
+    place = folder.parent if folder.suffix == ".json" else folder
+    page = place / PAGE_FILE if out is None else out
+    write_stored(stored(folder, trt_worker), page)
+    return page
+
+
+def write_stored(run: Stored, page: Path) -> None:
+    """Make the page of a run that is read already.
+
+    Raises:
         UsageError: the file cannot be written.
     """
     from halfwise.page.document import document  # noqa: PLC0415 (jinja2, only where a page is made)
 
-    place = folder.parent if folder.suffix == ".json" else folder
-    page = place / PAGE_FILE if out is None else out
-    text = document(stored(folder))
     refuse_irregular(page, "The page")
+    text = document(run)
     try:
         with scratch(page.parent, ".halfwise.") as partial:
             # A path that is no UTF-8 has surrogates, which no HTML can hold.
@@ -36,4 +47,3 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
         raise UsageError(
             f"The page {page} cannot be written: {error.strerror}.", "Name another file with -o."
         ) from error
-    return page

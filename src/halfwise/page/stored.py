@@ -5,8 +5,9 @@ from pathlib import Path
 
 from halfwise.records import Observations, Run, RunEvidence
 from halfwise.reporting.parts import Report
+from halfwise.reporting.command import report as stored_run
 from halfwise.reporting.view import report
-from halfwise.store import read_evidence, read_observations, read_run
+from halfwise.store import read_evidence, read_observations
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,16 @@ class Stored:
     evidence: RunEvidence | None
 
 
-def stored(folder: Path) -> Stored:
+def stored(folder: Path, trt_worker: str | None = None) -> Stored:
     """Return what lies in a run folder.
+
+    Args:
+        folder: The folder, or its `run.json`.
+        trt_worker: One of its devices, to be shown as if it had been the only one; None for all.
 
     Raises:
         RecordMismatch: no run, or one that cannot be read.
+        UsageError: the run has no device of that name.
     """
-    run = read_run(folder)
+    run = stored_run(folder, trt_worker=trt_worker)
     return Stored(run, report(run), read_observations(folder), read_evidence(folder))

@@ -13,11 +13,12 @@ from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.metrics import untested_task
 from halfwise.options.loading import load_case
 from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, LadderRung, RightBy, Verdict
 from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.verdict import not_judged
-from halfwise.store import free_folder, new_folder, write_run
+from halfwise.store import free_folder, new_folder
 from halfwise.tools.diagnose.expected_outputs import expected_tensors
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.subject import Subject
@@ -73,7 +74,7 @@ def ladder(
         by, failures, advice = _right(case, request, expected, runner, watcher)
         if failures:
             rung = LadderRung(rung="fp32", passed=False, by=by, failures=failures)
-            return _stopped(case, request, rung, advice, folder, started)
+            return _stopped(case, request, rung, advice, folder, started, watcher)
     return fix_asked(model, replace(request, right_by=by), out=folder, watcher=watcher)
 
 
@@ -111,6 +112,7 @@ def _stopped(
     advice: tuple[str, ...],
     folder: Path | None,
     started: float,
+    watcher: Watcher,
 ) -> Result:
     """Return the run of a model that is wrong in FP32, and write it into `folder`, if any."""
     verdict = Verdict(
@@ -127,5 +129,5 @@ def _stopped(
     run = run.model_copy(update={"rungs": (rung,)})
     if folder is not None:
         with new_folder(folder) as partial:
-            write_run(partial, run)
+            finish(partial, run, case, watcher)
     return Result(run, folder)

@@ -72,7 +72,7 @@ def fix_on_devices(
             _forget(runs, {})
             first, *others = wrong.engines.values()
             one, name = replace(wrong.one, engines=first), next(iter(wrong.proven))
-            return refused(own, request, one, out, started, tuple(others), name)
+            return refused(own, request, one, out, started, watcher, tuple(others), name)
         together.tf32()
         without = partial(unrepaired, case, request, start, shared)
         fixed, found = proving(searched(), together.prove, without)
@@ -90,7 +90,7 @@ def fix_on_devices(
             first, *others = found.engines.values()
             run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
             if made_folder is not None:
-                run = store(made_folder, run, case, fixed, request, journals)
+                run = store(made_folder, run, case, fixed, request, journals, watcher)
         _forget(runs, passed)
         if place is not None and all(each.delivered is not None for each in run.devices):
             rmtree(place, ignore_errors=True)

@@ -16,11 +16,12 @@ from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, Run, Rung, RungName, Sign, Verdict
 from halfwise.reporting.reasons import with_failures
 from halfwise.scratch import scratch
-from halfwise.store import free_folder, new_folder, write_run
+from halfwise.store import free_folder, new_folder
 from halfwise.tools.compare.engine_maker import engine_maker
 from halfwise.tools.diagnose.expected_outputs import expected_tensors
 from halfwise.tools.diagnose.export import exported
@@ -81,7 +82,7 @@ def diagnose(
         verdict = _verdict(case, request, rungs, outputs)
         run = _run(case, request, rungs, verdict, time.monotonic() - started)
         if folder is not None:
-            write_run(partial, run)
+            finish(partial, run, case, watcher)
     return Result(run, folder)
 
 

@@ -20,6 +20,7 @@ from halfwise.metrics import Outputs, verdict_hints
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     QuantisationLoss,
@@ -29,7 +30,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.store import free_folder, new_folder, refuse_run, write_run
+from halfwise.store import free_folder, new_folder, refuse_run
 from halfwise.tensorrt.inspector import demand_engine, is_engine
 from halfwise.tools.verify.candidate import (
     demand_same_inputs,
@@ -80,8 +81,8 @@ def verify(
     builds = options.get("target") is not None
     if builds or (isinstance(candidate, str | Path) and is_engine(Path(candidate))):
         _refuse_without_emulation(request, runner)
-        run = _in_engine(model, candidate, request, target, watcher, started)
-        return _written(run, folder)
+        case, run = _in_engine(model, candidate, request, target, watcher, started)
+        return _written(run, case, folder, watcher)
     if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
             "What names a worker has no meaning here: the candidate is no engine.",
@@ -103,7 +104,8 @@ def verify(
     verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
-    return _written(run.model_copy(update={"remade": found, "quantisation": lost}), folder)
+    run = run.model_copy(update={"remade": found, "quantisation": lost})
+    return _written(run, case, folder, watcher)
 
 
 def _in_engine(
@@ -113,16 +115,16 @@ def _in_engine(
     target: Target,
     watcher: Watcher,
     started: float,
-) -> Run:
-    """Return the record of an engine that is given, or built of a model that is."""
+) -> tuple[Case, Run]:
+    """Return the case and the record of an engine that is given, or built of a model that is."""
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     engine = demand_engine(path) if path is not None and is_engine(path) else None
     case = load_asked(model, request, watcher, split=False)
     with frozen_named(case, request.settings):
         if engine is not None:
-            return verify_engine(engine, case, request, target, watcher, started)
+            return case, verify_engine(engine, case, request, target, watcher, started)
         other, case = _built_of(candidate, case, watcher)
-        return verify_built(other, case, request, target, watcher, started)
+        return case, verify_built(other, case, request, target, watcher, started)
 
 
 def _built_of(candidate: Model, case: Case, watcher: Watcher) -> tuple[Network, Case]:
@@ -183,10 +185,10 @@ def _beside(
     return worth, remade(given, mixed, runtime=settings.runtime)
 
 
-def _written(run: Run, folder: Path | None) -> Result:
+def _written(run: Run, case: Case, folder: Path | None, watcher: Watcher) -> Result:
     if folder is not None:
         with new_folder(folder) as partial:
-            write_run(partial, run)
+            finish(partial, run, case, watcher)
     return Result(run, folder)
 
 

@@ -1,0 +1,54 @@
+"""What every run folder gets at its end: the record, what shows it, and its page."""
+
+from pathlib import Path
+
+import onnx_ir as ir
+
+from halfwise.case import Case
+from halfwise.evidence import evidence_of
+from halfwise.page import PAGE_FILE, write_stored
+from halfwise.page.stored import Stored
+from halfwise.progress import Watcher
+from halfwise.records import Observations, Run, RunEvidence
+from halfwise.reporting.view import report
+from halfwise.store import write_evidence, write_observations, write_run
+from halfwise.wording import sentence
+
+
+def finish(
+    folder: Path,
+    run: Run,
+    case: Case,
+    watcher: Watcher,
+    *,
+    mixed: ir.Model | None = None,
+    observations: Observations | None = None,
+) -> None:
+    """Write the record of a run into its folder, and all that shows it.
+
+    What shows a run never costs it: where evidence or page cannot be made, the watcher is told.
+
+    Args:
+        folder: The run folder, which exists.
+        run: The run.
+        case: The case that it is of.
+        watcher: Is told what could not be made.
+        mixed: The model that the run delivers, if any.
+        observations: What the reference's tensors looked like, if anybody looked.
+    """
+    write_run(folder, run)
+    if observations is not None:
+        write_observations(folder, observations)
+    try:
+        _show(folder, run, evidence_of(case, run, mixed), observations)
+    except Exception as error:  # noqa: BLE001 - a run of hours is worth more than its picture
+        (folder / PAGE_FILE).unlink(missing_ok=True)
+        why = sentence(f"{type(error).__name__}: {error}")
+        watcher.note(f"the run is whole, but its page {PAGE_FILE} could not be made ({why})")
+
+
+def _show(
+    folder: Path, run: Run, evidence: RunEvidence, observations: Observations | None
+) -> None:
+    write_evidence(folder, evidence)
+    write_stored(Stored(run, report(run), observations, evidence), folder / PAGE_FILE)
