@@ -156,6 +156,34 @@ def test_report_of_a_saved_run_exits_as_the_run_did(call, tmp_path, made, passed
     assert call("report", str(tmp_path))[2] == ""
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_report_makes_the_page_again(call, tmp_path, passed):
+    write_run(tmp_path, run(verdict=verdict(passed=passed)))
+    (tmp_path / "model.onnx").touch()
+    there, elsewhere = tmp_path / "report.html", tmp_path / "copy.html"
+    code = 0 if passed else 10
+    assert call("report", str(tmp_path), "--html") == (code, f"{there}\n", "")
+    of_file = call("report", str(tmp_path / "run.json"), "--html", "-o", str(elsewhere))
+    assert of_file == (code, f"{elsewhere}\n", "")
+    assert there.read_bytes() == elsewhere.read_bytes()
+    assert b"PASSED" in there.read_bytes() if passed else b"FAILED" in there.read_bytes()
+
+
+def test_report_tells_where_a_page_cannot_be(call, tmp_path):
+    write_run(tmp_path, run())
+    (tmp_path / "model.onnx").touch()
+    (tmp_path / "report.html").symlink_to(tmp_path / "run.json")
+    code, out, err = call("report", str(tmp_path), "--html")
+    assert (code, out) == (2, "")
+    assert "is a link" in err
+    code, _, err = call("report", str(tmp_path), "--html", "-o", str(tmp_path / "no" / "a.html"))
+    assert code == 2
+    assert "cannot be written" in err
+    code, _, err = call("report", str(tmp_path), "-o", "a.html")
+    assert code == 2
+    assert "--html" in err
+
+
 def test_report_as_json_is_the_file(call, tmp_path):
     write_run(tmp_path, run())
     code, out, _ = call("report", str(tmp_path), "--json")
@@ -189,13 +217,14 @@ def test_a_damaged_run_folder(call, tmp_path, content):
 HEAVY = ("onnx", "onnx_ir", "onnxruntime", "scipy", "torch", "ml_dtypes")
 
 
-def test_report_loads_nothing_that_runs_models(tmp_path):
+@pytest.mark.parametrize("html", [(), ("--html",)])
+def test_report_loads_nothing_that_runs_models(tmp_path, html):
     write_run(tmp_path, run())
     (tmp_path / "model.onnx").touch()
     code = f"""
 import sys
 from halfwise.cli import main
-sys.argv = ["halfwise", "report", {str(tmp_path)!r}]
+sys.argv = ["halfwise", "report", {str(tmp_path)!r}, *{html!r}]
 try:
     main()
 finally:
@@ -204,5 +233,5 @@ finally:
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ
     )
-    assert ended.stdout.startswith("PASSED")
+    assert ended.stdout.startswith(str(tmp_path) if html else "PASSED")
     assert ended.stderr == "[]\n"

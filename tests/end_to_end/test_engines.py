@@ -49,7 +49,7 @@ def test_a_vision_transformer(call, fake_worker, tmp_path):
     assert ended.code == 0, ended.err
     assert {p.name for p in ended.folder.iterdir()} == {
         *("model.engine", "model.fp32.onnx", "model.onnx", "journal.jsonl", "observations.json"),
-        *("model.built.onnx", "run.json"),
+        *("model.built.onnx", "run.json", "evidence.json", "report.html"),
     }
     found = ended.record["engines"]
     engine = (ended.folder / "model.engine").read_bytes()

@@ -30,7 +30,9 @@ def test_from_a_shell(saved, tmp_path, environment):
     assert "trtexec --onnx=run/model.onnx --stronglyTyped" in ended.stdout
     assert "proven" not in ended.stdout
     names = sorted(p.name for p in (tmp_path / "run").iterdir())
-    assert names == ["model.onnx", "observations.json", "run.json"]
+    assert names == [
+        *("evidence.json", "model.onnx", "observations.json", "report.html", "run.json")
+    ]
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o777 & ~_umask(environment)
 
 

@@ -107,11 +107,13 @@ def choose(
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
-    return concluded(case, _known(request, record) if same else request, fixed, folder, started, watcher)
+    return concluded(case, _known(request, record, same), fixed, folder, started, watcher)
 
 
-def _known(request: Request, run: Run) -> Request:
-    """Return the options with what FP32 was found right by in the run."""
+def _known(request: Request, run: Run, same: bool) -> Request:
+    """Return the options with what FP32 was found right by in the run, on the `same` inputs."""
+    if not same:
+        return request
     return replace(request, right_by=run.rungs[0].by if run.rungs else None)
 
 

@@ -47,8 +47,6 @@ def finish(
         watcher.note(f"the run is whole, but its page {PAGE_FILE} could not be made ({why})")
 
 
-def _show(
-    folder: Path, run: Run, evidence: RunEvidence, observations: Observations | None
-) -> None:
+def _show(folder: Path, run: Run, evidence: RunEvidence, observations: Observations | None) -> None:
     write_evidence(folder, evidence)
     write_stored(Stored(run, report(run), observations, evidence), folder / PAGE_FILE)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halfwise.records import Observations, Run, RunEvidence
-from halfwise.reporting.parts import Report
 from halfwise.reporting.command import report as stored_run
+from halfwise.reporting.parts import Report
 from halfwise.reporting.view import report
 from halfwise.store import read_evidence, read_observations
 

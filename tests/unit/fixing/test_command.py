@@ -146,7 +146,7 @@ def test_a_failure_leaves_no_folder(ill, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("halfwise.fixing.command.write_observations", interrupted)
+    monkeypatch.setattr("halfwise.page.finish.write_observations", interrupted)
     with pytest.raises(KeyboardInterrupt):
         api.fix(ill.proto, dict(ill.inputs), out=tmp_path / "runs" / "one")
     assert [p for p in tmp_path.rglob("*") if p.name != "runs"] == []

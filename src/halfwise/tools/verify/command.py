@@ -81,8 +81,8 @@ def verify(
     builds = options.get("target") is not None
     if builds or (isinstance(candidate, str | Path) and is_engine(Path(candidate))):
         _refuse_without_emulation(request, runner)
-        case, run = _in_engine(model, candidate, request, target, watcher, started)
-        return _written(run, case, folder, watcher)
+        one = _in_engine(model, candidate, request, target, watcher, started)
+        return _written(*one, folder, watcher)
     if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
             "What names a worker has no meaning here: the candidate is no engine.",
@@ -104,8 +104,7 @@ def verify(
     verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     run = verify_run(case, request, verdict, seconds, hints, worth=worth)
-    run = run.model_copy(update={"remade": found, "quantisation": lost})
-    return _written(run, case, folder, watcher)
+    return _written(case, run, folder, watcher, remade=found, quantisation=lost)
 
 
 def _in_engine(
@@ -185,7 +184,14 @@ def _beside(
     return worth, remade(given, mixed, runtime=settings.runtime)
 
 
-def _written(run: Run, case: Case, folder: Path | None, watcher: Watcher) -> Result:
+def _written(
+    case: Case,
+    run: Run,
+    folder: Path | None,
+    watcher: Watcher,
+    **found: Remade | QuantisationLoss | None,
+) -> Result:
+    run = run.model_copy(update=found)
     if folder is not None:
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher)
