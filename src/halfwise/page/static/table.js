@@ -4,6 +4,8 @@
 
 const { make, number } = halfwise;
 const MOST = 50;
+// Characters from which on a cell is worth more width than its longest word needs.
+const PROSE = 24;
 const UNITS = new Map([
   ["", 1], ["%", 0.01], ["×", 1], ["dB", 1],
   ["byte", 1], ["bytes", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30],
@@ -69,6 +71,7 @@ function download(name, text) {
 function table(root, { name, columns, rows }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
+  const kinds = aligned.map((align, i) => (rows.some((row) => shown(row[i]).length > PROSE) ? `${align} prose` : align));
   const state = { column: -1, direction: 1, all: rows.length <= MOST };
   const body = make("tbody");
   const headings = heads.map((column, i) => {
@@ -80,7 +83,7 @@ function table(root, { name, columns, rows }) {
     const order = state.column < 0 ? rows : [...rows].sort((a, b) =>
       compare(rank(a[state.column]), rank(b[state.column]), state.direction));
     body.replaceChildren(...(state.all ? order : order.slice(0, MOST)).map((row) =>
-      make("tr", {}, row.map((cell, i) => make("td", { class: aligned[i] }, cell?.node ?? shown(cell))))));
+      make("tr", {}, row.map((cell, i) => make("td", { class: kinds[i] }, cell?.node ?? shown(cell))))));
     more.hidden = state.all;
   }
 
