@@ -114,13 +114,17 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield command
 
 
-@pytest.fixture
-def _quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times engines for as long as few runs take: the stand-in's clock is its own."""
+def quick_timing(patch: pytest.MonkeyPatch) -> None:
+    """Time engines for as long as few runs take: the stand-in's clock is its own."""
     times = {"QUICK_SECONDS": 0.01, "THOROUGH_SECONDS": 0.01, "ROUND_SECONDS": 0.001}
     for name, value in {**times, "TIMED_RUNS": 10}.items():
         # By name: what these are of takes a second to import.
-        monkeypatch.setattr(f"halfwise.fixing.engines.measure.{name}", value)
+        patch.setattr(f"halfwise.fixing.engines.measure.{name}", value)
+
+
+@pytest.fixture
+def _quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_timing(monkeypatch)
 
 
 @pytest.fixture

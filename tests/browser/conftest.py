@@ -4,11 +4,17 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from halfwise.page import write_page
+from tests.browser import folders
+from tests.conftest import quick_timing
+from tests.fake_tensorrt.start import worker_command
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 REQUIRED = "HALFWISE_TESTS_NEED_BROWSER"
@@ -59,6 +65,7 @@ class Seen:
 
 
 Look = Callable[..., Seen]
+PageOf = Callable[[str], Path]
 
 
 def executable() -> str | None:
@@ -108,3 +115,22 @@ def look(chromium: Browser) -> Iterator[Look]:
         context.close()
     for _, seen in opened:
         seen.assert_quiet()
+
+
+@pytest.fixture(scope="session")
+def page_of(
+    tmp_path_factory: pytest.TempPathFactory, cuda_library: Path, interpreter: str
+) -> PageOf:
+    """The page of a kind of run, made once: of `folders.MAKERS`, or "engine"."""
+
+    @cache
+    def page_of(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp(kind)
+        if kind != "engine":
+            return write_page(folders.MAKERS[kind](folder))
+        with pytest.MonkeyPatch.context() as patch:
+            quick_timing(patch)
+            command = partial(worker_command, folder, cuda_library, interpreter=interpreter)
+            return write_page(folders.engine(folder, command))
+
+    return page_of

@@ -99,7 +99,8 @@ def _strings(kind: type[Record], name: str, value: Any, spoil: Callable[[str], s
 
 @cache
 def _adapter(kind: type[Record], name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(kind.model_fields[name].annotation)
+    annotation: Any = kind.model_fields[name].annotation
+    return TypeAdapter(annotation)
 
 
 def _spoilt(value: Any, spoil: Callable[[str], str], *, keys: bool) -> Any:

@@ -76,7 +76,7 @@ function table(root, { name, columns, rows }) {
   const body = make("tbody");
   const headings = heads.map((column, i) => {
     const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
-    return make("th", { scope: "col", class: aligned[i] }, button);
+    return make("th", { scope: "col", class: aligned[i] }, column.title === "" ? null : button);
   });
 
   function fill() {
