@@ -133,7 +133,7 @@ def concluded(
     if folder is not None:
         with new_folder(folder) as partial:
             save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
-            finish(partial, run, case, watcher, mixed=mixed, observations=fixed.observations)
+            finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
     return Result(run, folder, mixed)
 
 

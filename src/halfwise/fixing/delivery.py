@@ -161,7 +161,7 @@ def store(
             file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
             (partial / file).write_bytes(journal.path.read_bytes())
     run = run.model_copy(update={"engines": devices[0], "further": tuple(devices[1:])})
-    finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.observations)
+    finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
     return run
 
 

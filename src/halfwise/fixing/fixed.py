@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.repair.need import label
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs
 from halfwise.records import (
@@ -73,6 +74,24 @@ class Fixed:
         """What could have INT8, where it was tried and no node has it; else empty."""
         found = self.rungs[-1].plan if self.rungs else self.plan
         return () if found.int8 or self.plan.has_int8 else found.left_out
+
+    @property
+    def first(self) -> Planner:
+        """What planned for the model as it was given, without repairs."""
+        planner = self.planner
+        while planner.original is not None:
+            planner = planner.original
+        return planner
+
+    @property
+    def seen(self) -> Observations:
+        """The observations, with what repairs of the plan mended in the model as it was given."""
+        answered = {guard for repair in self.plan.repairs for guard in repair.guards}
+        evidence = self.first.evidence
+        mended = tuple(guard for guard in evidence.guards if label(guard) in answered)
+        tensors = {guard.tensor for guard in mended}
+        before = tuple(one for one in evidence.observations.tensors if one.tensor in tensors)
+        return self.observations.model_copy(update={"mended": mended, "before": before})
 
     def telling(self, *remarks: Remark) -> "Fixed":
         """Return it with more to know of its plan."""

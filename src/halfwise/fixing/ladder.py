@@ -98,10 +98,7 @@ class _Ladder:
     def __init__(self, fixed: Fixed) -> None:
         self._planner, self._heldout = fixed.planner, fixed.heldout
         self._scoring = Scoring(self._planner, self._heldout)
-        first = self._planner
-        while first.original is not None:
-            first = first.original
-        self._network = first.case.network
+        self._network = fixed.first.case.network
         self._bytes = written_bytes(self._network.model)
 
     def fp32(self, by: RightBy | None) -> LadderRung:

@@ -17,7 +17,6 @@ from halfwise.metrics import (
     Metric,
     OutputMeasure,
     Outputs,
-    OutputTotals,
     metric_loss,
     rises,
     scores,
@@ -154,10 +153,14 @@ def judge_outputs(
     """
     scales = totals(references)
     measures = {name: OutputMeasure(total) for name, total in scales.items()}
+    # A metric decides alone: for it the default tolerance sets the order among equals.
+    excess = Excess(criterion if metric is None else Criterion(), scales)
+    each: list[float] = []
     for result, reference, identifier in zip(results, references, samples.ids, strict=True):
         outputs = {} if isinstance(result, RunFailed) else result
         for output, measure in measures.items():
             measure.update(reference[output], outputs.get(output), identifier)
+        each.append(excess.update(reference, result))
     errors = {name: measure.result(criterion) for name, measure in measures.items()}
     score = _score(criterion, metric, samples, references, results)
     failed = _failed_runs(samples, results)
@@ -170,6 +173,7 @@ def judge_outputs(
         unseen=unseen and len(samples) > 0,
         outputs=errors,
         worst_sample=_worst_sample(errors),
+        excesses=tuple(each),
         intermediate_nonfinite=intermediate,
         metric=score,
         failed_runs=failed,
@@ -177,9 +181,7 @@ def judge_outputs(
         failures=failures,
         failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
-    failing = (
-        () if verdict.passed else _failing(criterion, metric, samples, references, results, scales)
-    )
+    failing = () if verdict.passed else _failing(metric, samples, references, results, each)
     return Judged(verdict, failing)
 
 
@@ -202,16 +204,12 @@ def _failed_runs(samples: Samples, results: Sequence[Computed]) -> tuple[FailedR
 
 
 def _failing(
-    criterion: Criterion,
     metric: Metric | None,
     samples: Samples,
     references: Sequence[Outputs],
     results: Sequence[Computed],
-    scales: Mapping[str, OutputTotals],
+    each: Sequence[float],
 ) -> tuple[int, ...]:
-    # A metric decides alone: for it the default tolerance sets the order among equals.
-    excess = Excess(criterion if metric is None else Criterion(), scales)
-    each = [excess.update(r, c) for r, c in zip(references, results, strict=True)]
     if metric is None:
         failing = [i for i, e in enumerate(each) if e > 1]
         failing = failing or ([max(range(len(each)), key=each.__getitem__)] if each else [])

@@ -276,6 +276,8 @@ class Verdict(Record):
         unseen: Whether the search never saw any of them; without that the verdict fails.
         outputs: Error measures by output name.
         worst_sample: Identifier of the worst sample over all outputs.
+        excesses: Of each sample, the error that it reaches alone over what is allowed, of its worst
+            output; with a metric over the default tolerance. Empty in records before this field.
         intermediate_nonfinite: Non-finite values inside, even where the outputs are finite.
         metric: The task metric, where one was given.
         failed_runs: Samples that the candidate could not be run on.
@@ -302,6 +304,7 @@ class Verdict(Record):
     unseen: bool
     outputs: dict[str, OutputError]
     worst_sample: str | None
+    excesses: tuple[float, ...] = ()
     intermediate_nonfinite: tuple[IntermediateNonfinite, ...] = ()
     metric: MetricResult | None = None
     failed_runs: tuple[FailedRun, ...] = ()

@@ -96,6 +96,8 @@ class Observations(Record):
             something that may be low reads them.
         summed: Number of samples that "sum" in `inner` is of; None in records before this field.
         calibration: A calibration cache beside them; None where none was given.
+        mended: Guards on the model as it was given that repairs of the plan answer.
+        before: Their tensors, as that model has them; all else here is of the repaired one.
     """
 
     tensors: tuple[Observation, ...]
@@ -104,6 +106,8 @@ class Observations(Record):
     constants: tuple[AdjustedConstant, ...] = ()
     summed: int | None = None
     calibration: CalibrationCheck | None = None
+    mended: tuple["Guard", ...] = ()
+    before: tuple[Observation, ...] = ()
 
 
 _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"))

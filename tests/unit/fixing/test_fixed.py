@@ -17,3 +17,5 @@ def test_all_that_a_run_found_is_of_one_plan():
     assert fixed.verdict.samples == fixed.heldout.samples.ids
     assert fixed.observations is fixed.planner.evidence.observations
     assert fixed.evaluations == fixed.planner.trials.evaluations
+    assert fixed.first is fixed.planner
+    assert fixed.seen == fixed.observations

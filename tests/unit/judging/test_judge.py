@@ -203,6 +203,7 @@ def test_samples_that_fail_alone_are_named_worst_first():
     result = judged(models.Ill(ill.proto, {"x": data}))
     # Samples 1 and 4 overflow; 3 was the large one of the model itself.
     assert set(result.failing) == {1, 4}
+    assert [i for i, excess in enumerate(result.verdict.excesses) if excess > 1] == [1, 4]
     assert not result.verdict.passed
 
 
