@@ -7,8 +7,6 @@ import pytest
 from tools import readme
 
 MOST_BYTES = {"README.md": 10_000, "CONTRIBUTING.md": 6_000, "CHANGELOG.md": 6_000}
-# Rounding differs between processors in the last digits; wording, counts and names do not.
-NUMBERS = re.compile(r"\d+ %|\b\d{4,6}\b|\d+\.\d+|\de[+-]?\d+|≥ \S+ ×|inputs\.npz\[\d+\]|\s+")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 PAGES = sorted({*readme.ROOT.glob("*.md"), *readme.ROOT.glob("*/**/*.md")})
 PAGES = [
@@ -19,10 +17,6 @@ PAGES = [
 def block(page, name):
     text = page.read_text(encoding="utf-8")
     return text.split(f"<!-- begin {name} -->\n")[1].split(f"\n<!-- end {name} -->")[0]
-
-
-def plain(text: str) -> str:
-    return NUMBERS.sub(" ", readme.MEASURED.sub("", text))
 
 
 def anchors(page) -> set[str]:
@@ -54,7 +48,7 @@ def test_the_report_is_that_of_the_demo(tmp_path):
     )
     printed = readme.output("report", "runs/demo", folder=tmp_path)
     assert "Kept in FP32: 0; without repairs 52" in printed
-    assert plain(block(readme.README, "report")) == plain(readme.printed(printed))
+    assert readme.plain(block(readme.README, "report")) == readme.plain(readme.printed(printed))
 
 
 def test_the_engines_are_those_of_the_recorded_run():

@@ -5,14 +5,16 @@ usage: python tools/readme.py [--check]
 Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
 the report of `runs/demo` (made by `make demo`), `engines` in docs/tensorrt.md what the report of a
 run on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`), `commands` in
-docs/commands.md every command and option. With `--check` nothing is written; the exit code is 1
-where a page differs in more than timings.
+docs/commands.md every command and option. In docs/tutorial.md, the block of text that follows a
+command is what it prints. With `--check` nothing is written; the exit code is 1 where a page
+differs in more than timings.
 """
 
 import argparse
 import gzip
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,12 +32,23 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 ENGINES = ROOT / "docs" / "tensorrt.md"
 COMMANDS = ROOT / "docs" / "commands.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
-MEASURED = re.compile(r"evaluations in .*?peak memory [\d.]+ [KMG]iB", re.DOTALL)
+MEASURED = re.compile(r"(evaluations in [^;]*|[\d.]+ s); peak\s+memory [\d.]+ [KMG]iB")
+# Rounding differs between processors in the last digits; wording, counts and names do not.
+NUMBERS = re.compile(r"\d+ %|\b\d{4,6}\b|\d+\.\d+|\de[+-]?\d+|≥ \S+ ×|inputs\.npz\[\d+\]|\s+")
 PANELS = ("Data", "Acceptance", "Plan", "Running", "Engines", "TensorRT", "Other")
 
 
-def output(*arguments: str, folder: Path = ROOT) -> str:
+STEP = re.compile(
+    r"^```sh\n(?P<command>[^`]*?)(?:  # exit code (?P<code>\d+))?\n```"
+    r"(?P<shown>\n\n```text\n.*?```)?$",
+    re.DOTALL | re.MULTILINE,
+)
+"""A block of commands, how the last one exits, and the block of text behind it."""
+
+
+def output(*arguments: str, folder: Path = ROOT, code: int = 0) -> str:
     """Return what `halfwise ARGUMENTS` prints in `folder`, 100 columns wide, without colours."""
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(
@@ -44,9 +57,16 @@ def output(*arguments: str, folder: Path = ROOT) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode != code:
+        raise SystemExit(f"halfwise {shlex.join(arguments)}: {done.returncode}\n{done.stderr}")
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+
+
+def plain(text: str) -> str:
+    """Return a text without spaces, timings, and digits that differ between processors."""
+    return NUMBERS.sub(" ", MEASURED.sub("", text))
 
 
 def printed(text: str) -> str:
@@ -130,6 +150,25 @@ def wanted(option: TyperOption) -> str:
     return "|".join(c for c in get_args(option.type_descriptor.annotation) if isinstance(c, str))
 
 
+def tutorial() -> str:
+    """Return the tutorial with the output of every command made anew."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def ran(step: re.Match[str]) -> str:
+            for line in step["command"].splitlines():
+                name, *words = shlex.split(line)
+                if name == "python":
+                    script = [sys.executable, str(ROOT / words[0]), *words[1:]]
+                    subprocess.run(script, cwd=folder, check=True)
+                elif name == "halfwise":
+                    told = output(*words, folder=Path(folder), code=int(step["code"] or 0))
+            if step["shown"] is None:
+                return step[0]
+            return f"{step[0].removesuffix(step['shown'])}\n\n{printed(told)}"
+
+        return STEP.sub(ran, TUTORIAL.read_text(encoding="utf-8"))
+
+
 def cell(text: str) -> str:
     """Return a text for a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
@@ -140,6 +179,11 @@ BLOCKS: dict[Path, dict[str, Callable[[], str]]] = {
     ENGINES: {"engines": engines},
     COMMANDS: {"commands": commands},
 }
+
+
+def made_anew(page: Path) -> str:
+    """Return a page with what is generated in it made anew."""
+    return tutorial() if page == TUTORIAL else with_blocks(page)
 
 
 def with_blocks(page: Path) -> str:
@@ -160,8 +204,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only compare")
     check = parser.parse_args().check
     changed = 0
-    for page in BLOCKS:
-        old, new = page.read_text(encoding="utf-8"), with_blocks(page)
+    for page in (*BLOCKS, TUTORIAL):
+        old, new = page.read_text(encoding="utf-8"), made_anew(page)
         changed |= MEASURED.sub("", old) != MEASURED.sub("", new)
         if not check:
             page.write_text(new, encoding="utf-8")
