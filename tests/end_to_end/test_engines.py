@@ -402,6 +402,19 @@ def test_tf32_on_request(engines):
     assert all(on.values())
 
 
+def test_tf32_where_the_plan_has_it(engines):
+    ended = engines(models.busy_product(), "--no-repair", "--allow", "tf32", "--max-builds", 4)
+    assert ended.code == 0, ended.err
+    assert [k["precision"] for k in ended.record["plan"]["keep"]] == ["tf32"]
+    built = {b["purpose"]: b["config"] for b in ended.record["engines"]["builds"]}
+    assert not built["FP32, TF32 off"]["tf32"]
+    kept = [config["tf32"] for config in built.values() if config["keep"]]
+    assert kept
+    assert all(kept)
+    marked = {n.name for n in onnx.load(ended.model).graph.node if n.metadata_props}
+    assert marked == ended.kept
+
+
 def dynamic() -> Ill:
     """A batch and a length that may vary, and an input of integers."""
     s = Sketch()

@@ -8,7 +8,7 @@ from tests.models import accumulation, exponentials
 from tests.models.attention import mask
 from tests.models.benign import saturating, small
 from tests.models.cancelling import cancellation
-from tests.models.constants import batch_norm, huge_weights, tiny_weights
+from tests.models.constants import batch_norm, busy_product, huge_weights, tiny_weights
 from tests.models.custom import microsoft
 from tests.models.depth import deep, residual
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
@@ -38,6 +38,7 @@ __all__ = [
     "arg_max",
     "bare_logarithm",
     "batch_norm",
+    "busy_product",
     "cancellation",
     "conv_chain",
     "deep",

@@ -39,6 +39,14 @@ def huge_weights() -> Ill:
     return Ill(s.proto(y), {"x": signals(1, 16, seed=12)}, {"matmul"}, {"constant-range"})
 
 
+def busy_product() -> Ill:
+    """As `huge_weights`; the product's arithmetic takes longer than its memory traffic."""
+    s = Sketch()
+    small = s.op("Mul", s.input("x", [1, 256, 128]), f32(1e-3), name="small")
+    y = s.op("MatMul", small, weights(128, 128, seed=11, scale=1e6), name="matmul")
+    return Ill(s.proto(y), {"x": signals(1, 256, 128, seed=12)}, {"matmul"}, {"constant-range"})
+
+
 @illness(FAMILY, "NVIDIA/TensorRT#2186")
 def batch_norm() -> Ill:
     """A BatchNormalization with variances of 1e10."""

@@ -238,7 +238,8 @@ class Plan(TypedDict, total=False):
         Sequence[str],
         _plan(
             "approximate: make repairs too that rest on no identity, only on the ranges that data "
-            "showed; bf16: give kept nodes BF16 where it is enough. Repeatable.",
+            "showed; bf16: give kept nodes BF16 where it is enough; tf32: let kept products be "
+            "TF32 where it is enough for all. Repeatable.",
             "WHAT",
         ),
     ]

@@ -1,5 +1,6 @@
 """Emulation of TF32: matrix products and convolutions round their inputs to 11 significant bits."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,8 @@ of the two, to 4 % (bench/gpu/tf32_ranks.py)."""
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
 SWITCH_INPUT = "halfwise::tf32"
+TF32_MARK = "halfwise.tf32"
+"""In the metadata of a node: the plan allows TF32 for it."""
 
 _SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)
 _STEP_DOWN = 1 - 1.25 * 2.0**-TF32_PRECISION
@@ -55,13 +58,38 @@ def emulate_tf32(
     of them are TF32.
     """
     model = network.copy()
-    graph = model.graph
     concerned = frozenset(tf32_nodes(network))
-    products = [node for node in graph if node_name(node) in concerned]
+    products = [node for node in model.graph if node_name(node) in concerned]
     switch = None
     if switched and products:
-        switch = Elements(graph, SWITCH_INPUT, len(products))
-        graph.inputs.append(switch.input)
+        switch = Elements(model.graph, SWITCH_INPUT, len(products))
+        model.graph.inputs.append(switch.input)
+    _round_products(model.graph, products, rounding, switch)
+    return model
+
+
+def mark_tf32(graph: ir.Graph) -> None:
+    """Mark all FP32 products of a main graph as those that may be TF32.
+
+    That is one switch of an engine; ONNX has no such type, so a node's metadata say it.
+    """
+    for node in graph:
+        if _is_product(node) and _given(node).dtype == ir.DataType.FLOAT:
+            node.metadata_props[TF32_MARK] = "1"
+
+
+def round_marked(graph: ir.Graph) -> None:
+    """Let the marked products of a graph read what TF32 makes of their factors.
+
+    Toward zero, as the coarsest kernels round.
+    """
+    marked = [n for n in graph if TF32_MARK in n.metadata_props and _is_product(n)]
+    _round_products(graph, marked, "zero", None)
+
+
+def _round_products(
+    graph: ir.Graph, products: Sequence[ir.Node], rounding: Rounding, switch: Elements | None
+) -> None:
     for i, node in enumerate(products):
         when = None
         if switch is not None:
@@ -79,7 +107,6 @@ def emulate_tf32(
                 node.replace_input_with(slot, rounded)
                 if value.const_value is not None and not (value.uses() or value.is_graph_output()):
                     graph.initializers.pop(str(value.name))
-    return model
 
 
 def _round_constant(
@@ -115,7 +142,14 @@ def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[np.float32]:
 
 
 def _is_product(node: ir.Node) -> bool:
-    return is_standard(node, *TF32_OPS) and node.inputs[0] is not None and is_float(node.inputs[0])
+    return is_standard(node, *TF32_OPS) and is_float(_given(node))
+
+
+def _given(node: ir.Node) -> ir.Value:
+    """Return the first factor of a product."""
+    (first, *_) = node.inputs
+    assert first is not None
+    return first
 
 
 def round_tf32(

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import cast, round_value
+from halfwise.emulation.tf32 import round_marked
 from halfwise.formats import FP16, Format
 from halfwise.graph.casts import FORMATS, lower_bodies
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
@@ -34,6 +35,8 @@ def emulate_typed(
         large_from: Bytes of float weights in files above which low ones stay low and are widened
             while the model runs, one after another.
 
+    What a plan computes in TF32 rounds its factors (`tf32.mark_tf32`).
+
     Returns:
         A model with the same input and output names; low inputs and outputs are FP32 there, and
         hold rounded values.
@@ -45,6 +48,7 @@ def emulate_typed(
     for value in result.graph.inputs:
         widener.round_input(value)
     widener.widen()
+    round_marked(result.graph)
     return result
 
 

@@ -134,7 +134,8 @@ class TradeOff:
             count=len(kept),
             evaluation=trials.since.get(kept, trials.evaluations),
             cost=planner.cost(kept),
-            bf16=len(planner.bf16_of(kept)),
+            bf16=len(planner.types_of(kept).bf16),
+            tf32=planner.types_of(kept).tf32,
             error=(trials.bound(kept) if exact is None else exact)
             * (1.0 if everything else trials.factor),
             is_bound=exact is None,

@@ -7,6 +7,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.need import label
+from halfwise.fixing.types import Types
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs
 from halfwise.records import (
@@ -15,7 +16,6 @@ from halfwise.records import (
     Growth,
     Guard,
     KeptNode,
-    NodeName,
     Observations,
     Plan,
     Remark,
@@ -112,13 +112,13 @@ class Passed:
     Attributes:
         planner: Of the network with its repairs.
         found: The plan.
-        bf16: Those of its kept nodes that have BF16.
+        types: What its kept nodes have instead of FP32.
         unrepaired: Plans of the network without them; None where none were made.
         undone: Remarks on those that were undone.
     """
 
     planner: Planner
     found: Found
-    bf16: frozenset[NodeName]
+    types: Types
     unrepaired: Curve | None
     undone: Sequence[Remark]

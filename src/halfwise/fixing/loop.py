@@ -240,8 +240,8 @@ class _Fix:
                 continue
             if found.passed and judged.verdict.passed:
                 bare, undone = self.unrepaired, [*self.undone]
-                bf16 = self.planner.bf16_of(found.kept)
-                self.passed = Passed(self.planner, found, bf16, bare, undone)
+                types = self.planner.types_of(found.kept)
+                self.passed = Passed(self.planner, found, types, bare, undone)
             if self._may_go_on(judged, found):
                 with self._stage("observe"), self.planner.budget.counted():
                     self.heldout.join(judged)
@@ -286,7 +286,7 @@ class _Fix:
             self._plan_with(planner)
             self.trade_off = TradeOff(planner, self.heldout)
             self.unrepaired, self.undone = passed.unrepaired, [*passed.undone]
-        planner.narrowing.known[passed.found.kept] = passed.bf16
+        planner.narrowing.known[passed.found.kept] = passed.types
         note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
         self.watcher.note(remark(note))
         self.passed = replace(passed, found=replace(passed.found, steps=(*failed.steps, note)))

@@ -12,7 +12,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
-from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict, Worth
+from halfwise.records import CauseKind, Engines, KeptNode, Plan, Profile, RungEnd, Verdict, Worth
 from halfwise.reporting.curve import choosing
 from halfwise.reporting.ending import allow_more
 from halfwise.reporting.worth import cheaper
@@ -58,13 +58,17 @@ def building_commands(
 def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     model = out / MODEL_FILE if out else Path(MODEL_FILE)
     words = ["trtexec", f"--onnx={model}", "--stronglyTyped"]
-    words += ["--noTF32"] if any(k.op in TENSOR_CORE_OPS for k in plan.keep) else []
+    words += ["--noTF32"] if any(map(_needs_fp32, plan.keep)) else []
     if out and not _sayable(profiles):
         words = ["halfwise", "export", str(out), "--as", "python", "-o", str(out / "strong")]
     else:
         words += [option for profile in profiles[:1] for option in shape_options(profile)]
         words.append(f"--saveEngine={model.with_suffix('.engine')}")
     return f"TensorRT {since('strong typing')} and later: {shlex.join(words)}"
+
+
+def _needs_fp32(kept: KeptNode) -> bool:
+    return kept.op in TENSOR_CORE_OPS and kept.precision == "fp32"
 
 
 def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:

@@ -12,9 +12,9 @@ from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.runner import Switching
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
-from halfwise.fixing.bf16 import Narrowing
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
+from halfwise.fixing.narrowing import Narrowing
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.held import with_each_lowered
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
@@ -22,6 +22,7 @@ from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
+from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import Carrying
@@ -153,13 +154,13 @@ class Planner:
         return Prices(model, least, self.case.network, self.roles, resolve, base)
 
     def price(self, kept: Assignment) -> float | None:
-        """Return what an assignment may cost over everything low, if it may have BF16 with that."""
+        """Return what an assignment may cost over everything low, with what types it may have."""
         prices = self.prices
         return None if prices is None else prices.of(kept, self.narrowing.foreseen(kept))
 
     def cost(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment over that of everything low, else None."""
-        return None if self.prices is None else self.prices.of(kept, self.bf16_of(kept))
+        return None if self.prices is None else self.prices.of(kept, self.types_of(kept))
 
     def hold(self, guards: Sequence[Guard]) -> None:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
@@ -311,12 +312,12 @@ class Planner:
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
             low_io=self.low_io,
             weights=self.weights,
-            bf16=self.bf16_of(kept),
+            types=self.types_of(kept),
         )
 
-    def bf16_of(self, kept: Assignment) -> Assignment:
-        """Return those of the kept nodes that have BF16 in the plan that keeps them."""
-        return self.narrowing.known.get(kept, frozenset())
+    def types_of(self, kept: Assignment) -> Types:
+        """Return what kept nodes have instead of FP32 in the plan that keeps them."""
+        return self.narrowing.known.get(kept, FP32_ALONE)
 
     def above(self) -> tuple[Assignment, Assignment]:
         """Return the nodes that `--keep-above` keeps, and those kept because they read them."""

@@ -9,6 +9,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.cost import CostModel
 from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.sites import sites_of
+from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, bodies
@@ -47,8 +48,8 @@ class Prices:
         least: What they are over, in bytes.
         fp32: That of everything in FP32.
         tf32: The same with its products in TF32.
-        of: Returns that of an assignment, given by its kept compute nodes, and those of them that
-            have BF16; remembered.
+        of: Returns that of an assignment, given by its kept compute nodes, and what they have
+            instead of FP32; remembered.
         guide: Proposes plans that cost little.
         model: What predicts them.
     """
@@ -72,4 +73,8 @@ class Prices:
         tf32 = model.cost(frozenset(roles), tf32=True) / least
         self.tf32: float = original.tf32 if original else tf32
         self.guide = Guide(sites_of(network, roles), model.terms)
-        self.of = cache(lambda kept, bf16=frozenset(): model.cost(resolve(kept), bf16) / self.least)
+        self._resolve = resolve
+        self.of = cache(self._cost)
+
+    def _cost(self, kept: Assignment, types: Types = FP32_ALONE) -> float:
+        return self.model.cost(self._resolve(kept), types.bf16, tf32=types.tf32) / self.least

@@ -9,8 +9,10 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.ort import Session
+from halfwise.emulation.tf32 import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
 from halfwise.fixing.int8.placing import FIRST_OPSET
+from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
@@ -40,7 +42,7 @@ def rewrite(
     fixed: frozenset[NodeName],
     low_io: frozenset[TensorName],
     weights: LowWeights | None = None,
-    bf16: frozenset[NodeName] = frozenset(),
+    types: Types = FP32_ALONE,
 ) -> tuple[Rewritten, frozenset[NodeName]]:
     """Return the mixed model with the fewest Casts, and the assignment that it implements.
 
@@ -52,12 +54,15 @@ def rewrite(
         fixed: Moving nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs that get the low type.
         weights: The network's weights in the low format, where they are made already.
-        bf16: The compute nodes among them that have BF16.
+        types: What else than FP32 they have.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
-    bf16 = with_moves(network, placed - fixed, roles, bf16)
+    bf16 = with_moves(network, placed - fixed, roles, types.bf16)
     fp32 = placed - bf16
-    return cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16), placed
+    made = cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16)
+    if types.tf32:
+        mark_tf32(made.model.graph)
+    return made, placed
 
 
 def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None:

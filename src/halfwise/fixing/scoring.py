@@ -12,6 +12,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import has_new_nonfinite
+from halfwise.fixing.types import Types
 from halfwise.metrics import (
     AUTO,
     Computed,
@@ -27,7 +28,7 @@ from halfwise.metrics import (
 from halfwise.records import Criterion, NodeName, Recognised, TaskScore
 
 Assignment = frozenset[NodeName]
-_Plan = tuple[Assignment, Assignment]
+_Plan = tuple[Assignment, Types]
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Scoring:
             self._needs[here] = frozenset[NodeName]().union(*map(planner.holdable, guards))
 
     def _plan(self, kept: Assignment) -> _Plan:
-        return kept, self._planner.bf16_of(kept)
+        return kept, self._planner.types_of(kept)
 
     def _here(self, kept: Assignment) -> tuple[_Plan, tuple[str, ...]]:
         return self._plan(kept), self._planner.trials.samples.ids

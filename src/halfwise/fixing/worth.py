@@ -48,7 +48,7 @@ def worth_of(
         return None
     full = engines is not None and engines.full
     predicted = Worth(
-        cost=prices.fp32 if full else prices.of(kept, planner.bf16_of(kept)), fp32=prices.fp32
+        cost=prices.fp32 if full else prices.of(kept, planner.types_of(kept)), fp32=prices.fp32
     )
     found = _compared(_timed(predicted, engines, planner.settings.fmt.name.upper()))
     fits: Callable[[float], bool]

@@ -13,6 +13,7 @@ ALL = "all"
 _ALLOWED: tuple[Allowed, ...] = get_args(Allowed)
 _APPROXIMATE: Allowed = "approximate"
 _BF16: Allowed = "bf16"
+_TF32: Allowed = "tf32"
 
 
 def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:

@@ -34,6 +34,7 @@ class Point(Record):
         searched: Whether these metrics pass on the samples of the search too, without new NaN or
             infinities; None where nobody looked, and in records before this field.
         bf16: How many of the kept nodes have BF16 instead of FP32, 0 in records before this field.
+        tf32: Whether its FP32 products are TF32; False in records before this field.
     """
 
     kept: str
@@ -50,6 +51,7 @@ class Point(Record):
     scores: tuple[TaskScore, ...] = ()
     searched: bool | None = None
     bf16: int = 0
+    tf32: bool = False
 
     @property
     def serves(self) -> bool:

@@ -94,7 +94,7 @@ class KeptNode(Record):
 
     node: NodeName
     op: str
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     reason: str = ""
     why: str = ""
     kept_by: KeptBy = "search"

@@ -16,10 +16,11 @@ Only approximate, so only where allowed: "epsilon" is raised, "saturate" bounds 
 """
 
 
-Allowed = Literal["approximate", "bf16"]
+Allowed = Literal["approximate", "bf16", "tf32"]
 """What is done only where it is asked for.
 
-"approximate": repairs that rest on no identity; "bf16": BF16 for kept nodes that need no more.
+"approximate": repairs that rest on no identity; "bf16": BF16 for kept nodes that need no more;
+"tf32": TF32 for kept products, where it is enough for all of them.
 """
 APPROXIMATE: frozenset[RepairRule] = frozenset(("epsilon", "saturate"))
 """Rules that rest on no identity."""

@@ -164,13 +164,19 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
         told.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
     return (
-        f"{point.count} ({point.bf16} BF16)" if point.bf16 else str(point.count),
+        _counted(point),
         "" if point.casts is None else str(point.casts),
         "" if point.cost is None else ratio(point.cost),
         f"{bound}{number(point.error)}",
         *_values(point.scores, names),
         ", ".join(told),
     )
+
+
+def _counted(point: Point) -> str:
+    """Return how many nodes are kept, and in what beside FP32."""
+    types = [f"{point.bf16} BF16"] * bool(point.bf16) + ["TF32"] * point.tf32
+    return f"{point.count} ({', '.join(types)})" if types else str(point.count)
 
 
 def _values(scores: Sequence[TaskScore], names: list[str]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Words on a plan: the nodes that stay in FP32 and why, and what time cut."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
@@ -77,10 +78,11 @@ def kept_table(run: Run) -> Table | None:
 
 def _types(keep: Sequence[KeptNode]) -> str:
     """Return the types of kept nodes, FP32 for none of them."""
-    narrow = sum(kept.precision == "bf16" for kept in keep)
-    if 0 < narrow < len(keep):
-        return f"BF16 ({narrow}) and FP32 ({len(keep) - narrow})"
-    return "BF16" if narrow else "FP32"
+    types = Counter(kept.precision.upper() for kept in keep)
+    if len(types) < 2:
+        return next(iter(types), "FP32")
+    *rest, last = (f"{name} ({types[name]})" for name in ("BF16", "TF32", "FP32") if types[name])
+    return f"{', '.join(rest)} and {last}"
 
 
 def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
@@ -111,7 +113,7 @@ def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
     why = _why(group, run.guards)
     same = len({_message(kept, run.guards) for kept in group}) == 1
     why = why if same else f"For example: {why}"
-    kind = ", in BF16" if group[0].precision == "bf16" else ""
+    kind = "" if group[0].precision == "fp32" else f", in {group[0].precision.upper()}"
     nodes = "; ".join(_of_op(op, names) for op, names in ops.items()) + kind
     without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
     return nodes, why, without

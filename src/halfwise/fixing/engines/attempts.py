@@ -302,7 +302,9 @@ class Attempts:
         build = partial(
             self.bench.builds.build,
             purpose=step,
-            tf32=terms.tf32 or self.bench.builds.settings.tf32,
+            tf32=terms.tf32
+            or terms.of(self.planner).types_of(keep).tf32
+            or self.bench.builds.settings.tf32,
             level=terms.level,
             outputs=outputs,
             unfused=unfused,

@@ -54,7 +54,7 @@ class Int8Planner(Planner):
         method: RangeMethod | None,
     ) -> None:
         """Take the plan below, and what makes the network with some candidates in INT8."""
-        settings = replace(below.settings, allow=below.settings.allow - {"bf16"})
+        settings = replace(below.settings, allow=below.settings.allow - {"bf16", "tf32"})
         case = replace(below.case, calibration=below.trials.samples)
         super().__init__(case, settings, below.roles, below.watcher)
         self.below, self.kept, self.method = below, kept, method

@@ -14,6 +14,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.rung import int8_planner
+from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.metrics import Outputs
 from halfwise.progress import Silent
 from halfwise.records import Guard, NodeName
@@ -121,12 +122,12 @@ def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
     options = {"snr_db": 25, "to": "int8", "ranges": "minmax", "allow": ("bf16",)}
     made = planner(outlier(factor=300), no_repair=True, **options)
     below = made.find(frozenset())
-    made.narrowing.known[below.kept] = below.kept
+    made.narrowing.known[below.kept] = Types(below.kept)
     int8 = int8_planner(made, below, Silent())
     assert int8 is not None
     int8.begin(made.evidence)
     assert below.kept
-    assert int8.bf16_of(frozenset()) == frozenset()
+    assert int8.types_of(frozenset()) == FP32_ALONE
     dtypes = {v.dtype for n in int8.rewrite(frozenset())[0].model.graph for v in n.outputs}
     assert ir.DataType.BFLOAT16 not in dtypes
 

@@ -1,9 +1,12 @@
-"""BF16 for kept nodes that need range, not bits."""
+"""BF16 and TF32 for kept nodes that need range, not bits."""
 
 import pytest
 
+from halfwise.emulation.tf32 import TF32_MARK, TF32_OPS
 from halfwise.errors import CaseError
+from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.judging.inside import emulate
+from halfwise.records import NodeName
 from tests import models
 from tests.unit.fixing.repair.sluices import WIDE, sluiced
 from tests.unit.fixing.test_loop import found, growing, types_in
@@ -19,13 +22,13 @@ def test_a_node_that_needs_range_gets_bf16_and_costs_less():
     assert "BFLOAT16" in types_in(fixed).values()
     kept, prices = fixed.found.kept, fixed.planner.prices
     assert prices is not None
-    assert prices.of(kept, kept) < prices.of(kept)
+    assert prices.of(kept, Types(kept)) < prices.of(kept)
 
 
 def test_a_node_that_needs_bits_stays_in_fp32():
     fixed = found(models.cancellation(), no_repair=True, allow="bf16")
     assert {k.precision for k in fixed.plan.keep} == {"fp32"}
-    assert not fixed.planner.bf16_of(fixed.found.kept)
+    assert not fixed.planner.types_of(fixed.found.kept).bf16
     assert fixed.verdict.passed
 
 
@@ -41,13 +44,13 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
     kept, planner = fixed.found.kept, fixed.planner
     bf16 = {name for name in kept if name[-1] in nodes or len(nodes) == 3}
     assert len(kept) == 6
-    assert planner.bf16_of(kept) == bf16
+    assert planner.types_of(kept).bf16 == bf16
     assert fixed.verdict.passed
     assert planner.prices is not None
     assert fixed.curve.plan is not None
     point = fixed.curve.points[fixed.curve.plan]
     assert (point.count, point.bf16) == (6, len(bf16))
-    assert point.cost == planner.prices.of(kept, frozenset(bf16))
+    assert point.cost == planner.prices.of(kept, Types(frozenset(bf16)))
     written = planner.rewrite(kept)[0].model
     trials = planner.trials
     assert point.error == trials.excess_of(emulate(written, trials.samples).results) * trials.factor
@@ -59,25 +62,25 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
 
 def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
     planner = of_planner(TWO, allow="bf16", rel_max=0.007)
-    one = frozenset(("up_0", "wide_0", "down_0"))
+    one = frozenset(map(NodeName, ("up_0", "wide_0", "down_0")))
     prices = planner.prices
     assert prices is not None
-    assert planner.price(one) == prices.of(one, one) < planner.cost(one) == prices.of(one)
+    assert planner.price(one) == prices.of(one, Types(one)) < planner.cost(one) == prices.of(one)
     everything = planner.roles.computing
     assert planner.price(everything) == prices.of(everything)
     two = one | {"up_5", "wide_5", "down_5"}
     assert planner.trials.evaluate(two, confirm=True).passed
-    bf16 = planner.bf16_of(two)
+    bf16 = planner.types_of(two).bf16
     assert frozenset() < bf16 < two
     assert planner.price(two) == planner.cost(two) < prices.of(two)
     # What needs its bits there is FP32 in all plans that come.
-    assert planner.narrowing.foreseen(two - {"up_0"}) == bf16 - {"up_0"}
+    assert planner.narrowing.foreseen(two - {"up_0"}).bf16 == bf16 - {"up_0"}
 
 
 @pytest.mark.parametrize("limit", [{"time_budget": 0}, {"budget": 4}])
 def test_without_time_nothing_has_bf16_and_the_plan_passes(limit):
     fixed = found(TWO, no_repair=True, allow="bf16", rel_max=0.05, **limit)
-    assert not fixed.planner.bf16_of(fixed.found.kept)
+    assert not fixed.planner.types_of(fixed.found.kept).bf16
     assert fixed.verdict.passed
 
 
@@ -97,3 +100,41 @@ def test_an_opset_without_bf16_is_told_before_the_search():
     ill.proto.opset_import[0].version = 12
     with pytest.raises(CaseError, match="BF16 needs opset 13"):
         found(ill, allow="bf16")
+
+
+def products(fixed):
+    return {k.op: k.precision for k in fixed.plan.keep if k.op in TF32_OPS}
+
+
+def test_products_that_need_range_get_tf32_and_cost_less():
+    fixed = found(models.busy_product(), no_repair=True, allow="tf32")
+    kept, planner = fixed.found.kept, fixed.planner
+    assert set(products(fixed).values()) == {"tf32"}
+    assert planner.types_of(kept) == Types(tf32=True)
+    assert fixed.verdict.passed
+    assert planner.prices is not None
+    assert planner.cost(kept) == planner.prices.of(kept, Types(tf32=True)) < planner.prices.of(kept)
+    # What is told of the plan is of the written model, whose nodes say that they are TF32.
+    written, trials = planner.rewrite(kept)[0].model, planner.trials
+    error = trials.excess_of(emulate(written, trials.samples).results) * trials.factor
+    assert fixed.curve.plan is not None
+    point = fixed.curve.points[fixed.curve.plan]
+    assert (point.tf32, point.error) == (True, error)
+    for node in written.graph:
+        node.metadata_props.pop(TF32_MARK, None)
+    assert trials.excess_of(emulate(written, trials.samples).results) * trials.factor != error
+
+
+def test_products_that_need_more_bits_than_tf32_has_stay_in_fp32():
+    fixed = found(models.busy_product(), no_repair=True, allow="tf32", rel_max=1e-5)
+    assert set(products(fixed).values()) == {"fp32"}
+    assert fixed.planner.types_of(fixed.found.kept) == FP32_ALONE
+    assert fixed.verdict.passed
+
+
+def test_bf16_and_tf32_are_weighed_in_one_search():
+    fixed = found(TWO, no_repair=True, allow="bf16,tf32", rel_max=0.007)
+    types = fixed.planner.types_of(fixed.found.kept)
+    assert types.bf16
+    assert types.tf32 == any(k.op in TF32_OPS and k.precision == "tf32" for k in fixed.plan.keep)
+    assert fixed.verdict.passed

@@ -1,0 +1,233 @@
+"""Which of the kept nodes less than FP32 is enough for: BF16, or TF32.
+
+Both have the range of FP32; BF16 has 8 bits, and TF32 11 where products read their factors. The
+search weighs them. What a plan that is not tried yet may cost is told with both wherever nodes may
+have them; a plan that passes with FP32 is then tried with them, and costs what that shows.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from halfwise.emulation.ort import Session
+from halfwise.emulation.tf32 import tf32_nodes
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import CaseError
+from halfwise.fixing.plan.halving import lowered
+from halfwise.fixing.types import FP32_ALONE, Types
+from halfwise.graph.model import node_name
+from halfwise.graph.movement import may_have_bf16
+from halfwise.records import NodeName
+
+if TYPE_CHECKING:
+    from halfwise.case import Sample
+    from halfwise.emulation.runner import Switching
+    from halfwise.fixing.planner import Planner
+    from halfwise.metrics import Outputs
+
+MOST = 24
+"""Models that are tried where not all nodes of a plan can have BF16; each is written and run on all
+samples of the calibration."""
+
+Assignment = frozenset[NodeName]
+NONE: Assignment = frozenset()
+
+
+class Narrowing:
+    """Knows the plans of one planner that have BF16 or TF32.
+
+    Attributes:
+        known: Of plans that passed, given by their kept nodes, what these have instead of FP32; for
+            plans that were tried, or would not be the cheapest with it.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        """Take what has plans written and tried.
+
+        Raises:
+            CaseError: BF16 is allowed, and the opset has none.
+        """
+        self._planner = planner
+        self.known: dict[Assignment, Types] = {}
+        self._may, self._needy, self._least = NONE, NONE, inf
+        self._products, self._needs_bits = NONE, False
+        if "bf16" in planner.settings.allow:
+            may = may_have_bf16(planner.case.network, planner.roles)
+            self._may = may - frozenset(planner.forced.kept) - planner.islands
+        if "tf32" in planner.settings.allow:
+            self._products = planner.choices.intersection(tf32_nodes(planner.case.network))
+
+    def clear(self) -> None:
+        """Forget all: there are other samples, or ranges."""
+        self.known.clear()
+        self._needy, self._least, self._needs_bits = NONE, inf, False
+
+    def foreseen(self, kept: Assignment) -> Types:
+        """Return what the nodes of a plan have, or may have where it was not tried.
+
+        Everything in FP32 is that, and no plan.
+        """
+        if (known := self.known.get(kept)) is not None or not (self._may or self._products):
+            return known or FP32_ALONE
+        whole = kept >= self._planner.choices - frozenset(self._planner.forced.lowered)
+        return FP32_ALONE if whole else self._possible(kept)
+
+    def look(self, kept: Assignment, error: float) -> float:
+        """Try BF16 and TF32 for a plan that passes, where they may make it the cheapest one so far.
+
+        What of the first plan that fails with BF16 needs its bits stays FP32 in those that come;
+        where TF32 is not enough for one, no plan after it has it.
+
+        Args:
+            kept: Its kept nodes.
+            error: With FP32, over what a trial may use.
+
+        Returns:
+            The error with what it has from then on.
+
+        Raises:
+            OutOfTime: within a block whose budget is spent.
+        """
+        planner, price = self._planner, self._price
+        if kept in self.known or not (self._may or self._products):
+            return error
+        free = self.foreseen(kept)
+        self.known[kept] = FP32_ALONE
+        if free == FP32_ALONE or planner.budget.is_spent:
+            return error
+        if price(kept, free) < min(self._least, price(kept, FP32_ALONE)):
+            self._try(kept, free)
+        self._least = min(self._least, price(kept, self.known[kept]))
+        exact = planner.trials.exact(kept) if self.known[kept] != FP32_ALONE else None
+        return error if exact is None else exact
+
+    def _try(self, kept: Assignment, free: Types) -> None:
+        if self._passes(kept, free):
+            return
+        if free.tf32 and (not free.bf16 or self._passes(kept, Types(free.bf16))):
+            self._needs_bits = True
+            return
+        if not self._needy:
+            self._needy = free.bf16 - self._halved(kept, failed=free.bf16)
+        if free.tf32:
+            self._with_tf32(kept)
+
+    def _with_tf32(self, kept: Assignment) -> None:
+        """Try TF32 beside the BF16 that a plan has; where it fails, the plan stays as it was."""
+        before = self.known.get(kept, FP32_ALONE)
+        with_it = Types(before.bf16, tf32=bool(self._products & kept - before.bf16))
+        cheaper = self._price(kept, with_it) < self._price(kept, before)
+        if not with_it.tf32 or before.tf32 or not cheaper:
+            return
+        if not self._passes(kept, with_it):
+            self.known[kept], self._needs_bits = before, True
+
+    def settle(self, kept: Assignment) -> None:
+        """Give a passing plan the BF16, and the TF32, with which it still passes and costs less.
+
+        BF16 is tried for all that may have it, then for halves, in graph order: `MOST` trials at
+        most, and what the budget leaves. Casts count as cost, so for one node alone it is seldom
+        worth it. TF32 is for all products or for none.
+        """
+        within = self._planner.budget.within
+        if self._may & kept and self.known.get(kept, FP32_ALONE) == FP32_ALONE:
+            within("search", lambda: self._halved(kept), NONE)
+        if self._products & kept:
+            within("search", lambda: self._with_tf32(kept), None)
+
+    def over(self, switched: Switching) -> Switching:
+        """Return what runs plans with BF16 or TF32 as they are written, others as `switched`."""
+        return _Runner(self._planner, switched) if self._may or self._products else switched
+
+    def _possible(self, kept: Assignment) -> Types:
+        bf16 = kept & self._may - self._needy
+        products = NONE if self._needs_bits else self._products
+        return Types(bf16, tf32=bool(products & kept - bf16))
+
+    def _price(self, kept: Assignment, types: Types) -> float:
+        prices = self._planner.prices
+        if prices is None:
+            return -float(len(types.bf16) + types.tf32)
+        return prices.of(kept, types)
+
+    def _halved(self, kept: Assignment, failed: Assignment = NONE) -> Assignment:
+        """Return the nodes of a plan that have BF16 now; `failed` is not tried again."""
+        tried, best = {kept - failed}, NONE
+
+        def passes(fp32: Assignment) -> bool:
+            nonlocal best
+            bf16 = kept - fp32
+            dearer = self._price(kept, Types(bf16)) >= self._price(kept, Types(best))
+            if len(tried) == MOST or fp32 in tried or dearer:
+                return False
+            self._planner.budget.check()
+            tried.add(fp32)
+            passed = self._passes(kept, Types(bf16))
+            best = bf16 if passed else best
+            return passed
+
+        free = self._may & kept
+        order = [n for n in map(node_name, self._planner.case.network.nodes()) if n in free]
+        try:
+            lowered(kept, [free] if free else [], passes, split=order)
+        finally:
+            self.known[kept] = Types(best)
+        return best
+
+    def _passes(self, kept: Assignment, types: Types) -> bool:
+        """Return whether a plan passes with types, and has them from then on; else FP32 alone."""
+        trials, passed = self._planner.trials, False
+        self.known[kept] = types
+        try:
+            excess = trials.excess_of(trials.results(kept))
+            if passed := excess <= 1:
+                trials.learn(kept, excess)
+        except CaseError:  # its opset or a custom operator has none
+            return False
+        finally:
+            if not passed:
+                self.known[kept] = FP32_ALONE
+        return passed
+
+
+class _Runner:
+    """Runs what has BF16 or TF32 in typed emulation of its written model, made for each plan."""
+
+    def __init__(self, planner: Planner, switched: Switching) -> None:
+        self._planner, self._switched = planner, switched
+        self._loaded: tuple[Assignment, Types, Session] | None = None
+
+    def prepare(self, changed: Assignment, /) -> None:
+        """Load what runs an assignment."""
+        if self._types(changed) != FP32_ALONE:
+            self._session(changed)
+        else:
+            self._loaded = None
+            self._switched.prepare(changed)
+
+    def release(self) -> None:
+        """Let go of it, and its memory."""
+        self._loaded = None
+        self._switched.release()
+
+    def run(self, sample: Sample, changed: Assignment, /) -> Outputs:
+        """Return the outputs of an assignment."""
+        if self._types(changed) != FP32_ALONE:
+            return self._session(changed).run(sample)
+        return self._switched.run(sample, changed)
+
+    def _kept(self, changed: Assignment) -> Assignment:
+        return changed & self._planner.roles.computing
+
+    def _types(self, changed: Assignment) -> Types:
+        return self._planner.types_of(self._kept(changed))
+
+    def _session(self, changed: Assignment) -> Session:
+        kept, types = self._kept(changed), self._types(changed)
+        if self._loaded is None or self._loaded[:2] != (kept, types):
+            self._loaded = None
+            settings, model = self._planner.settings, self._planner.rewrite(kept)[0].model
+            typed = emulate_typed(model, accumulate=settings.accumulate)
+            self._loaded = kept, types, Session(typed, runtime=settings.runtime)
+        return self._loaded[2]
