@@ -59,7 +59,7 @@ class Side:
         seconds: Of the processor, for the whole run.
         rules: How often each rule was made.
         undone: Repairs that were tried and undone, by the reason.
-        reasons: Why nodes are kept: kinds of guard, by their number.
+        reasons: Why nodes are kept: kinds of guard, else what was followed; by number.
     """
 
     kept: int
@@ -135,6 +135,8 @@ def side(task: Task, **options: Any) -> Side:
         given = (written, case.heldout, references, case.criterion, case.metric)
         accumulate = request.settings.accumulate
         seen = judge(*given, reference_nonfinite=nonfinite, accumulate=accumulate)
+    followed = fixed.followed
+    unguarded = "accumulated error" if followed and followed.accumulates else "unknown"
     undone = Counter(str(r.kind) for r in fixed.plan.remarks if r.kind.startswith("repair-"))
     return Side(
         kept=len(fixed.found.kept),
@@ -145,7 +147,7 @@ def side(task: Task, **options: Any) -> Side:
         # Plain ones: `asdict` takes a Counter's items for what is counted.
         rules=dict(Counter(r.rule for r in fixed.plan.repairs)),
         undone=dict(undone),
-        reasons=dict(Counter(str(k.guard) for k in fixed.plan.keep)),
+        reasons=dict(Counter(k.guard or unguarded for k in fixed.plan.keep)),
     )
 
 
