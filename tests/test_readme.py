@@ -47,7 +47,7 @@ def test_the_report_is_that_of_the_demo(tmp_path):
         folder=tmp_path,
     )
     printed = readme.output("report", "runs/demo", folder=tmp_path)
-    assert "Kept in FP32: 0; without repairs 52" in printed
+    assert "0 of 260 compute nodes in FP32" in printed
     assert readme.plain(block(readme.README, "report")) == readme.plain(readme.printed(printed))
 
 

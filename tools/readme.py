@@ -37,7 +37,7 @@ ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
 MEASURED = re.compile(r"(evaluations in [^;]*|[\d.]+ s); peak\s+memory [\d.]+ [KMG]iB")
 # Rounding differs between processors in the last digits; wording, counts and names do not.
 NUMBERS = re.compile(r"\d+ %|\b\d{4,6}\b|\d+\.\d+|\de[+-]?\d+|≥ \S+ ×|inputs\.npz\[\d+\]|\s+")
-PANELS = ("Data", "Acceptance", "Plan", "Running", "Engines", "TensorRT", "Other")
+PANELS = ("Data", "Acceptance", "Plan", "Running", "Engines", "TensorRT", "Output", "Other")
 
 
 STEP = re.compile(
@@ -83,7 +83,7 @@ def engines() -> str:
     """Return what a recorded run says of its engines."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run.json").write_bytes(gzip.decompress(ENGINE_RUN.read_bytes()))
-        told = output("report", folder)
+        told = output("report", folder, "--full")
     begin, end = told.index("\nEngines\n") + 1, told.index("\n\nNext\n")
     return printed(told[begin:end])
 

@@ -10,7 +10,7 @@ import pytest
 
 from halfwise import api
 from halfwise.cli import engines, main, models, verdicts
-from halfwise.cli.options import parameter
+from halfwise.cli.options import Display, parameter
 from halfwise.declarations.option import Option
 from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER, NEWEST_CHECKED, text_of
 from halfwise.tools.pytorch import LEAST_DYNAMO_OPSET, LEAST_OPSET
@@ -83,7 +83,7 @@ def options_of(command):
 
 
 def test_every_option_of_the_library_is_one_of_fix():
-    own = {"model", "inputs", "out", "as_json", "trust_config", "options"}
+    own = {"model", "inputs", "out", *Display._fields, "trust_config", "options"}
     assert options_of(verdicts.fix) - own == set(api.Options.__annotations__)
 
 

@@ -3,6 +3,7 @@ import shlex
 import pytest
 import typer
 
+from halfwise.cli.options import Display
 from halfwise.cli.outcome import conclude, worker_ahead
 from halfwise.store import run_json
 from halfwise.tensorrt.worker.answers import BY_OP
@@ -15,7 +16,7 @@ from tests.unit.reporting.runs import run, verdict
 def test_the_exit_code_is_the_verdict(capsys, passed, code, as_json):
     made = run(verdict=verdict(passed=passed))
     with pytest.raises(typer.Exit) as end:
-        conclude(made, as_json=as_json)
+        conclude(made, Display(as_json=as_json), None)
     assert end.value.exit_code == code
     out = capsys.readouterr().out
     assert (out == run_json(made)) is as_json

@@ -49,16 +49,25 @@ class Ended:
 pytest.register_assert_rewrite("tests.end_to_end.soundness")
 
 
+REPORTING = ("fix", "ladder", "choose", "verify", "diagnose", "report", "observe", "compare")
+"""Commands that print one screen where the whole report is not asked for."""
+
+
 def fixing(model, inputs="model.npz", *options):
     return ("fix", model, "--inputs", inputs, "-o", "run", *options)
 
 
 @pytest.fixture
 def call(monkeypatch, tmp_path):
-    """Run `halfwise` with arguments; paths are relative to the test's own folder."""
+    """Run `halfwise` with arguments; paths are relative to the test's own folder.
+
+    Reports are whole: with `--full`, unless `screen` asks for what users see first.
+    """
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments, folder="run"):
+    def call(*arguments, folder="run", screen=False):
+        if arguments and arguments[0] in REPORTING and not screen:
+            arguments = (arguments[0], "--full", *arguments[1:])
         monkeypatch.setattr(sys, "argv", ["halfwise", *map(str, arguments)])
         # Real streams: the command line reconfigures them.
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))

@@ -41,6 +41,7 @@ def test_what_needs_nothing_tells_how_little_was_looked_at(saved, tmp_path, envi
     every = np.concatenate([ill.inputs["x"], ill.inputs["x"] * np.float32(0.9)])
     model, inputs = saved(models.Ill(ill.proto, {"x": every}, set()))
     command = [sys.executable, "-m", "halfwise", "fix", model, "--inputs", inputs, "-o", "run"]
+    command.append("--full")
     ended = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -93,7 +93,7 @@ def test_an_island_and_a_node_that_fp16_breaks(fix):
     assert reasons.keys() == ill.kept | {"gamma"}
     assert {n for n, r in reasons.items() if "model itself" in r} == {"gamma"}
     wrong = "everything in FP16 but 1 node that the file itself computes in FP32"
-    assert f"What was wrong with {wrong}" in " ".join(ended.out.split())
+    assert f"With {wrong}" in " ".join(ended.out.split())
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

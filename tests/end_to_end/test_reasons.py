@@ -75,7 +75,7 @@ def test_everything_low_means_everything(fix):
     ended = fix(models.Ill(s.proto(y), {"x": models.signals(1, 4, 8, seed=9, peak=4)}))
     assert ended.code == 0, ended.out
     assert [u["node"] for u in ended.record["plan"]["unsupported"]] == ["steps"]
-    assert "What was wrong with everything in FP16 but 1 node that must be FP32" in words(ended)
+    assert "With everything in FP16 but 1 node that must be FP32" in words(ended)
     assert "all FP16" not in words(ended)
 
 

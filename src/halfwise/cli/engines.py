@@ -11,7 +11,7 @@ import typer
 
 from halfwise import api
 from halfwise.cli.options import (
-    JsonOption,
+    Display,
     MaybeInputsOption,
     ModelArgument,
     RunArgument,
@@ -52,7 +52,7 @@ def build(
             help="As for trtexec: name:fp32,… with * in names; constrains these alone.",
         ),
     ] = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Build a TensorRT engine of a model as it is asked for, and show what came out."""
@@ -61,9 +61,10 @@ def build(
     fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
     found = watched(
         lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
+        display,
         worker=options,
     )
-    show(found, built, as_json=as_json)
+    show(found, built, display)
 
 
 @accepts(Reading, Worker, Waiting)
@@ -75,18 +76,20 @@ def inspect(
     ] = None,
     inputs: MaybeInputsOption = None,
     *,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Show inputs, outputs, layers, precision and speed of a TensorRT engine."""
     from halfwise.reporting.inspection import looked_into
 
     found = watched(
-        lambda watcher: api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options)
+        lambda watcher: api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options),
+        display,
     )
-    show(found, looked_into, as_json=as_json)
+    show(found, looked_into, display)
 
 
+@accepts()
 def check_constraints(
     spec: Annotated[
         list[str],
@@ -105,17 +108,18 @@ def check_constraints(
         typer.Option(metavar="M", help="The ONNX model. Default: that of the command."),
     ] = None,
     *,
-    as_json: JsonOption = False,
+    display: Display,
 ) -> None:
     """Check constraints as that trtexec would read them, and print them corrected."""
     from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec
     found = api.check_constraints(words, trt_version=trt_version, model=model)
-    show(found, checked, as_json=as_json)
+    show(found, checked, display)
     end(passed=all(finding.severity == "info" for finding in found.findings))
 
 
+@accepts()
 def explain_log(
     file: Annotated[
         Path,
@@ -126,13 +130,13 @@ def explain_log(
         typer.Option(metavar="M", help="The ONNX model: tells which nodes the log names."),
     ] = None,
     *,
-    as_json: JsonOption = False,
+    display: Display,
 ) -> None:
     """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
     from halfwise.tools.explain_log import explained
 
     found = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
-    show(found, explained, as_json=as_json)
+    show(found, explained, display)
     end(passed=all(finding.severity != "error" for finding in found.findings))
 
 
@@ -192,7 +196,7 @@ def export(
     _show_recipe(api.export(run, kind, out=out, **options), out)
 
 
-def _show_recipe(exported: api.Exported, out: Path | None) -> None:
+def _show_recipe(exported: "api.Exported", out: Path | None) -> None:
     from halfwise.wording import clean
 
     if out is None and len(exported.texts) > 1:

@@ -9,8 +9,8 @@ import typer
 
 from halfwise import api
 from halfwise.cli.options import (
+    Display,
     InputsOption,
-    JsonOption,
     ModelArgument,
     RunnerOption,
     accepts,
@@ -23,6 +23,7 @@ from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Lo
 _Pipeline = "What {} made: .npz, .npy or a folder of them; or its function, file.py:function."
 
 
+@accepts()
 def lint(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
     trt_version: Annotated[
@@ -37,19 +38,19 @@ def lint(
         list[str] | None, typer.Option(metavar="RULE", help="Leave a rule out; may be repeated.")
     ] = None,
     *,
-    as_json: JsonOption = False,
+    display: Display,
 ) -> None:
     """Name known faults of a model, also of one that other commands refuse, and how to fix them."""
     from halfwise.linting.command import linted
     from halfwise.records import SEVERITIES
 
     found = api.lint(model, trt_version=trt_version, ignore=ignore or ())
-    show(found, linted, as_json=as_json)
+    show(found, linted, display)
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     end(passed=all(finding.severity not in counted for finding in found.findings))
 
 
-@accepts(Data, Low, Running, "run_timeout")
+@accepts(Data, Low, Running, "run_timeout", full=True)
 def observe(
     model: ModelArgument,
     inputs: InputsOption,
@@ -63,19 +64,20 @@ def observe(
             metavar="FILE", help="Calibration cache of TensorRT, to be compared with the inputs."
         ),
     ] = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """List the tensors of the FP32 model that are large or not finite on real inputs."""
     from halfwise.reporting.tensors import observed
 
     found = watched(
-        lambda watcher: api.observe(model, inputs, cache=cache, watcher=watcher, **options)
+        lambda watcher: api.observe(model, inputs, cache=cache, watcher=watcher, **options),
+        display,
     )
-    show(found, lambda each: observed(each, limit), as_json=as_json)
+    show(found, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, Waiting, Worker, Building)
+@accepts(Data, Arithmetic, Running, Waiting, Worker, Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,
@@ -102,15 +104,15 @@ def compare(
         ),
     ] = None,
     runner: RunnerOption = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Say where two computations of a model part: where errors are born, amplified, inherited."""
     from halfwise.reporting.comparison import comparison
 
     sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
-    found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides))
-    show(found, comparison, as_json=as_json)
+    found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides), display)
+    show(found, comparison, display)
     end(passed=not found.different)
 
 
@@ -146,17 +148,20 @@ def modernize(
             "--transpose", help="Rewrite norms over other axes too, between two Transposes."
         ),
     ] = False,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
     from halfwise.tools.modernize.command import modernized
 
     how = {"trt_version": trt_version, "transpose": transpose, **options}
-    found = watched(lambda watcher: api.modernize(model, out, inputs, watcher=watcher, **how))
-    show(found, modernized, as_json=as_json)
+    found = watched(
+        lambda watcher: api.modernize(model, out, inputs, watcher=watcher, **how), display
+    )
+    show(found, modernized, display)
 
 
+@accepts()
 def export_torch(
     factory: Annotated[
         str,
@@ -204,18 +209,21 @@ def export_torch(
             metavar="X", help="Largest error over the largest value. Default 1e-4.", min=0
         ),
     ] = None,
-    as_json: JsonOption = False,
+    display: Display,
 ) -> None:
     """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
     from halfwise.tools.export_torch import exported
 
     how = given(dynamic=dynamic, sizes=sizes, exporter=exporter, opset=opset, tolerance=tolerance)
     how |= {"fold": not no_fold}
-    found = watched(lambda watcher: api.export_torch(factory, out, inputs, watcher=watcher, **how))
-    show(found, exported, as_json=as_json)
+    found = watched(
+        lambda watcher: api.export_torch(factory, out, inputs, watcher=watcher, **how), display
+    )
+    show(found, exported, display)
     end(passed=found.passed)
 
 
+@accepts()
 def compare_inputs(
     a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],
     b: Annotated[str, typer.Argument(metavar="B", help=_Pipeline.format("pipeline B"))],
@@ -239,12 +247,12 @@ def compare_inputs(
         ),
     ] = None,
     *,
-    as_json: JsonOption = False,
+    display: Display,
 ) -> None:
     """Name what two preprocessing pipelines do differently; exits with 10 where they differ."""
     from halfwise.tools.preprocessing.report import compared
 
     raw = {"samples": samples, "model": model, "code": code}
-    found = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw))
-    show(found, compared, as_json=as_json)
+    found = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw), display)
+    show(found, compared, display)
     end(passed=found.same)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -47,14 +47,32 @@ RunnerOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Whose outputs, where several runners' are on record."),
 ]
-JsonOption = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print the record as JSON on standard output, and nothing else.",
-        rich_help_panel="Running",
-    ),
-]
+
+
+class Display(NamedTuple):
+    """What a command prints: a first screen; or one of these.
+
+    Attributes:
+        as_json: The record.
+        full: The whole report; None where that is all there is.
+        quiet: The verdict alone, and no progress.
+    """
+
+    as_json: bool = False
+    full: bool | None = None
+    quiet: bool = False
+
+
+_prints = partial(typer.Option, rich_help_panel="Output")
+_DISPLAY: dict[str, Any] = {
+    "as_json": Annotated[bool, _prints("--json", help="Print the record as JSON, nothing else.")],
+    "full": Annotated[
+        bool, _prints("--full", help="Print the whole report, not one screen of it.")
+    ],
+    "quiet": Annotated[
+        bool, _prints("--quiet", help="Print the verdict alone, on one line, and no progress.")
+    ],
+}
 _TRUST = inspect.Parameter(
     "trust_config",
     inspect.Parameter.KEYWORD_ONLY,
@@ -75,13 +93,16 @@ _TRUST = inspect.Parameter(
 """Acts on the command line alone; stands wherever a worker can be named."""
 
 
-def accepts(*groups: type | str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command options in place of its `**options`.
+def accepts(
+    *groups: type | str, full: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command options in place of its `**options` and `display`.
 
     The command finds those that were given in `options`.
 
     Args:
         groups: Classes that declare options, and names of single ones.
+        full: Whether it prints one screen unless the whole report is asked for.
     """
     declared: dict[str, Any] = {}
     for group in groups:
@@ -92,17 +113,26 @@ def accepts(*groups: type | str) -> Callable[[Callable[..., None]], Callable[...
         offered.insert([p.name for p in offered].index("trt_python"), _TRUST)
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        printed = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
+            for name, hint in _DISPLAY.items()
+            if "display" in signature.parameters and (full or name != "full")
+        ]
+
         @wraps(command)
         def run(**values: Any) -> None:
             passed = given(**{p.name: values.pop(p.name, None) for p in offered})
+            if printed:
+                passed["display"] = Display(**{p.name: values.pop(p.name) for p in printed})
             command(**values, **passed)
 
-        signature = inspect.signature(command, eval_str=True)
         own = list(signature.parameters.values())
         ordered = [
             *(p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD),
             *offered,
-            *(p for p in own if p.kind is p.KEYWORD_ONLY),
+            *(p for p in own if p.kind is p.KEYWORD_ONLY and p.name != "display"),
+            *printed,
         ]
         # Typer reads the signature to learn a command's options.
         run.__signature__ = signature.replace(parameters=ordered)  # type: ignore[attr-defined]

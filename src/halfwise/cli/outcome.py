@@ -2,12 +2,15 @@
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
+from halfwise.cli.options import Display
 from halfwise.declarations.engines import Worker
 from halfwise.errors import PASSED, VERDICT_FAILED, UsageError
 
@@ -17,18 +20,28 @@ if TYPE_CHECKING:
     from halfwise.records.record import Record
     from halfwise.reporting.parts import Report
 
+WHOLE = "This is a part of the report; --full prints all of it."
+"""Stands below what is not whole and in no folder."""
+
 R = TypeVar("R")
 Shown = TypeVar("Shown", bound="Record")
 
 
-def watched(call: "Callable[[Watcher], R]", worker: Mapping[str, Any] | None = None) -> R:
+def watched(
+    call: "Callable[[Watcher], R]", display: Display, worker: Mapping[str, Any] | None = None
+) -> R:
     """Return what the library returns to `call`, which gets what tells of progress.
 
     Args:
         call: Calls the library.
+        display: What is printed.
         worker: Options that name a worker to start while the library is imported.
     """
     with nullcontext() if worker is None else worker_ahead(worker):
+        if display.quiet:
+            from halfwise.progress import Silent
+
+            return call(Silent())
         from halfwise.reporting.terminal import TerminalWatcher
 
         with TerminalWatcher() as watcher:
@@ -57,12 +70,18 @@ def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def show(found: Shown, view: "Callable[[Shown], Report]", *, as_json: bool) -> None:
+def show(found: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:
     """Print a record as JSON, or the report that `view` makes of it."""
-    from halfwise.reporting.terminal import print_report
+    from halfwise.reporting.terminal import fitted, print_report, print_verdict
 
-    if as_json:
+    if display.as_json:
         typer.echo(found.model_dump_json(indent=1))
+    elif display.quiet:
+        print_verdict(view(found))
+    elif display.full is False:
+        whole = view(found)
+        shown = fitted(whole, WHOLE)
+        print_report(shown, WHOLE * (shown != whole))
     else:
         print_report(view(found))
 
@@ -72,14 +91,32 @@ def end(*, passed: bool) -> NoReturn:
     raise typer.Exit(PASSED if passed else VERDICT_FAILED)
 
 
-def conclude(run: "Run", *, as_json: bool) -> NoReturn:
-    """Print the run and exit with 0 where its verdict passed, else 10."""
-    from halfwise.reporting.terminal import print_report
+def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
+    """Print the run and exit with 0 where its verdict passed, else 10.
+
+    `folder` is where it is stored; None where it is not.
+    """
+    from halfwise.reporting.screen import screen
+    from halfwise.reporting.terminal import fitted, print_report, print_verdict
     from halfwise.reporting.view import report
     from halfwise.store import run_json
 
-    if as_json:
+    if display.as_json:
         typer.echo(run_json(run), nl=False)
-    else:
+    elif display.quiet:
+        print_verdict(report(run))
+    elif display.full:
         print_report(report(run))
+    else:
+        print_report(fitted(screen(run), more := _more(folder)), more)
     end(passed=run.verdict.passed)
+
+
+def _more(folder: Path | None) -> str:
+    """Return where the whole report is."""
+    if folder is None:
+        return WHOLE
+    page = folder / "report.html"
+    where = f", or open {page}" if page.is_file() else ""
+    command = shlex.join(("halfwise", "report", str(folder), "--full"))
+    return f"Whole report: {command}{where}"

@@ -9,8 +9,8 @@ import typer
 
 from halfwise import api
 from halfwise.cli.options import (
+    Display,
     InputsOption,
-    JsonOption,
     MaybeInputsOption,
     ModelArgument,
     RunArgument,
@@ -55,21 +55,23 @@ _RunOption = Annotated[
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
     *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+    full=True,
 )
 def fix(
     model: ModelArgument,
     inputs: InputsOption,
     out: _RunOption,
     *,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Find the nodes that FP16 (or BF16) breaks, write a mixed model, judge it on held-out data."""
     found = watched(
         lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
+        display,
         worker=options if "target" in options else None,
     )
-    conclude(found.run, as_json=as_json)
+    conclude(found.run, display, out)
 
 
 _ExpectedOption = Annotated[
@@ -86,6 +88,7 @@ _ExpectedOption = Annotated[
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
     *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+    full=True,
 )
 def ladder(
     model: ModelArgument,
@@ -94,16 +97,17 @@ def ladder(
     *,
     expected: _ExpectedOption = None,
     runner: RunnerOption = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn, and deliver the fastest that passes."""
     extra = {"expected": expected, "runner": runner, **options}
     found = watched(
         lambda watcher: api.ladder(model, inputs, out=out, watcher=watcher, **extra),
+        display,
         worker=options if "target" in options else None,
     )
-    conclude(found.run, as_json=as_json)
+    conclude(found.run, display, out)
 
 
 @accepts(
@@ -120,6 +124,7 @@ def ladder(
         Waiting,
     ),
     *(Target, Worker, Building),
+    full=True,
 )
 def diagnose(
     model: ModelArgument,
@@ -132,21 +137,23 @@ def diagnose(
         typer.Option(metavar="DATA", help="The same samples from a second pipeline."),
     ] = None,
     runner: RunnerOption = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Find the first thing that is wrong, from the inputs up to the kernels."""
     extra = {"expected": expected, "inputs_b": inputs_b, "runner": runner, **options}
     found = watched(
         lambda watcher: api.diagnose(model, inputs, out=out, watcher=watcher, **extra),
+        display,
         worker=options if "target" in options else None,
     )
-    conclude(found.run, as_json=as_json)
+    conclude(found.run, display, out)
 
 
 @accepts(
     *(Labels, Data, Acceptance, Worth, Unjudged, Arithmetic, Running, Workers),
     *("build_timeout", Waiting),
+    full=True,
 )
 def verify(
     model: Annotated[
@@ -187,13 +194,13 @@ def verify(
             "CANDIDATE on one, and judge there."
         ),
     ] = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Judge a mixed, FP16 or BF16 model, an engine, or outputs of one, against the FP32 model."""
     if target is not None and (candidate is None or model.is_dir()):
         unfit = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
-        _repeat(model, inputs, unfit, options, as_json=as_json)
+        _repeat(model, inputs, unfit, options, display)
     if candidate is None:
         raise UsageError(
             f"Nothing is given to judge against {model}.",
@@ -204,9 +211,10 @@ def verify(
     if target is None:
         one.pop("build_timeout", None)
     found = watched(
-        lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one)
+        lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one),
+        display,
     )
-    conclude(found.run, as_json=as_json)
+    conclude(found.run, display, out)
 
 
 def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
@@ -225,8 +233,7 @@ def _repeat(
     inputs: str,
     unfit: dict[str, Any],
     options: dict[str, Any],
-    *,
-    as_json: bool,
+    display: Display,
 ) -> NoReturn:
     """Judge the plan of a run on several workers; exit as all of them together ended."""
     from halfwise.reporting.inspection import repeated
@@ -238,14 +245,16 @@ def _repeat(
             f"{wrong} has no meaning with --target: the plan and what is acceptable are the run's.",
             "Leave it out, or leave --target out to judge a candidate.",
         )
-    found = watched(lambda watcher: api.verify_run(folder, inputs, watcher=watcher, **options))
-    show(found, repeated, as_json=as_json)
+    found = watched(
+        lambda watcher: api.verify_run(folder, inputs, watcher=watcher, **options), display
+    )
+    show(found, repeated, display)
     if not found.usable:
         raise typer.Exit(BackendMissing.exit_code)
     end(passed=found.passed)
 
 
-@accepts(Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit)
+@accepts(Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit, full=True)
 def choose(
     run: RunArgument,
     out: Annotated[
@@ -258,19 +267,20 @@ def choose(
         Path | None,
         typer.Option(metavar="FILE", help="The run's model, where it lies elsewhere now."),
     ] = None,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Take another plan of a run without a new search, judge it on held-out data, write it."""
     found = watched(
         lambda watcher: api.choose(
             run, out=out, inputs=inputs, model=model, watcher=watcher, **options
-        )
+        ),
+        display,
     )
-    conclude(found.run, as_json=as_json)
+    conclude(found.run, display, out)
 
 
-@accepts(OneDevice)
+@accepts(OneDevice, full=True)
 def report(
     run: RunArgument,
     out: Annotated[
@@ -281,7 +291,7 @@ def report(
     html: Annotated[
         bool, typer.Option("--html", help="Make the page report.html of the run again.")
     ] = False,
-    as_json: JsonOption = False,
+    display: Display,
     **options: Any,
 ) -> None:
     """Show the report of a saved run again, or make its page; exits as that run did."""
@@ -297,7 +307,7 @@ def report(
         from halfwise.page import write_page
 
         page = write_page(run, out, **options)
-        if not as_json:
+        if not display.as_json:
             typer.echo(clean(str(page)))
             end(passed=found.verdict.passed)
-    conclude(found, as_json=as_json)
+    conclude(found, display, run)

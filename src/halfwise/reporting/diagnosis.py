@@ -1,7 +1,18 @@
 """Turn a diagnosis into a report."""
 
+from dataclasses import replace
+
 from halfwise.records import Run, Rung, RungName
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.parts import (
+    MOST_ROWS,
+    Column,
+    Lines,
+    Report,
+    Table,
+    commands,
+    lines_of,
+    present,
+)
 from halfwise.wording import clean, count, listed, sentence
 
 QUESTIONS: dict[RungName, str] = {
@@ -29,6 +40,19 @@ def diagnosed(run: Run) -> Report:
     samples = count(len(run.verdict.samples), "sample")
     about = f"{sentence(run.provenance.model)} · {samples} · {run.verdict.level}"
     return Report(_title(run, failed), run.verdict.passed, about, tuple(parts))
+
+
+def diagnosed_screen(run: Run) -> Report:
+    """Return the first screen of what `diagnosed` returns the whole of."""
+    whole = diagnosed(run)
+    failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
+    if failed is None:
+        return whole
+    where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
+    errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
+    seen = lines_of("Evidence", (f"{sign.text}{_at(sign.nodes)}" for sign in errors))
+    parts = present(where, seen, commands("Next", failed.advice))
+    return replace(whole, parts=parts)
 
 
 def _title(run: Run, failed: Rung | None) -> str:

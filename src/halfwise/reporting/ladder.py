@@ -36,6 +36,25 @@ def ladder_table(run: Run) -> Table | None:
     return Table(title, columns, rows).without_empty_columns()
 
 
+def brief_ladder(run: Run) -> Table | None:
+    """Return of each rung what decides: its error, its cost or time, and how it ended."""
+    if not run.rungs:
+        return None
+    rows = tuple(
+        (
+            rung_name(rung.rung),
+            "" if rung.error is None else number(rung.error),
+            "" if rung.cost is None else ratio(rung.cost),
+            "" if rung.latency is None else number(rung.latency.median_ms),
+            _end(rung, run),
+        )
+        for rung in run.rungs
+    )
+    figures = (Column(figure, "right") for figure in ("error / allowed", "cost", "ms"))
+    columns = (Column("rung"), *figures, Column(""))
+    return Table("The ladder", columns, rows).without_empty_columns()
+
+
 def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
     has_plan = rung.rung not in FULL_RUNGS
     timed, beside = rung.latency, rung.beside

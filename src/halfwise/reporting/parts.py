@@ -4,10 +4,10 @@ Every string in it is clean: one line, no control characters (see `wording`).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from halfwise.wording import sentence
+from halfwise.wording import clean, sentence
 
 MOST_ROWS = 12
 """Rows that a table of one report has at most; beyond it they are grouped or counted."""
@@ -77,6 +77,23 @@ def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
     return Lines(title, told) if told else None
 
 
+_COLUMNS = 78
+"""Of a command, on a terminal of 80."""
+_LONGEST = 5
+"""Lines that the commands of a first screen have together; `--full` shows longer ones."""
+
+
+def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
+    """Return the first steps, as many as a first screen has room for; commands stay whole."""
+    shown, room = list[str](), _LONGEST
+    for step in map(clean, steps):
+        room -= -(-len(step) // _COLUMNS)
+        if room < 0:
+            break
+        shown.append(step)
+    return Lines(title, tuple(shown), whole=True) if shown else None
+
+
 def present(*parts: Lines | Table | None) -> tuple[Lines | Table, ...]:
     """Return the parts that there are."""
     return tuple(part for part in parts if part is not None)
@@ -99,3 +116,50 @@ class Report:
     about: str
     parts: tuple[Lines | Table, ...]
     caution: str = ""
+
+
+LONGEST = 320
+"""Characters of a sentence on a first screen: four lines of 80 columns."""
+
+
+def brief(report: Report) -> Report:
+    """Return a report without the ends of overlong sentences; commands stay whole."""
+    parts = (
+        replace(part, lines=tuple(map(_cut, part.lines)))
+        if isinstance(part, Lines) and not part.whole
+        else part
+        for part in report.parts
+    )
+    title, caution, about = map(_cut, (report.title, report.caution, report.about))
+    return replace(report, title=title, caution=caution, about=about, parts=tuple(parts))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} …"
+
+
+def shortened(report: Report) -> Report | None:
+    """Return a report without the end of its longest list, or one of its parts; else None.
+
+    Commands to copy stay, and tables while sentences can go.
+    """
+    longest = max(report.parts, key=_spare, default=None)
+    if longest is None or _spare(longest) == (0, 0):
+        return None
+    shorter: Lines | Table | None = None
+    if isinstance(longest, Lines) and len(longest.lines) > 1:
+        shorter = replace(longest, lines=longest.lines[:-1])
+    if isinstance(longest, Table) and len(longest.rows) > 1:
+        shorter = replace(longest, rows=longest.rows[: min(len(longest.rows) - 1, 2 * MOST_ROWS)])
+    return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
+
+
+def _spare(part: Lines | Table) -> tuple[int, int]:
+    """Return what can go first: lists of sentences, then tables, then what has one entry left."""
+    if isinstance(part, Table):
+        return (2, len(part.rows)) if len(part.rows) > 1 else (1, 0)
+    if part.whole:
+        return 0, 0
+    return (3, len(part.lines)) if len(part.lines) > 1 else (1, 1)

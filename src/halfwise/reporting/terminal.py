@@ -3,6 +3,7 @@
 Everything is printed as plain `Text`: what a model's author wrote must not become markup.
 """
 
+import io
 import sys
 from collections.abc import Mapping
 from textwrap import fill
@@ -17,16 +18,53 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.reporting.parts import Lines, Report, Table
+from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
 WIDTH = 100
 """Columns that are used where the terminal has as many; a file or pipe has."""
+SCREEN, NARROW = 24, 80
+"""Lines and columns that the first screen of a report has at most, whatever it is printed on."""
 
 
-def print_report(report: Report) -> None:
-    """Print a report to standard output."""
-    _draw(report, terminal(sys.stdout))
+def print_report(report: Report, more: str = "") -> None:
+    """Print a report to standard output, and below it where there is more of it."""
+    console = terminal(sys.stdout)
+    _draw(report, console)
+    if more:
+        console.print(Text(clean(more), style="dim"), soft_wrap=True)
+
+
+def print_verdict(report: Report) -> None:
+    """Print the verdict of a report alone, on one line, to standard output."""
+    terminal(sys.stdout).print(Text(report.title), soft_wrap=True)
+
+
+def fitted(report: Report, more: str) -> Report:
+    """Return what of a report one screen has room for: the ends of its lists are left out.
+
+    Args:
+        report: The report.
+        more: What `print_report` prints below it.
+    """
+    report, room = brief(report), SCREEN - _lines_of(clean(more))
+    while _height(report) > room:
+        shorter = shortened(report)
+        if shorter is None:
+            break
+        report = shorter
+    return report
+
+
+def _height(report: Report) -> int:
+    """Return how many lines a report takes on a terminal of `NARROW` columns."""
+    drawn = io.StringIO()
+    _draw(report, Console(file=drawn, markup=False, highlight=False, emoji=False, width=NARROW))
+    return sum(map(_lines_of, drawn.getvalue().splitlines()))
+
+
+def _lines_of(line: str) -> int:
+    return max(1, -(-cell_len(line) // NARROW))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

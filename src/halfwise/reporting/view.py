@@ -1,14 +1,8 @@
 """Turn the record of a run into the words and figures of a report."""
 
-from collections import Counter
-from collections.abc import Iterator
-
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import (
-    Guard,
-    GuardKind,
     MetricResult,
-    NodeName,
     OutputError,
     Plan,
     Run,
@@ -17,7 +11,6 @@ from halfwise.records import (
 from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.diagnosis import diagnosed
-from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.int8 import int8_lines, left_out_table, nothing_in_int8
 from halfwise.reporting.ladder import ladder_lines, ladder_table
@@ -34,14 +27,14 @@ from halfwise.reporting.quantisation import pairless_lines, quantisation_lines
 from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
-from halfwise.reporting.tasks import below_one, part_lines, rests_on, wrong_parts
+from halfwise.reporting.tasks import below_one, part_lines, rests_on
+from halfwise.reporting.trouble import trouble
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
     doubt,
     file_lines,
     inside,
-    non_finite,
     scale_lines,
     size_lines,
 )
@@ -49,12 +42,9 @@ from halfwise.reporting.worth import cost_line, nothing_gained
 from halfwise.wording import (
     clean,
     count,
-    everything_low,
     fixed,
-    listed,
     number,
     percent,
-    ratio,
     seconds,
     sentence,
     shorten,
@@ -75,7 +65,7 @@ def report(run: Run) -> Report:
     parts = [
         ladder_table(run),
         ladder_lines(run),
-        _trouble(run),
+        trouble(run),
         curve_table(run),
         part_table(run),
         kept_table(run),
@@ -83,7 +73,7 @@ def report(run: Run) -> Report:
         repair_lines(run),
         _errors(run),
         scale_lines(run.verdict),
-        _metric(run),
+        metric_lines(run),
         quantisation_lines(run.quantisation) or pairless_lines(run),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
@@ -98,16 +88,7 @@ def report(run: Run) -> Report:
         passed=run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
-        caution=" ".join(
-            filter(
-                None,
-                (
-                    rung_caution(run.engines) or _caution(run) or nothing_in_int8(run),
-                    overflowing(run),
-                    offer(run),
-                ),
-            )
-        ),
+        caution=" ".join(filter(None, (caution(run), offer(run)))),
     )
 
 
@@ -126,7 +107,13 @@ def _title(run: Run) -> str:
     return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
 
 
-def _caution(run: Run) -> str:
+def caution(run: Run) -> str:
+    """Return what the verdict alone would lead to misjudge; "" for nothing."""
+    own = rung_caution(run.engines) or _no_faster(run) or nothing_in_int8(run)
+    return " ".join(filter(None, (own, overflowing(run))))
+
+
+def _no_faster(run: Run) -> str:
     plan = run.plan
     if plan is None or len(plan.keep) < plan.candidates:
         return ""
@@ -146,27 +133,6 @@ def _about(run: Run) -> str:
     return " · ".join(facts)
 
 
-def _trouble(run: Run) -> Lines | None:
-    if run.baseline is None or run.plan is None:
-        return None
-    title = f"What was wrong with {_lowest(run.plan)}"
-    wrong, causes = tuple(_wrong(run.baseline)), (*_causes(run), *_repairs(run))
-    if wrong:
-        return Lines(title, (*wrong, *non_finite(run.baseline), *causes))
-    guards = {kept.guard for kept in run.plan.keep}
-    but = ", but values inside become infinite" if "infinite" in guards else ""
-    if "headroom" in guards and not but:
-        but = f", but values inside leave the range at {ratio(run.headroom)} what was seen"
-    elif run.plan.repairs and not (but or causes):
-        but = "; what happened inside was repaired"
-    fine = "The outputs are" if causes or but else "Nothing: the outputs are"
-    return Lines(title, (f"{fine} within what is allowed{but}.", *causes))
-
-
-def _lowest(plan: Plan) -> str:
-    return everything_low(plan.low, len(plan.own), len(plan.unsupported))
-
-
 def _baseline(plan: Plan) -> str:
     return "as given" if plan.own else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
 
@@ -175,57 +141,6 @@ def _all_low(run: Run) -> dict[str, Verdict]:
     """Return the verdicts on models that keep nothing, by what they are called."""
     low = {} if run.plan is None else {_baseline(run.plan): run.baseline, "all INT8": run.all_int8}
     return {name: verdict for name, verdict in low.items() if verdict is not None}
-
-
-def _wrong(verdict: Verdict) -> Iterator[str]:
-    total = count(len(verdict.outputs), "output")
-    broken = [name for name, error in verdict.outputs.items() if error.nonfinite]
-    if broken:
-        yield f"{len(broken)} of {total} with NaN or infinite values: {listed(broken)}."
-    if verdict.metric is not None and verdict.metric.parts:
-        yield from wrong_parts(verdict.metric)
-    elif verdict.metric is not None and not verdict.metric.passed:
-        name, score = verdict.metric.name, verdict.metric
-        before, after = usual(name, score.reference), usual(name, score.candidate)
-        changes = "rises" if rises(name) else "falls"
-        yield f"{sentence(name)} {changes} from {number(before, 6)} to {number(after, 6)}."
-    if verdict.failed_runs:
-        nodes = sorted({run.node for run in verdict.failed_runs if run.node})
-        where = f", at {listed(nodes)}" if nodes else ""
-        failed = len(verdict.failed_runs)
-        yield f"Cannot be run on {failed} of {count(len(verdict.samples), 'sample')}{where}."
-        return
-    wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
-    if wrong and verdict.metric is None:
-        yield f"{len(wrong)} of {total} out of tolerance: {listed(wrong)}."
-
-
-def _causes(run: Run) -> Iterator[str]:
-    """Yield a line per kind of cause, that of most nodes first; what is only possible says so."""
-    assert run.plan is not None
-    certain = {g.kind for g in run.guards if g.severity >= 1}
-    kinds: dict[GuardKind, Counter[str]] = {}
-    for kept in run.plan.keep:
-        if kept.guard is not None:
-            kinds.setdefault(kept.guard, Counter())[shorten(kept.op, 20)] += 1
-    for kind, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
-        most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
-        more = " and others" if len(ops) > 4 else ""
-        word = "Cause" if kind in certain else "Suspected cause"
-        yield f"{word}: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
-
-
-def _repairs(run: Run) -> Iterator[str]:
-    """Yield the usual fixes of what made nodes be kept, each once."""
-    assert run.plan is not None
-    reasons = {(kept.guard, kept.node) for kept in run.plan.keep}
-    fixes = (g.fix for g in run.guards if g.fix and not reasons.isdisjoint(_accused(g)))
-    for fix in list(dict.fromkeys(fixes))[:3]:
-        yield sentence(f"Usual fix: {fix}")
-
-
-def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
-    return ((guard.kind, node) for node in (guard.node, *guard.nodes))
 
 
 def _errors(run: Run) -> Table | None:
@@ -263,7 +178,8 @@ def _error_cells(error: OutputError) -> tuple[str, ...]:
     )
 
 
-def _metric(run: Run) -> Lines | None:
+def metric_lines(run: Run) -> Lines | None:
+    """Return what the task metrics are, of each model; None where none judged."""
     result = run.verdict.metric
     if result is None:
         return None

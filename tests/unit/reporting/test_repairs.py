@@ -113,10 +113,12 @@ def test_where_only_the_headroom_fails_the_report_says_so():
     near = kept("/x", guard="headroom")
     guards = (guard("/x", "headroom", severity=0.9),)
     held = report(run(plan=plan((near,)), guards=guards, baseline=within))
-    assert "allowed, but values inside leave the range at 2 × what was seen." in str(held)
+    assert "within tolerance, but values inside overflow at 2 × the ranges that were seen." in str(
+        held
+    )
     mended = plan(()).model_copy(update={"repairs": (SCALED,)})
     text = str(report(run(plan=mended, guards=(), baseline=within)))
-    assert "within what is allowed; what happened inside was repaired." in text
+    assert "within tolerance; what happened inside was repaired." in text
 
 
 def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():

@@ -21,7 +21,6 @@ from halfwise.reporting.view import report
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import (
     BROKEN,
-    FIX,
     HELDOUT,
     baseline,
     guard,
@@ -130,39 +129,6 @@ def test_what_was_judged():
     )
 
 
-def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
-    assert part(report(run()), "What was wrong with everything in FP16").lines == (
-        "1 of 1 output out of tolerance: logits.",
-        "Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first "
-        "/blocks.0/norm1/Pow_output_0 (from node /blocks.0/norm1/Pow).",
-        "Cause: values beyond the range, at 39 nodes (13 ReduceMean, 13 Add, 13 Sqrt).",
-        "Cause: squares that overflow inside the op, at 13 nodes (13 Pow).",
-        f"Usual fix: {FIX}",
-    )
-
-
-def test_a_cause_that_is_only_possible_is_suspected():
-    mild = guard("/a", "mask", severity=0.7)
-    made = run(plan=plan((kept("/a", guard="mask"),)), guards=(mild,))
-    lines = part(report(made), "What was wrong").lines
-    assert "Suspected cause: mask values beyond the range, at 1 node (1 Pow)." in lines
-
-
-def test_where_the_outputs_pass_what_is_kept_has_its_cause():
-    inside = guard("/a", "decision", severity=1.5)
-    made = run(plan=plan((kept("/a", guard="decision"),)), guards=(inside,), baseline=verdict())
-    lines = part(report(made), "What was wrong").lines
-    assert lines[0] == "The outputs are within what is allowed."
-    assert lines[1].startswith("Cause: decisions that depend on where values are rounded, at 1 no")
-
-
-def test_infinities_inside_are_told_beside_outputs_that_pass():
-    inside = guard("/a", "infinite", severity=1.5)
-    made = run(plan=plan((kept("/a", guard="infinite"),)), guards=(inside,), baseline=verdict())
-    first = part(report(made), "What was wrong").lines[0]
-    assert first == "The outputs are within what is allowed, but values inside become infinite."
-
-
 def test_one_node_that_moves_data():
     made = run(plan=plan((kept("/a"),), data_movement=(NodeName("/t"),)))
     lines = part(report(made), "In figures").lines
@@ -172,9 +138,7 @@ def test_one_node_that_moves_data():
 def test_nothing_kept():
     made = run(plan=plan((), casts=0), baseline=verdict())
     shown = report(made)
-    assert part(shown, "What was wrong").lines == (
-        "Nothing: the outputs are within what is allowed.",
-    )
+    assert part(shown, "With ").lines == ("Nothing is wrong: the outputs are within tolerance.",)
     assert not any(p.title.startswith("Kept") for p in shown.parts)
     assert "No node needs FP32." in part(shown, "In figures").lines
 
@@ -227,7 +191,7 @@ def test_a_metric_is_shown_before_and_after():
     bare = verdict(metric=metric(0.98, passed=True).model_copy(update={"labelled": False}))
     (line,) = part(report(made.model_copy(update={"verdict": bare})), "Task metric").lines
     assert line.startswith("top1 against FP32's own outputs, as there are no labels: 0.984 in FP32")
-    assert part(shown, "What was wrong").lines[0] == "top1 falls from 0.984 to 0.125."
+    assert part(shown, "With ").lines[0] == "top1 falls from 0.984 to 0.125."
     alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
     assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
     counted = metric(0.98, passed=True).model_copy(update={"evidence": 1, "unit": "rows"})
@@ -238,14 +202,6 @@ def test_a_metric_is_shown_before_and_after():
     many = counted.model_copy(update={"evidence": 100})
     (line,) = part(report(verification(verdict=verdict(metric=many))), "Task metric").lines
     assert line.endswith("on 100 rows; a drop of 0.01 is allowed.")
-
-
-def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
-    outputs = {"a": output_error(nonfinite=3, passed=False), "b": BROKEN, "c": output_error()}
-    assert part(report(run(baseline=baseline(outputs=outputs))), "What was wrong").lines[:2] == (
-        "1 of 3 outputs with NaN or infinite values: a.",
-        "1 of 3 outputs out of tolerance: b.",
-    )
 
 
 def test_figures():
@@ -414,21 +370,6 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
         ("Why it failed", ("output logits is wrong",)),
         ("Next", ("Give more samples.",)),
     ]
-
-
-def test_what_was_low_is_told_as_it_was():
-    clip = Unsupported(node=NodeName("/nms"), op="NonMaxSuppression", reason="takes FP32 only")
-    island = kept("/i", guard=None, error_without=None, kept_by="model")
-
-    def title(**changed):
-        keep = changed.pop("keep", (kept("/a"),))
-        return part(report(run(plan=plan(keep, **changed))), "What was wrong").title
-
-    assert title() == "What was wrong with everything in FP16"
-    assert title(unsupported=(clip,)).endswith("in FP16 but 1 node that must be FP32")
-    assert title(keep=(island,), unsupported=(clip,)).endswith(
-        "in FP16 but 1 node that the file itself computes in FP32 and 1 node that must be FP32"
-    )
 
 
 def test_every_kind_of_guard_has_words():

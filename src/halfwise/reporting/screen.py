@@ -1,0 +1,96 @@
+"""The first screen of a run: the verdict, what it is worth, why, and what to do next."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from halfwise.metrics import effective
+from halfwise.records import EngineResult, OutputError, Run
+from halfwise.reporting.diagnosis import diagnosed_screen
+from halfwise.reporting.int8 import int8_lines
+from halfwise.reporting.ladder import brief_ladder
+from halfwise.reporting.parts import Report, commands, lines_of, present
+from halfwise.reporting.plan import in_words, plan_lines
+from halfwise.reporting.quantisation import quantisation_lines
+from halfwise.reporting.trouble import mended, trouble
+from halfwise.reporting.view import caution, metric_lines, report
+from halfwise.reporting.worth import cost_line
+from halfwise.wording import number, shorten
+
+_CAUSES = 3
+_MEASURES: Mapping[str, Callable[[OutputError], float]] = {
+    "max abs": lambda error: error.max_abs,
+    "rel max": lambda error: error.rel_max_needed,
+    "SNR dB": lambda error: error.snr_db,
+    "cosine": lambda error: error.cosine,
+}
+
+
+def screen(run: Run) -> Report:
+    """Return the first screen of what `report` returns the whole of."""
+    if run.kind == "diagnose":
+        return diagnosed_screen(run)
+    whole, told = report(run), in_words(run)
+    parts = present(
+        brief_ladder(told),
+        lines_of("Result", _result(told)),
+        lines_of(*_why(told)),
+        commands("Next", run.next_step),
+    )
+    return Report(whole.title, whole.passed, whole.about, parts, caution(told))
+
+
+def _result(run: Run) -> Iterator[str]:
+    if run.plan is not None and not (run.engines is not None and run.engines.full):
+        yield next(int8_lines(run) if run.plan.has_int8 else plan_lines(run.plan))
+    metrics = metric_lines(run)
+    yield from metrics.lines if metrics is not None else _errors(run)
+    if times := _times(run):
+        yield times
+    elif run.worth is not None and not run.rungs:
+        yield cost_line(run.worth)
+
+
+def _errors(run: Run) -> Iterator[str]:
+    """Yield the largest errors of all outputs, each beside what is allowed."""
+    holds, outputs = effective(run.criterion), run.verdict.outputs
+    floats = {name: error for name, error in outputs.items() if error.agreement is None}
+    limits = {"max abs": holds.max_abs, "rel max": holds.rel_max}
+    limits |= {"SNR dB": holds.snr_db, "cosine": holds.cosine}
+    told = []
+    for name, limit in limits.items():
+        if limit is None or not floats:
+            continue
+        values = {output: _MEASURES[name](error) for output, error in floats.items()}
+        at = (max if name.endswith(("abs", "max")) else min)(values, key=values.__getitem__)
+        told.append(f"{name} {number(values[at])} of {number(limit)} allowed")
+        told[-1] += f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
+    if told:
+        yield f"Largest error: {'; '.join(told)}."
+
+
+def _times(run: Run) -> str:
+    """Return how long a run of the delivered engine takes, beside others; "" where unknown."""
+    row = None if run.engines is None else run.engines.row
+    if run.engines is None or row is None or row.latency is None:
+        return ""
+    others = [r for r in run.engines.results if r is not row and r.latency is not None]
+    beside = "; ".join(map(_timed, others))
+    return f"One run takes {number(row.latency.median_ms)} ms{f' ({beside})' if beside else ''}."
+
+
+def _timed(row: EngineResult) -> str:
+    assert row.latency is not None
+    failed = "" if row.verdict is None or row.verdict.passed else ", which fails"
+    return f"{shorten(row.name, 20)}: {number(row.latency.median_ms)} ms{failed}"
+
+
+def _why(run: Run) -> tuple[str, list[str]]:
+    """Return a title and sentences on why it failed; else on what is wrong with all low."""
+    verdict, low = run.verdict, trouble(run, brief=True)
+    if not verdict.passed:
+        pairs = quantisation_lines(run.quantisation)
+        blamed = pairs.lines[:1] if pairs is not None else ()
+        lines = [*verdict.reasons[: _CAUSES - len(blamed)], *blamed]
+        return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
+    if low is None or run.plan is None:
+        return "Why", []
+    return low.title, [*low.lines, *filter(None, [mended(run.plan)])]

@@ -1,0 +1,124 @@
+"""Words on what the low format does to a model: what fails, and the causes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from halfwise.metrics import rises, usual
+from halfwise.records import Guard, GuardKind, NodeName, Plan, Run, Verdict
+from halfwise.reporting.guards import CAUSES
+from halfwise.reporting.parts import Lines
+from halfwise.reporting.tasks import wrong_parts
+from halfwise.reporting.verdict import non_finite
+from halfwise.wording import (
+    count,
+    everything_low,
+    listed,
+    number,
+    ratio,
+    sentence,
+    shorten,
+    verb,
+)
+
+
+def trouble(run: Run, *, brief: bool = False) -> Lines | None:
+    """Return what fails with everything low, and why; None where that was not judged.
+
+    Args:
+        run: The run.
+        brief: Leave out what is not finite inside, and the usual fixes.
+    """
+    if run.baseline is None or run.plan is None:
+        return None
+    title, causes = f"With {_lowest(run.plan)}", tuple(_causes(run))
+    beside = () if brief else tuple(non_finite(run.baseline))
+    fixes = () if brief else tuple(_usual_fixes(run))
+    if wrong := tuple(_wrong(run.baseline)):
+        return Lines(title, (*wrong, *beside, *causes, *fixes))
+    guards = {kept.guard for kept in run.plan.keep}
+    but = ", but values inside become infinite" if "infinite" in guards else ""
+    if "headroom" in guards and not but:
+        but = f", but values inside overflow at {ratio(run.headroom)} the ranges that were seen"
+    elif run.plan.repairs and not (but or causes):
+        but = "; what happened inside was repaired"
+    fine = "The outputs are" if causes or but else "Nothing is wrong: the outputs are"
+    return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
+
+
+def _lowest(plan: Plan) -> str:
+    return everything_low(plan.low, len(plan.own), len(plan.unsupported))
+
+
+def _wrong(verdict: Verdict) -> Iterator[str]:
+    broken = [name for name, error in verdict.outputs.items() if error.nonfinite]
+    if broken:
+        yield _some(broken, verdict, ("has", "have"), "NaN or infinite values")
+    if verdict.metric is not None and verdict.metric.parts:
+        yield from wrong_parts(verdict.metric)
+    elif verdict.metric is not None and not verdict.metric.passed:
+        name, score = verdict.metric.name, verdict.metric
+        before, after = usual(name, score.reference), usual(name, score.candidate)
+        changes = "rises" if rises(name) else "falls"
+        yield f"{sentence(name)} {changes} from {number(before, 6)} to {number(after, 6)}."
+    if verdict.failed_runs:
+        nodes = sorted({run.node for run in verdict.failed_runs if run.node})
+        where = f", at {listed(nodes)}" if nodes else ""
+        failed = len(verdict.failed_runs)
+        yield f"It cannot run on {failed} of {count(len(verdict.samples), 'sample')}{where}."
+        return
+    wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
+    if wrong and verdict.metric is None:
+        yield _some(wrong, verdict, ("is", "are"), "out of tolerance")
+
+
+def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: str) -> str:
+    if len(verdict.outputs) == 1:
+        return f"Output {shorten(names[0])} {verbs[0]} {what}."
+    some = f"{len(names)} of {len(verdict.outputs)} outputs {verb(len(names), *verbs)}"
+    return f"{some} {what}: {listed(names)}."
+
+
+def _causes(run: Run) -> Iterator[str]:
+    """Yield a line per kind of cause, that of most nodes first; what is only possible says so."""
+    assert run.plan is not None
+    certain = {g.kind for g in run.guards if g.severity >= 1}
+    kinds: dict[GuardKind, Counter[str]] = {}
+    for kept in run.plan.keep:
+        if kept.guard is not None:
+            kinds.setdefault(kept.guard, Counter())[shorten(kept.op, 20)] += 1
+    for kind, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
+        most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
+        more = " and others" if len(ops) > 4 else ""
+        word = "Cause" if kind in certain else "Suspected cause"
+        yield f"{word}: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
+
+
+def mended(plan: Plan) -> str:
+    """Return what a plan's repairs answer, as a sentence; "" without repairs."""
+    if not plan.repairs:
+        return ""
+    rules = ", ".join(dict.fromkeys(repair.rule for repair in plan.repairs))
+    guards = dict.fromkeys(guard for repair in plan.repairs for guard in repair.guards)
+    kinds = Counter(guard.partition(" at ")[0] for guard in guards)
+    causes: Mapping[str, str] = CAUSES  # type: ignore[assignment] # which of its keys, a file says
+    what = ", ".join(
+        f"{causes.get(kind, kind)} at {count(places, 'node')}"
+        for kind, places in kinds.most_common(3)
+    )
+    if len(kinds) > 3:
+        what += " and others"
+    nodes = [node for repair in plan.repairs for node in repair.nodes]
+    return sentence(f"Repaired ({rules}): {what or listed(nodes, 3, 40)}.")
+
+
+def _usual_fixes(run: Run) -> Iterator[str]:
+    """Yield the usual fixes of what made nodes be kept, each once."""
+    assert run.plan is not None
+    reasons = {(kept.guard, kept.node) for kept in run.plan.keep}
+    fixes = (g.fix for g in run.guards if g.fix and not reasons.isdisjoint(_accused(g)))
+    for fix in list(dict.fromkeys(fixes))[:3]:
+        yield sentence(f"Usual fix: {fix}")
+
+
+def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
+    return ((guard.kind, node) for node in (guard.node, *guard.nodes))

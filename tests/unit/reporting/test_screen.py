@@ -1,0 +1,112 @@
+"""The first screen: what it says, in which order, and that it is one."""
+
+import pytest
+
+from halfwise.records import Criterion, LadderRung, NodeName, Repair
+from halfwise.reporting.parts import Lines, commands
+from halfwise.reporting.screen import screen
+from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
+from tests.unit.reporting.diagnoses import diagnosis
+from tests.unit.reporting.runs import (
+    BROKEN,
+    baseline,
+    guard,
+    kept,
+    output_error,
+    plan,
+    run,
+    verdict,
+    verification,
+)
+
+HOSTILE = ("\x1b[2J" + "x" * 9000, "\u202e" + "ab " * 3000, "字" * 500, "a\nPASSED", "{{7*7}}")
+LONG = "trtexec " + "--minShapes=a:1x3x224x224 " * 40
+
+
+def parts(shown):
+    return {part.title: part for part in shown.parts}
+
+
+def lines(capsys, run, more="Whole report: halfwise report r --full"):
+    print_report(fitted(screen(run), more), more)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_verdict_worth_causes_and_the_next_command_in_this_order(capsys):
+    told = lines(capsys, run())
+    assert told[0] == "PASSED (emulated) on 64 held-out samples"
+    titles = [told.index(t) for t in ("Result", "With everything in FP16", "Next")]
+    assert titles == sorted(titles)
+    assert "  Largest error: rel max 0.0015 of 0.01 allowed." in told
+    assert told[-2].endswith("trtexec --onnx=runs/demo/model.onnx --stronglyTyped")
+    assert told[-1] == "Whole report: halfwise report r --full"
+
+
+def test_what_failed_says_why_and_not_what_the_low_format_does():
+    reasons = tuple(f"output {name} is out of tolerance" for name in "abcde")
+    shown = parts(screen(run(verdict=verdict(passed=False, reasons=reasons))))
+    assert shown["Why it failed"].lines == reasons[:3]
+    assert "With everything in FP16" not in shown
+    unjudged = verdict(passed=False, judged=False, reasons=reasons)
+    assert "Why it is not judged" in parts(screen(run(verdict=unjudged)))
+
+
+def test_a_repair_says_what_it_answers():
+    scale = Repair(
+        rule="scale",
+        nodes=(NodeName("/a"), NodeName("/b")),
+        guards=("square at /a", "square at /b", "overflow at /c"),
+    )
+    shown = parts(screen(run(plan=plan((), repairs=(scale,)))))
+    assert shown["With everything in FP16"].lines[-1] == (
+        "Repaired (scale): squares that overflow inside the op at 2 nodes, values beyond the "
+        "range at 1 node."
+    )
+
+
+def test_each_limit_has_its_worst_output():
+    outputs = {"a": output_error(snr_db=40.0, max_abs=0.5), "b": output_error(snr_db=50.0)}
+    criterion = Criterion(snr_db=30, max_abs=0.6)
+    shown = parts(screen(verification(verdict=verdict(outputs=outputs), criterion=criterion)))
+    assert shown["Result"].lines[0] == (
+        "Largest error: max abs 0.5 of 0.6 allowed (output a); SNR dB 40 of 30 allowed (output a)."
+    )
+
+
+def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):
+    rungs = [
+        LadderRung(rung=name, passed=True, cost=1.0, error=0.1)
+        for name in ("fp32", "tf32", "fp16", "int8")
+    ]
+    told = lines(capsys, run(rungs=tuple(rungs), verdict=verdict(reasons=("why " * 200,) * 9)))
+    assert all(any(name in line for line in told) for name in ("FP32", "TF32", "FP16", "INT8"))
+
+
+def test_commands_are_whole_or_left_out():
+    assert commands("Next", ("a", "b")) == Lines("Next", ("a", "b"), whole=True)
+    assert commands("Next", ("a", LONG, "b")) == Lines("Next", ("a",), whole=True)
+    assert commands("Next", (LONG,)) is None
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_it_is_one_screen_of_80_columns_whatever_names_there_are(capsys, monkeypatch, evil):
+    keep = tuple(kept(f"{evil}{i}", op=evil, guard=g) for i, g in enumerate(("square", "eps")))
+    made = run(
+        plan=plan(keep, notes=(evil,)),
+        guards=(guard(evil, message=evil, fix=evil),),
+        baseline=baseline(outputs={evil: BROKEN, "b": BROKEN}),
+        verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,) * 5),
+        next_step=(evil,) * 3,
+    )
+    monkeypatch.setattr("halfwise.reporting.terminal.WIDTH", NARROW)
+    told = lines(capsys, made)
+    assert len(told) <= SCREEN
+    assert not any(character in "".join(told) for character in "\x1b\u202e")
+    assert [line for line in told if line.startswith(("PASSED", "FAILED"))] == told[:1]
+
+
+def test_the_rung_that_fails_its_evidence_and_what_to_do():
+    shown = screen(diagnosis())
+    assert shown.title.startswith("Rung 4 (fp32) fails")
+    assert list(parts(shown)) == ["Where", "Evidence", "Next"]
+    assert parts(shown)["Evidence"].lines == ("Off by 0.3. (b)",)

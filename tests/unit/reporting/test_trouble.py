@@ -1,0 +1,84 @@
+from halfwise.records import NodeName, Unsupported
+from halfwise.reporting import trouble as module
+from tests.unit.reporting.runs import (
+    BROKEN,
+    FIX,
+    baseline,
+    guard,
+    kept,
+    output_error,
+    plan,
+    run,
+    verdict,
+)
+
+
+def trouble(run, **how):
+    told = module.trouble(run, **how)
+    assert told is not None
+    return told
+
+
+def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
+    assert trouble(run()).lines == (
+        "Output logits is out of tolerance.",
+        "Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first "
+        "/blocks.0/norm1/Pow_output_0 (from node /blocks.0/norm1/Pow).",
+        "Cause: values beyond the range, at 39 nodes (13 ReduceMean, 13 Add, 13 Sqrt).",
+        "Cause: squares that overflow inside the op, at 13 nodes (13 Pow).",
+        f"Usual fix: {FIX}",
+    )
+
+
+def test_a_cause_that_is_only_possible_is_suspected():
+    mild = guard("/a", "mask", severity=0.7)
+    made = run(plan=plan((kept("/a", guard="mask"),)), guards=(mild,))
+    lines = trouble(made).lines
+    assert "Suspected cause: mask values beyond the range, at 1 node (1 Pow)." in lines
+
+
+def test_where_the_outputs_pass_what_is_kept_has_its_cause():
+    inside = guard("/a", "decision", severity=1.5)
+    made = run(plan=plan((kept("/a", guard="decision"),)), guards=(inside,), baseline=verdict())
+    lines = trouble(made).lines
+    assert lines[0] == "The outputs are within tolerance."
+    assert lines[1].startswith("Cause: decisions that depend on where values are rounded, at 1 no")
+
+
+def test_infinities_inside_are_told_beside_outputs_that_pass():
+    inside = guard("/a", "infinite", severity=1.5)
+    made = run(plan=plan((kept("/a", guard="infinite"),)), guards=(inside,), baseline=verdict())
+    first = trouble(made).lines[0]
+    assert first == "The outputs are within tolerance, but values inside become infinite."
+
+
+def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
+    outputs = {"a": output_error(nonfinite=3, passed=False), "b": BROKEN, "c": output_error()}
+    assert trouble(run(baseline=baseline(outputs=outputs))).lines[:2] == (
+        "1 of 3 outputs has NaN or infinite values: a.",
+        "1 of 3 outputs is out of tolerance: b.",
+    )
+
+
+def test_what_was_low_is_told_as_it_was():
+    clip = Unsupported(node=NodeName("/nms"), op="NonMaxSuppression", reason="takes FP32 only")
+    island = kept("/i", guard=None, error_without=None, kept_by="model")
+
+    def title(**changed):
+        keep = changed.pop("keep", (kept("/a"),))
+        return trouble(run(plan=plan(keep, **changed))).title
+
+    assert title() == "With everything in FP16"
+    assert title(unsupported=(clip,)).endswith("in FP16 but 1 node that must be FP32")
+    assert title(keep=(island,), unsupported=(clip,)).endswith(
+        "in FP16 but 1 node that the file itself computes in FP32 and 1 node that must be FP32"
+    )
+
+
+def test_a_brief_one_has_causes_alone():
+    told = trouble(run(), brief=True)
+    assert [line.split(":")[0] for line in told.lines] == [
+        "Output logits is out of tolerance.",
+        "Cause",
+        "Cause",
+    ]
