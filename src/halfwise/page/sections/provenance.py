@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
 from halfwise.records import Run
+from halfwise.wording import clean
 
 
 def provenance(stored: Stored) -> Section:
     """Return the section of versions, hashes, options and inputs."""
+    told = [(clean(name), clean(value)) for name, value in facts(stored.run) if value]
     return Section(
-        "provenance", "Provenance", template="provenance.html", facts=tuple(facts(stored.run))
+        "provenance", "Provenance", template="provenance.html", facts=told
     )
 
 

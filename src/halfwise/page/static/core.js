@@ -115,6 +115,15 @@ function follow() {
   openers.get(found[1])?.(key);
 }
 
+// Marks the section that is read among the contents: the first that reaches below the top.
+function mark() {
+  const links = [...document.querySelectorAll(".contents a")];
+  const read = links.find(({ hash }) => document.querySelector(hash).getBoundingClientRect().bottom > 120);
+  links.forEach((each) => (each === read ? each.setAttribute("aria-current", "true") : each.removeAttribute("aria-current")));
+}
+
+addEventListener("scroll", mark, { passive: true });
+addEventListener("DOMContentLoaded", mark);
 addEventListener("hashchange", follow);
 // Scripts stand one after another, and sections register while they run.
 addEventListener("DOMContentLoaded", follow);

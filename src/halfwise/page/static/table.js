@@ -6,6 +6,10 @@ const { make, number } = halfwise;
 const MOST = 50;
 // Characters from which on a cell is worth more width than its longest word needs.
 const PROSE = 24;
+// Characters from which on a cell is cut after some lines; the whole is its title, and in the CSV.
+const LONG = 240;
+// Rows from which on they can be filtered.
+const MANY = 20;
 const UNITS = new Map([
   ["", 1], ["%", 0.01], ["×", 1], ["dB", 1],
   ["byte", 1], ["bytes", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30],
@@ -72,7 +76,7 @@ function table(root, { name, columns, rows }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
   const kinds = aligned.map((align, i) => (rows.some((row) => shown(row[i]).length > PROSE) ? `${align} prose` : align));
-  const state = { column: -1, direction: 1, all: rows.length <= MOST };
+  const state = { column: -1, direction: 1, words: "", all: rows.length <= MOST };
   const body = make("tbody");
   const headings = heads.map((column, i) => {
     const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
@@ -80,11 +84,15 @@ function table(root, { name, columns, rows }) {
   });
 
   function fill() {
-    const order = state.column < 0 ? rows : [...rows].sort((a, b) =>
-      compare(rank(a[state.column]), rank(b[state.column]), state.direction));
-    body.replaceChildren(...(state.all ? order : order.slice(0, MOST)).map((row) =>
-      make("tr", {}, row.map((cell, i) => make("td", { class: kinds[i] }, cell?.node ?? shown(cell))))));
-    more.hidden = state.all;
+    const found = state.words === "" ? [...rows] : rows.filter((row) =>
+      row.some((cell) => shown(cell).toLowerCase().includes(state.words)));
+    if (state.column >= 0) {
+      found.sort((a, b) => compare(rank(a[state.column]), rank(b[state.column]), state.direction));
+    }
+    body.replaceChildren(...(state.all ? found : found.slice(0, MOST)).map((row) =>
+      make("tr", {}, row.map((cell, i) => make("td", { class: kinds[i] }, content(cell))))));
+    more.hidden = state.all || found.length <= MOST;
+    more.textContent = `Show all ${found.length} rows`;
   }
 
   function sort(column) {
@@ -98,15 +106,25 @@ function table(root, { name, columns, rows }) {
   const more = make("button", { type: "button", class: "quiet", onclick: () => {
     state.all = true;
     fill();
-  } }, `Show all ${rows.length} rows`);
+  } });
+  const filter = rows.length < MANY ? null : make("input", { type: "search", placeholder: "Filter",
+    "aria-label": `Filter ${name}`, oninput: ({ target }) => {
+      state.words = target.value.trim().toLowerCase();
+      fill();
+    } });
   const save = make("button", { type: "button", class: "quiet", "aria-label": `${name} as CSV`,
     onclick: () => download(name, csv({ columns: heads, rows })) }, "CSV");
   fill();
   const grid = make("table", {}, make("thead", {}, make("tr", {}, headings)), body);
   const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, grid);
-  const whole = make("div", { class: "table" }, scroll, make("div", { class: "tools" }, more, save));
+  const whole = make("div", { class: "table" }, scroll, make("div", { class: "tools" }, filter, more, save));
   root.append(whole);
   return whole;
+}
+
+function content(cell) {
+  const text = shown(cell);
+  return cell?.node ?? (text.length > LONG ? make("div", { class: "long", title: text }, text) : text);
 }
 
 function isNumeric(rows, i) {
