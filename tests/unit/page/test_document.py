@@ -86,3 +86,11 @@ def test_that_a_path_without_utf_8_makes_a_page(tmp_path: Path) -> None:
     write_run(tmp_path, made())
     assert "a\udc80" in document(Stored(run, report(made()), None, None))
     assert write_page(tmp_path).read_text(encoding="utf-8").endswith("</html>")
+
+
+def test_that_libraries_are_as_they_were_fetched() -> None:
+    vendor = STATIC / "vendor"
+    sums = dict(line.split()[::-1] for line in (vendor / "SHA256SUMS").read_text().splitlines())
+    assert sums.keys() == {path.name for path in vendor.iterdir()} - {"SHA256SUMS"}
+    for name, digest in sums.items():
+        assert sha256((vendor / name).read_bytes()).hexdigest() == digest

@@ -18,4 +18,8 @@ def details(stored: Stored) -> Section | None:
         }
         for p in parts
     ]
-    return Section("details", "The report in full", template="details.html", facts=shown) if parts else None
+    return (
+        Section("details", "The report in full", template="details.html", facts=shown)
+        if parts
+        else None
+    )

@@ -11,9 +11,7 @@ from halfwise.wording import clean
 def provenance(stored: Stored) -> Section:
     """Return the section of versions, hashes, options and inputs."""
     told = [(clean(name), clean(value)) for name, value in facts(stored.run) if value]
-    return Section(
-        "provenance", "Provenance", template="provenance.html", facts=told
-    )
+    return Section("provenance", "Provenance", template="provenance.html", facts=told)
 
 
 def facts(run: Run) -> Iterator[tuple[str, str]]:
