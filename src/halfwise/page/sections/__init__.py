@@ -3,10 +3,17 @@
 from collections.abc import Callable
 
 from halfwise.page.section import Section
+from halfwise.page.sections.causes import causes
 from halfwise.page.sections.curve import curve
 from halfwise.page.sections.details import details
 from halfwise.page.sections.provenance import provenance
 from halfwise.page.sections.verdict import verdict
 from halfwise.page.stored import Stored
 
-SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (verdict, curve, details, provenance)
+SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
+    verdict,
+    curve,
+    causes,
+    details,
+    provenance,
+)

@@ -1,0 +1,149 @@
+"""What is wrong, where and why: suspicions and what was seen, grouped by what they are."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from halfwise.records import Guard, GuardKind, KeptNode, NodeName, Observations, Run, TensorName
+from halfwise.reporting.guards import CAUSES, message
+from halfwise.reporting.plan import in_words
+from halfwise.reporting.quantisation import cause_line
+from halfwise.wording import capital, count, sentence
+
+State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
+LABELS: Mapping[State, str] = {
+    "cause": "Cause",
+    "suspected": "Suspected cause",
+    "mended": "Mended",
+    "unexplained": "Unexplained",
+    "seen": "Seen",
+    "harmless": "No harm seen",
+}
+"""In the order in which they are shown.
+
+"cause": a suspicion that is certain by its numbers, on nodes that had to be kept, or what a rung of
+a diagnosis found; "suspected": one that is possible, on such nodes; "mended": repairs answer it;
+"unexplained": nodes that had to be kept, and no suspicion says why; "seen": values that are not
+finite and the like, as they were seen; "harmless": suspicions, and the outputs pass all the same.
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that is wrong at one node.
+
+    Attributes:
+        node: The node; None where the run does not tell.
+        text: What it is, as a sentence; "" where the group's title says all.
+        tensor: The tensor that it is about, if it is one.
+        fix: The usual repair; "" where none is known.
+    """
+
+    node: NodeName | None
+    text: str
+    tensor: TensorName | None = None
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What is wrong in one way.
+
+    Attributes:
+        title: Which.
+        state: What is known of it.
+        found: Where, gravest first.
+    """
+
+    title: str
+    state: State
+    found: tuple[Found, ...]
+
+
+def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
+    """Return what is wrong in a run, by state and then by how many places have it."""
+    run = in_words(run)
+    mended = () if observations is None else observations.mended
+    groups = [*_suspicions(run, mended), *_unexplained(run), *_rungs(run), *_seen(run)]
+    order = list(LABELS)
+    return tuple(sorted(groups, key=lambda g: (order.index(g.state), -len(g.found))))
+
+
+def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
+    accused = set(_accused(run))
+    found: dict[tuple[State, GuardKind], list[Guard]] = {}
+    for i, guard in enumerate(run.guards):
+        state: State = "cause" if guard.severity >= 1 else "suspected"
+        found.setdefault((state if i in accused else "harmless", guard.kind), []).append(guard)
+    for guard in mended:
+        found.setdefault(("mended", guard.kind), []).append(guard)
+    for (state, kind), guards in found.items():
+        title = f"{capital(CAUSES[kind])}, at {count(len(guards), 'node')}"
+        yield Causes(title, state, tuple(map(_told, guards)))
+
+
+def _told(guard: Guard) -> Found:
+    names = (guard.node, guard.tensor or "")
+    text = capital(sentence(message(guard)), names)
+    return Found(guard.node, text, guard.tensor, sentence(guard.fix))
+
+
+def _accused(run: Run) -> Iterator[int]:
+    """Yield the places of guards that say why a node is kept."""
+    places: dict[tuple[GuardKind, NodeName], list[int]] = {}
+    for i, guard in enumerate(run.guards):
+        for node in {guard.node, *guard.nodes}:
+            places.setdefault((guard.kind, node), []).append(i)
+    for kept in run.plan.keep if run.plan is not None else ():
+        if kept.because is not None and kept.because.guard is not None:
+            yield kept.because.guard
+        if kept.guard is not None:
+            yield from places.get((kept.guard, kept.node), ())
+
+
+def _unexplained(run: Run) -> Iterator[Causes]:
+    """Yield kept nodes that nothing explains; not those of which the search learnt nothing."""
+    keep = run.plan.keep if run.plan is not None else ()
+    bare = [kept for kept in keep if kept.guard is None and not kept.unknown and _is_found(kept)]
+    if bare:
+        title = f"Lowering breaks {count(len(bare), 'node')}, and no suspicion says why"
+        found = (Found(kept.node, sentence(kept.why or kept.reason)) for kept in bare)
+        yield Causes(title, "unexplained", tuple(found))
+
+
+def _is_found(kept: KeptNode) -> bool:
+    return kept.kept_by in ("search", "engine")
+
+
+def _rungs(run: Run) -> Iterator[Causes]:
+    for rung in run.diagnosis:
+        if rung.passed is False:
+            signs = [(node, sign.text) for sign in rung.evidence for node in sign.nodes]
+            told = {node for node, _ in signs}
+            signs += [(node, "") for node in rung.nodes if node not in told]
+            found = tuple(Found(node, sentence(text)) for node, text in signs)
+            yield Causes(sentence(rung.cause), "cause", found)
+
+
+def _seen(run: Run) -> Iterator[Causes]:
+    """Yield what `verify` saw inside a model, and on the way to its outputs."""
+    if run.kind != "verify":
+        return
+    inside = [t for t in run.verdict.intermediate_nonfinite if not t.harmless]
+    if inside:
+        yield Causes(
+            f"Values inside that are not finite, in {count(len(inside), 'tensor')}",
+            "seen",
+            tuple(
+                Found(t.producer, f"{count(t.elements, 'value')} of {sentence(t.tensor)}", t.tensor)
+                for t in inside
+            ),
+        )
+    if failed := run.verdict.failed_runs:
+        found = (Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed)
+        yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(found))
+    pairs = run.quantisation.causes if run.quantisation is not None else ()
+    if pairs:
+        title = f"Quantisation, at {count(len(pairs), 'pair')} of Q and DQ"
+        found = (Found(pair.node, cause_line(pair), pair.tensor) for pair in pairs)
+        yield Causes(title, "seen", tuple(found))

@@ -1,0 +1,97 @@
+"""Causes are told as records have them, nothing stronger."""
+
+from halfwise.records import (
+    FailedRun,
+    Guard,
+    IntermediateNonfinite,
+    KeptNode,
+    NodeName,
+    Observations,
+    Rung,
+    Sign,
+    TensorName,
+)
+from halfwise.reporting.causes import causes
+from tests.unit.reporting import runs
+
+
+def guard(node, severity, kind="overflow"):
+    name = NodeName(node)
+    return Guard(
+        kind=kind,
+        node=name,
+        tensor=TensorName(f"{node}_out"),
+        message="it overflows",
+        fix="Scale it.",
+        nodes=(name,),
+        severity=severity,
+    )
+
+
+def kept(node, kind=None, by="search", **changed):
+    return KeptNode(node=NodeName(node), op="Mul", guard=kind, kept_by=by, **changed)
+
+
+def fixed(guards, keep):
+    plan = runs.plan(tuple(keep))
+    return runs.run(guards=tuple(guards), plan=plan)
+
+
+def test_a_suspicion_is_a_cause_where_a_node_is_kept_for_it_and_certain_by_its_numbers() -> None:
+    guards = [guard("a", 3.0), guard("b", 0.5), guard("c", 9.0)]
+    keep = [kept("a", "overflow"), kept("b", "overflow"), kept("d", why="Unknown why.")]
+    keep += [kept("e", by="rule"), kept("f", unknown=True)]
+    found = causes(fixed(guards, keep), None)
+    assert [(g.state, [one.node for one in g.found]) for g in found] == [
+        ("cause", ["a"]),
+        ("suspected", ["b"]),
+        ("unexplained", ["d"]),
+        ("harmless", ["c"]),
+    ]
+    assert found[0].title == "Values beyond the range, at 1 node"
+    assert (found[0].found[0].text, found[0].found[0].fix) == ("It overflows", "Scale it.")
+
+
+def test_what_repairs_answer_is_mended() -> None:
+    seen = Observations(tensors=(), inner=(), samples=(), mended=(guard("a", 3.0, "square"),))
+    (group,) = causes(fixed([], []), seen)
+    assert (group.state, group.title) == (
+        "mended",
+        "Squares that overflow inside the op, at 1 node",
+    )
+
+
+def test_verify_tells_what_it_saw_and_no_cause() -> None:
+    inside = IntermediateNonfinite(tensor=TensorName("t"), producer=NodeName("n"), elements=2)
+    harmless = inside.model_copy(update={"harmless": True})
+    failed = FailedRun(sample="s", node=None, why="out of bounds")
+    verdict = runs.verdict(intermediate_nonfinite=(inside, harmless), failed_runs=(failed,))
+    found = causes(runs.verification(verdict=verdict), None)
+    assert {g.state for g in found} == {"seen"}
+    assert [(one.node, one.text) for g in found for one in g.found] == [
+        ("n", "2 values of t"),
+        (None, "s: out of bounds"),
+    ]
+
+
+def test_diagnose_tells_the_rung_that_failed_and_its_nodes() -> None:
+    signs = (Sign(severity="error", text="a is broken", nodes=(NodeName("a"),)),)
+    nodes = (NodeName("a"), NodeName("b"))
+    wrong = Rung(
+        rung=3,
+        name="model",
+        passed=False,
+        how="measured",
+        cause="Broken",
+        nodes=nodes,
+        evidence=signs,
+    )
+    passed = wrong.model_copy(update={"passed": True})
+    run = runs.verification(kind="diagnose", diagnosis=(passed, wrong))
+    (group,) = causes(run, None)
+    assert (group.title, group.state) == ("Broken", "cause")
+    assert [(one.node, one.text) for one in group.found] == [("a", "a is broken"), ("b", "")]
+
+
+def test_a_run_without_anything_wrong_has_no_causes() -> None:
+    assert causes(runs.verification(), None) == ()
