@@ -17,7 +17,7 @@ TEST_PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme test test-busy check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme test test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,9 +31,14 @@ readme: demo ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/failure_classes.py
 
-test: check ## Check, then run every test that needs no GPU
+test: $(STAMP) ## Check, then run every test that needs no GPU
 	tools/get-test-packages
+	$(MAKE) --jobs=2 --output-sync check test-bytecode
 	$(BIN)/pytest -m "not gpu" --numprocesses $(TEST_PROCESSES) --dist worksteal
+
+# Else each process would rewrite the asserts of all tests by itself: a quarter of a minute.
+test-bytecode: $(STAMP)
+	$(BIN)/pytest --collect-only --quiet >/dev/null
 
 test-busy: ## The same beside four processes that burn CPU
 	tools/beside-busy 4 $(MAKE) test

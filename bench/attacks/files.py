@@ -244,15 +244,15 @@ def _slow(name: str) -> bool:
 
 def _all() -> list[Attack]:
     attacks = [
-        # One of twelve is quick: each command, and most faults by some command.
-        _attack(f"{reader} a model: {name}", line, make, quick=not (n + 3 * m) % 16)
+        # One of 32 is quick: each command, and many faults by some command.
+        _attack(f"{reader} a model: {name}", line, make, quick=not (n + 3 * m) % 32)
         for m, (name, make) in enumerate(MODELS.items())
         for n, (reader, line) in enumerate(COMMANDS.items())
     ]
     for n, (name, (file, write)) in enumerate(DATA.items()):
         for m, (reader, words) in enumerate(READERS.items()):
             line = tuple(word.format(file) for word in words)
-            quick = not (n + m) % 12 and not _slow(name)
+            quick = not (n + m) % 24 and not _slow(name)
             attacks.append(_attack(f"{reader}: {name}", line, _placed(file, write), quick=quick))
     for name, (file, write) in LABELS.items():
         line = tuple(word.format(file) for word in READERS["labels"])

@@ -296,7 +296,7 @@ def _lies() -> Iterator[Attack]:
             for number, (what, broken) in enumerate(changes(one)):
                 told = f"{name}: {one.role} ({index}) {what}"
                 yield _lie(
-                    told, layout, index, broken, quick=number == index == 0 and bool(place % 2)
+                    told, layout, index, broken, quick=number == index == 0 and place % 4 == 1
                 )
         yield _one_of_many(name, layout, huge=False)
         if not any(one.act for one in layout.parts):
@@ -307,7 +307,7 @@ LIES = list(_lies())
 ATTACKS = [
     *LIES,
     *(
-        _twin(name, layout, seed, quick=seed == 0 and not place % 2)
+        _twin(name, layout, seed, quick=seed == 0 and not place % 4)
         for seed in range(TWINS)
         for place, (name, layout) in enumerate(LAYOUTS.items())
     ),

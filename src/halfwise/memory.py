@@ -44,6 +44,12 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
         )
 
 
+def peak() -> int:
+    """Return the most bytes that this process had; what getrusage tells includes the parent's."""
+    own = _field(Path("/proc/self/status"), "VmHWM:")
+    return own or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def cap() -> None:
     """Let allocations fail from here on that the memory available now does not hold.
 

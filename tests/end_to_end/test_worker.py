@@ -50,7 +50,8 @@ def test_an_engine_there_and_back(fake_worker, model, tmp_path):
             ("root",),
         ]
         np.testing.assert_allclose(worker.run(mixed.engine, 0, X)["y"], 450, rtol=1e-3)
-        assert worker.time(mixed.engine, 0, X, iterations=5, seconds=0.01).iterations >= 5
+        timed = worker.time(mixed.engine, 0, X, iterations=5, seconds=0.01, warmup=0.01)
+        assert timed.iterations >= 5
         text, milliseconds = worker.inspect(mixed.engine, 0, X)
         assert "square" in text
         assert milliseconds

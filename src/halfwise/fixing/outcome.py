@@ -1,7 +1,7 @@
 """Put a run on record, and give it back: costs, provenance, what no sample tests, remarks."""
 
+import functools
 import platform
-import resource
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from halfwise import memory
 from halfwise.case import Case, Samples
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError
@@ -266,17 +267,8 @@ def cost(evaluations: int, seconds: float, stages: dict[str, float]) -> Cost:
         evaluations=evaluations,
         seconds=seconds,
         stage_seconds=stages,
-        peak_rss_bytes=_peak_rss_bytes(),
+        peak_rss_bytes=memory.peak(),
     )
-
-
-def _peak_rss_bytes() -> int:
-    """Return the peak of this process alone; what getrusage tells includes the parent's."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def provenance(case: Case, request: Request) -> Provenance:
@@ -306,6 +298,7 @@ def _working_directory() -> str:
         return ""
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of everything that influences a result."""
     return {

@@ -1,6 +1,7 @@
 """Inspect an engine: inputs and outputs, what it computes in, how long each layer takes."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -146,8 +147,8 @@ def inspect_engine(
             built=() if build is None else build.layers,
         )
         proof = prove(layers, network, roles, asked or {}, milliseconds, config)
-        seconds, runs = measure.QUICK_SECONDS, measure.TIMED_RUNS
-        latency = worker.time(engine, profile, feeds, timeout, seconds=seconds, iterations=runs)
+        timed = partial(worker.time, seconds=measure.QUICK_SECONDS, warmup=measure.WARM_SECONDS)
+        latency = timed(engine, profile, feeds, timeout, iterations=measure.TIMED_RUNS)
     except (EngineFailed, CaseError) as failed:
         if samples is not None:
             raise

@@ -41,6 +41,8 @@ QUICK_SECONDS = 0.5
 """For which a candidate of the search is timed."""
 THOROUGH_SECONDS = 1.0
 """For which a row of the final table is timed, one after another: a GPU's clock drifts."""
+WARM_SECONDS = 0.3
+"""For which an engine runs before either: a GPU takes that long to raise its clock."""
 TIMED_RUNS = 100
 """Runs of an engine that is timed, at least: fewer have no 99th percentile."""
 ROUND_SECONDS = 0.2
@@ -175,7 +177,8 @@ class Measure:
         All engines of a case are timed on the same sample.
         """
         seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
-        return self.worker.time(engine, *self._typical, seconds=seconds, iterations=TIMED_RUNS)
+        timed = partial(self.worker.time, seconds=seconds, warmup=WARM_SECONDS)
+        return timed(engine, *self._typical, iterations=TIMED_RUNS)
 
     def lap(self, engine: EngineFile) -> float | None:
         """Return the median time of an engine that takes turns with others, ms; None: it fails."""

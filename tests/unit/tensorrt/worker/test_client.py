@@ -168,7 +168,7 @@ def test_runs_and_times(worker, model):
     np.testing.assert_array_equal(outputs["y"], FEEDS["x"])
     assert outputs["m"].dtype == np.int32  # as the engine has it
     assert outputs["m"].tolist() == [3]
-    latency = worker.time(engine, 0, FEEDS, iterations=7)
+    latency = worker.time(engine, 0, FEEDS, iterations=7, seconds=0.01, warmup=0.01)
     assert (latency.iterations, latency.median_ms, latency.device_bytes) == (7, 1.5, 7)
     assert latency.shapes == {"x": (2, 2), "n": (1,)}
     assert worker.inspect(engine, 0, FEEDS) == ('{"Layers": []}', {"conv_1": 0.5})
