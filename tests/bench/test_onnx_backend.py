@@ -12,7 +12,7 @@ from bench import onnx_backend, onnx_cases
 from bench.onnx_cases import Outcome
 from halfwise.formats import BF16, Format
 
-STRIDE = 50
+STRIDE = 80
 # ONNX's own code makes its tests in a way that NumPy 2.5 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 
@@ -25,7 +25,7 @@ def cases() -> list[TestCase]:
 def test_a_sample_of_the_backend_tests_is_sound(cases: list[TestCase]) -> None:
     outcomes = [onnx_cases.examine(case) for case in cases[::STRIDE]]
     assert [o for o in outcomes if not o.sound] == []
-    assert sum(o.code == 0 for o in outcomes) >= 15
+    assert sum(o.code == 0 for o in outcomes) >= 10
 
 
 @pytest.mark.parametrize(

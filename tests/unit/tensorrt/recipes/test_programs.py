@@ -134,7 +134,9 @@ def test_every_attribute_is_in_the_real_bindings_or_guarded(made):
         (strong, "11.4.0", 0, "engine"),
     ],
 )
-def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words, tmp_path):
+def test_it_builds_in_the_stand_in_of_each_version(
+    made, version, status, words, tmp_path, interpreter
+):
     s = Sketch()
     s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
     model = tmp_path / "model.onnx"
@@ -146,17 +148,17 @@ def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words,
         constraints=(constraint("pow"), constraint("gone")) if made is recipe else (),
         workspace_bytes=1 << 20,
     )
-    done = built(given_recipe, version, tmp_path)
+    done = built(given_recipe, version, tmp_path, interpreter)
     assert done.returncode == status, done.stderr
     assert words in done.stdout + done.stderr
     if status == 0:
         digest = hashlib.sha256((tmp_path / "model.engine").read_bytes()).hexdigest()
         assert f"sha256 {digest}" in done.stdout
         model.write_bytes(model.read_bytes() + b"\x00")
-        assert "its SHA-256 differs" in built(given_recipe, version, tmp_path).stderr
+        assert "its SHA-256 differs" in built(given_recipe, version, tmp_path, interpreter).stderr
 
 
-def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path):
+def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path, interpreter):
     s = Sketch()
     s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
     model = tmp_path / "model.onnx"
@@ -165,20 +167,20 @@ def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path):
     made = recipe(model="model.onnx", files={"model.onnx": sha256}, profiles=(profile(),))
     cache = tmp_path / "t.cache"
     cache.write_bytes(b"of another GPU")
-    done = built(made, "8.6.1", tmp_path, "--timing-cache", cache)
+    done = built(made, "8.6.1", tmp_path, interpreter, "--timing-cache", cache)
     assert "stays as it is" in done.stdout
     assert cache.read_bytes() == b"of another GPU"
     cache.unlink()
-    assert built(made, "8.6.1", tmp_path, "--timing-cache", cache).returncode == 0
+    assert built(made, "8.6.1", tmp_path, interpreter, "--timing-cache", cache).returncode == 0
     assert cache.read_bytes()
 
 
-def built(made, version, folder, *options):
+def built(made, version, folder, interpreter, *options):
     script = folder / "build_engine.py"
     script.write_text(python(made)["build_engine.py"], encoding="utf-8")
     paths = os.pathsep.join(map(str, (ROOT / "tests" / "fake_tensorrt", ROOT, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
-    command = [sys.executable, script, *options]
+    command = [interpreter, script, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
