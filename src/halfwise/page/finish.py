@@ -10,7 +10,6 @@ from halfwise.page import PAGE_FILE, write_stored
 from halfwise.page.stored import Stored
 from halfwise.progress import Watcher
 from halfwise.records import Observations, Run, RunEvidence
-from halfwise.reporting.view import report
 from halfwise.store import write_evidence, write_observations, write_run
 from halfwise.wording import sentence
 
@@ -49,4 +48,4 @@ def finish(
 
 def _show(folder: Path, run: Run, evidence: RunEvidence, observations: Observations | None) -> None:
     write_evidence(folder, evidence)
-    write_stored(Stored(run, report(run), observations, evidence), folder / PAGE_FILE)
+    write_stored(Stored.of(run, observations, evidence), folder / PAGE_FILE)

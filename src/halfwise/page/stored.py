@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from halfwise.records import Observations, Run, RunEvidence
 from halfwise.reporting.command import report as stored_run
 from halfwise.reporting.parts import Report
+from halfwise.reporting.screen import screen
 from halfwise.reporting.view import report
 from halfwise.store import read_evidence, read_observations
 
@@ -17,14 +19,23 @@ class Stored:
     Attributes:
         run: The record.
         report: Its words and tables, the same that the terminal shows.
+        screen: The first screen of it.
         observations: What its tensors looked like; None where the command took none.
         evidence: Its graph, sources and samples; None where the folder has none.
     """
 
     run: Run
     report: Report
+    screen: Report
     observations: Observations | None
     evidence: RunEvidence | None
+
+    @classmethod
+    def of(
+        cls, run: Run, observations: Observations | None = None, evidence: RunEvidence | None = None
+    ) -> Self:
+        """Return a run with its words."""
+        return cls(run, report(run), screen(run), observations, evidence)
 
 
 def stored(folder: Path, trt_worker: str | None = None) -> Stored:
@@ -39,4 +50,4 @@ def stored(folder: Path, trt_worker: str | None = None) -> Stored:
         UsageError: the run has no device of that name.
     """
     run = stored_run(folder, trt_worker=trt_worker)
-    return Stored(run, report(run), read_observations(folder), read_evidence(folder))
+    return Stored.of(run, read_observations(folder), read_evidence(folder))

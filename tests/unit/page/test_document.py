@@ -10,7 +10,6 @@ from halfwise.page.document import document
 from halfwise.page.section import Section
 from halfwise.page.sections import SECTIONS
 from halfwise.page.stored import Stored
-from halfwise.reporting.view import report
 from halfwise.store import write_run
 from tests.unit.page.reading import Read
 from tests.unit.reporting.runs import run as made
@@ -21,7 +20,7 @@ NASTY = "</script><script>alert(1)</script><!--\"'{{7*7}}\u202e" + "x" * 300
 
 def stored(**changed) -> Stored:
     run = made().model_copy(update=changed)
-    return Stored(run, report(run), None, None)
+    return Stored.of(run)
 
 
 def policy(read: Read) -> str:
@@ -84,7 +83,7 @@ def test_that_a_path_without_utf_8_makes_a_page(tmp_path: Path) -> None:
     odd = made().provenance.model_copy(update={"model": "a\udc80.onnx"})
     run = made().model_copy(update={"provenance": odd})
     write_run(tmp_path, made())
-    assert "a\udc80" in document(Stored(run, report(made()), None, None))
+    assert "a\udc80" in document(Stored.of(run))
     assert write_page(tmp_path).read_text(encoding="utf-8").endswith("</html>")
 
 
