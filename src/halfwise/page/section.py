@@ -1,7 +1,7 @@
 """A section of the page: what its Python part gives, and what its template and script get."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from halfwise.page.data import Data
 
@@ -28,6 +28,6 @@ class Section:
     title: str
     data: Data = None
     template: str = ""
-    facts: object = None
+    facts: Any = None
     scripts: tuple[str, ...] = ()
     libraries: tuple[Library, ...] = ()
