@@ -12,6 +12,9 @@ class Watcher(Protocol):
     def step(self, done: int, total: int | None = None) -> None:
         """Report progress within the stage."""
 
+    def left(self, seconds: float) -> None:
+        """Report how long a stage may go on that a budget ends, at most; inf where unknown."""
+
     def note(self, line: str) -> None:
         """Tell something worth reading."""
 
@@ -23,6 +26,9 @@ class Silent:
         """Do nothing."""
 
     def step(self, done: int, total: int | None = None) -> None:
+        """Do nothing."""
+
+    def left(self, seconds: float) -> None:
         """Do nothing."""
 
     def note(self, line: str) -> None:

@@ -53,6 +53,8 @@ class Budget:
         ended_by: What ended them, in that order, each once.
         outer: The one that this is beside.
         payer: The one beside this that pays for what is done now.
+        told: Is told as work begins in a block how many seconds that block may go on, at most, by
+            how long its work took so far; inf where that is not known.
     """
 
     def __init__(
@@ -71,11 +73,13 @@ class Budget:
         self._interruption = interruption()
         self.outer: Budget | None = None
         self.payer: Budget | None = None
+        self.told: Callable[[float], None] = lambda _: None
+        self._before = 0.0
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
         """Return a budget for more: what is done in its blocks counts there, and not here."""
         other = Budget(seconds, self._clock, work=work)
-        other.outer = self
+        other.outer, other.told = self, self.told
         return other
 
     @property
@@ -103,7 +107,16 @@ class Budget:
             self.payer.spend(work, times)
             return
         self.check()
+        if self._since is not None:
+            self.told(self._most(self._clock() - self._since))
         self.spent += WEIGHTS[work] * times
+
+    def _most(self, took: float) -> float:
+        """Return how many seconds a block may go on that took so many."""
+        left = self._left - took - self._reserved
+        if done := self.spent - self._before:
+            left = min(left, took / done * (self._until - self.spent))
+        return left if left < _LONGEST / 2 else inf
 
     @contextmanager
     def bounding(self, part: float = 1.0) -> Iterator[None]:
@@ -122,7 +135,7 @@ class Budget:
         before, ended = self._left, False
         self._reserved = before * (1 - part)
         self._until = self.spent + max(0.0, self.work - self.spent) * part
-        self._since = self._clock()
+        self._since, self._before = self._clock(), self.spent
         if self.outer is not None:
             self.outer.payer = self
         try:

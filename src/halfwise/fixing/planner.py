@@ -85,6 +85,7 @@ class Planner:
         self.original = original
         whole = settings.time_budget, settings.budget * self.unit
         self.budget: Budget = original.budget if original else Budget(whole[0], work=whole[1])
+        self.budget.told = watcher.left
 
     def beside(self, case: Case, watcher: Watcher) -> "Planner":
         """Return a planner for a repaired network, with the budget, and the costs' base, of this.

@@ -6,8 +6,9 @@ Everything is printed as plain `Text`: what a model's author wrote must not beco
 import io
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
+from math import isinf
 from textwrap import fill
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich import box
@@ -25,6 +26,9 @@ WIDTH = 100
 """Columns that are used where the terminal has as many; a file or pipe has."""
 SCREEN, NARROW = 24, 80
 """Lines and columns that the first screen of a report has at most, whatever it is printed on."""
+
+SHORT = 2.0
+"""Seconds of a stage before the time that is left is told: of less, it is no more than a guess."""
 
 
 def print_report(report: Report, more: str = "") -> None:
@@ -153,62 +157,77 @@ def _headings(table: Table, width: int) -> list[str]:
 class TerminalWatcher:
     """Shows on standard error how far a run is; use it in a `with` block.
 
-    A terminal gets a bar for each stage; a file or pipe gets a line for each stage.
+    A terminal gets one bar, for the stage that is going on, with the time that is left; it vanishes
+    at the end. A file or pipe gets a line for each stage.
     """
 
     def __init__(self) -> None:
         self._console = terminal(sys.stderr)
+        self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._progress = Progress(
-            SpinnerColumn(finished_text="✓"),
+            SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if self._console.width >= NARROW else 8),
             TextColumn("{task.fields[steps]}", markup=False),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
             console=self._console,
-            disable=not self._console.is_terminal,
+            transient=True,
+            disable=not self._draws,
         )
         self._task: TaskID | None = None
+        self._done, self._since = 0, 0.0
 
     def __enter__(self) -> Self:
         """Begin to draw."""
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the bars as they are; the last is full only where nothing went wrong."""
-        if kind is None:
-            self._complete()
+    def __exit__(self, *_: object) -> None:
+        """Take the bar away."""
         self._progress.stop()
-        if self._console.is_terminal:
-            self._console.print()
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None where unknown."""
-        self._complete()
-        if not self._console.is_terminal:
+        if not self._draws:
             self._console.print(Text(clean(name)))
             return
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._done, self._since = 0, 0.0
         label = f"{shorten(name, 24):<12}"
-        self._task = self._progress.add_task(label, total=total, steps="")
+        self._task = self._progress.add_task(label, total=total, steps="", left="")
 
     def step(self, done: int, total: int | None = None) -> None:
-        """Report progress within the stage."""
-        if self._task is not None:
-            known = total or self._progress.tasks[self._task].total
-            steps = f"{done}/{known:.0f}" if known else str(done)
-            self._progress.update(self._task, completed=done, total=known, steps=steps)
+        """Report progress within the stage; of one that counts several times, each by itself."""
+        if self._task is None:
+            return
+        task = self._progress.tasks[0]
+        known, now = total or task.total, task.elapsed or 0.0
+        if done < self._done:
+            self._since = now
+        self._done = done
+        steps, left = f"{done}/{known:.0f}" if known else str(done), ""
+        if known and done >= known:
+            steps = ""
+        elif known and done and now - self._since >= SHORT:
+            left = f"about {_clock((now - self._since) / done * (known - done))} left"
+        self._progress.update(self._task, completed=done, total=known, steps=steps, left=left)
+
+    def left(self, seconds: float) -> None:
+        """Report how long the stage may go on, at most; steps that it tells count more."""
+        if self._task is None or self._progress.tasks[0].fields["steps"]:
+            return
+        took = self._progress.tasks[0].elapsed or 0.0
+        if took < SHORT or isinf(seconds):
+            return
+        told = f"at most about {_clock(seconds)} left"
+        self._progress.update(self._task, completed=took, total=took + seconds, left=told)
 
     def note(self, line: str) -> None:
         """Tell something worth reading."""
         self._console.print(_indented(sentence(line), self._console, style="dim"))
 
-    def _complete(self) -> None:
-        if self._task is not None:
-            total = self._progress.tasks[self._task].total or 1
-            self._progress.update(self._task, completed=total, total=total)
-            self._task = None
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(max(0.0, seconds))))

@@ -32,6 +32,9 @@ class Listener:
     def step(self, done, total=None):
         assert total is None or done <= total
 
+    def left(self, seconds):
+        assert seconds >= 0
+
     def note(self, line):
         self.notes.append(line)
 

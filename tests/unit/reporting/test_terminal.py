@@ -208,20 +208,89 @@ def fail_within(watcher):
         raise KeyboardInterrupt
 
 
-def test_a_terminal_gets_a_bar_for_each_stage_that_stays(attach):
+def test_a_terminal_gets_one_bar_that_vanishes(attach):
     screen = attach()
     watch()
     shown = screen.getvalue()
-    assert re.search(r"✓ load .*\n✓ observe .*2/3.*\n✓ search ", last_drawn(screen))
     assert "[red]�[2Jwiped[/red][/nonsense]�:smile:�" in shown
     assert "\x1b[2J" not in shown
+    assert last_drawn(screen).strip() == ""
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
 
 
-def test_an_error_leaves_the_last_bar_unfinished_and_the_cursor_visible(attach):
+def test_an_error_takes_the_bar_away_and_leaves_the_cursor_visible(attach):
     screen = attach()
     with pytest.raises(KeyboardInterrupt):
         fail_within(TerminalWatcher())
-    assert "✓ load" in last_drawn(screen)
-    assert "✓ observe" not in last_drawn(screen)
+    assert last_drawn(screen).strip() == ""
     assert "\x1b[?25h" in screen.getvalue()
+
+
+def drawn(watcher):
+    (task,) = watcher._progress.tasks
+    return {**task.fields, "share": task.percentage}
+
+
+def after(watcher, monkeypatch, seconds):
+    task = watcher._progress.tasks[0]
+    monkeypatch.setattr(watcher._progress, "get_time", lambda: task.start_time + seconds)
+    task._get_time = watcher._progress.get_time
+
+
+def test_steps_tell_how_long_is_left_by_how_long_they_took(attach, monkeypatch):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge", 10)
+        watcher.step(1)
+        assert drawn(watcher)["left"] == ""
+        after(watcher, monkeypatch, 20)
+        watcher.step(4, 10)
+        assert drawn(watcher) == {"steps": "4/10", "left": "about 0:00:30 left", "share": 40}
+        watcher.left(5.0)
+        assert drawn(watcher)["left"] == "about 0:00:30 left"
+        watcher.step(10)
+        assert drawn(watcher) == {"steps": "", "left": "", "share": 100}
+        watcher.step(1, 10)
+        assert drawn(watcher) == {"steps": "1/10", "left": "", "share": 10}
+        after(watcher, monkeypatch, 23)
+        watcher.step(1, 10)
+        assert drawn(watcher)["left"] == "about 0:00:27 left"
+        watcher.stage("search")
+        assert drawn(watcher)["left"] == ""
+
+
+def test_a_budget_tells_how_long_is_left_at_most(attach, monkeypatch):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.left(9.0)
+        watcher.stage("search")
+        watcher.left(9.0)
+        assert drawn(watcher)["left"] == ""
+        after(watcher, monkeypatch, 60)
+        watcher.left(float("inf"))
+        assert drawn(watcher)["left"] == ""
+        watcher.left(3780.0)
+        assert drawn(watcher)["left"] == "at most about 1:03:00 left"
+        assert drawn(watcher)["share"] == pytest.approx(100 * 60 / 3840)
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_bar_fits(attach, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("a stage whose name is long\u202e", 3)
+        after(watcher, monkeypatch, 4000)
+        watcher.step(1)
+        watcher._progress.refresh()
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
+    assert max(map(len, lines)) <= columns
+    assert "\u202e" not in screen.getvalue()
+
+
+def test_a_terminal_that_cannot_draw_gets_lines(attach, monkeypatch):
+    screen = attach()
+    monkeypatch.setenv("TERM", "dumb")
+    watch()
+    assert screen.getvalue().splitlines()[0] == "load"
+    assert "\x1b" not in screen.getvalue()

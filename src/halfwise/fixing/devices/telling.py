@@ -21,6 +21,10 @@ class Shared:
         """Report progress within it."""
         self._tell(lambda: self._watcher.step(done, total))
 
+    def left(self, seconds: float) -> None:
+        """Report how long a stage may go on."""
+        self._tell(lambda: self._watcher.left(seconds))
+
     def note(self, line: str) -> None:
         """Tell something worth reading."""
         self._tell(lambda: self._watcher.note(line))
@@ -43,6 +47,9 @@ class Named(Shared):
         super().stage(f"{name} on {self._name}", total)
 
     def step(self, done: int, total: int | None = None) -> None:
+        """Do nothing."""
+
+    def left(self, seconds: float) -> None:
         """Do nothing."""
 
     def note(self, line: str) -> None:

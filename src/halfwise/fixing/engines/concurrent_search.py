@@ -101,6 +101,9 @@ class _Held:
         # Of a stage that is over when it is shown, nobody misses the steps.
         self._tell(lambda: self._watcher.step(done, total), hold=False)
 
+    def left(self, seconds: float) -> None:
+        self._tell(lambda: self._watcher.left(seconds), hold=False)
+
     def note(self, line: str) -> None:
         self._tell(lambda: self._watcher.note(line))
 

@@ -25,6 +25,9 @@ class Told:
     def step(self, done, _total=None):
         self.lines.append(("step", done))
 
+    def left(self, seconds):
+        self.lines.append(("left", seconds))
+
     def note(self, line):
         self.lines.append(("note", line))
 
