@@ -3,21 +3,16 @@ import pytest
 from halfwise import api
 from halfwise.page import finish as module
 from halfwise.page import write_page
+from halfwise.progress import Silent
 from halfwise.store import read_evidence, read_run
 from tests.models import small
 
 
-class Listener:
-    """Keeps what it is told."""
+class Listener(Silent):
+    """Remembers the notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-
-    def stage(self, *_) -> None:
-        pass
-
-    def step(self, *_) -> None:
-        pass
 
     def note(self, line: str) -> None:
         self.notes.append(line)
