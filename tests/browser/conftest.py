@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from halfwise.page import write_page
+from halfwise.page import PAGE_FILE
 from tests.browser import folders
 from tests.conftest import quick_timing
 from tests.fake_tensorrt.start import worker_command
@@ -127,10 +127,10 @@ def page_of(
     def page_of(kind: str) -> Path:
         folder = tmp_path_factory.mktemp(kind)
         if kind != "engine":
-            return write_page(folders.MAKERS[kind](folder))
+            return folders.MAKERS[kind](folder) / PAGE_FILE
         with pytest.MonkeyPatch.context() as patch:
             quick_timing(patch)
             command = partial(worker_command, folder, cuda_library, interpreter=interpreter)
-            return write_page(folders.engine(folder, command))
+            return folders.engine(folder, command) / PAGE_FILE
 
     return page_of

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
+from halfwise.page import write_page
 from halfwise.store import write_evidence, write_observations, write_run
 from tests import models, tasks
 from tests.browser.evidence import made_evidence
@@ -65,7 +66,7 @@ def engine(folder: Path, command: Callable[..., list[str]]) -> Path:
 
 def large(folder: Path) -> Path:
     """Return a made-up run of 5,000 nodes."""
-    return write_synthetic(folder / "run", 5000)
+    return write_page(write_synthetic(folder / "run", 5000)).parent
 
 
 def hostile(folder: Path) -> Path:
@@ -75,7 +76,7 @@ def hostile(folder: Path) -> Path:
     write_run(run, poisoned(drawn.run()))
     write_observations(run, poisoned(drawn.observations()))
     write_evidence(run, poisoned(made_evidence(drawn.network)))
-    return run
+    return write_page(run).parent
 
 
 _FIX = ("fix", "model.onnx", "--inputs", "model.npz", "-o", "run")
