@@ -73,6 +73,11 @@ def executable() -> str | None:
     return next(filter(None, map(shutil.which, COMMANDS)), None)
 
 
+def arguments() -> list[str]:
+    """Return what Chromium is started with: its sandbox refuses to work for root."""
+    return ["--no-sandbox"] if os.geteuid() == 0 else []
+
+
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Debian's Chromium; its profile is not among the files that a test may leave."""
@@ -80,13 +85,11 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if path is None:
         why = "There is no Chromium: tools/get-test-packages installs Debian's."
         pytest.fail(why) if os.environ.get(REQUIRED) else pytest.skip(why)
-    # Chromium's sandbox refuses to work for root.
-    alone = ["--no-sandbox"] if os.geteuid() == 0 else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("chromium")))
         # The driver is started inside the test session: its folder is what TMPDIR is by then.
         with sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=path, args=alone)
+            browser = driver.chromium.launch(executable_path=path, args=arguments())
             patch.undo()
             yield browser
             browser.close()

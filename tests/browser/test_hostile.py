@@ -84,12 +84,12 @@ def test_a_folder_of_any_name_has_a_page(look: Look, page_of: PageOf) -> None:
     assert look(write_page(folder)).page.locator("#verdict").is_visible()
 
 
-@pytest.mark.parametrize("columns", ["40", "80"])
+@pytest.mark.parametrize(("columns", "options"), [("40", ("--full",)), ("80", ())])
 def test_a_terminal_gets_no_character_that_it_acts_on(
-    columns: str, page_of: PageOf, monkeypatch: pytest.MonkeyPatch
+    columns: str, options: tuple[str, ...], page_of: PageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    said = called(page_of("hostile").parent, 0, "report", ".")
+    said = called(page_of("hostile").parent, 0, "report", ".", *options)
     assert "<script>" in said
     kinds = {unicodedata.category(character) for character in said.replace("\n", "")}
     assert not kinds & {"Cc", "Cf", "Cs", "Zl", "Zp"}

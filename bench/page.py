@@ -1,0 +1,114 @@
+"""The report as one HTML file: how large it is, how long it takes to be made and to be shown.
+
+Of made-up runs of 2,000 and 5,000 nodes with all that a run may hold, four engines among it; their
+folders lie on disk, as those of real runs do. Making is `halfwise report RUN --html` as a process:
+its processor time holds on a busy machine, too. Shown is a page, in the Chromium that the tests
+use, when it has been painted after all of its scripts have run; the best of the rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from bench.figures import Figure, at_most, equal, reported
+from bench.runs import ROOT, Workbench
+from tests.browser.conftest import arguments, executable
+from tests.browser.synthetic import write_synthetic
+
+KB, MB = 1000, 1000**2
+LARGEST = {2000: 1.5 * MB, 5000: 3 * MB}
+"""Bytes that the page of so many nodes may have."""
+MOST_WITHOUT_DATA = 300 * KB
+MOST_SECONDS, MOST_MEMORY, MOST_SHOWN = 3.0, 300 * 2**20, 2.0
+ROUNDS = 3
+_DATA = re.compile(r'(<script type="application/json"[^>]*>).*?(</script>)', re.DOTALL)
+_PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+    () => done(performance.now()))))"""
+"""Milliseconds since the page was asked for, after the next picture of it."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a page was made.
+
+    Attributes:
+        cpu: Seconds of processor time.
+        wall: Seconds of a clock.
+        memory: The most bytes of memory that the process had.
+    """
+
+    cpu: float
+    wall: float
+    memory: int
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return sizes, times and memory; nothing without a browser."""
+    path = executable()
+    if path is None:
+        return [], "there is no Chromium (tools/get-test-packages)"
+    figures = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=arguments())
+        for nodes in LARGEST:
+            folder = write_synthetic(bench.folder / f"page-{nodes}", nodes)
+            figures += _of_nodes(nodes, folder, browser)
+        figures.append(reported("Chromium", browser.version))
+        browser.close()
+    return figures, None
+
+
+def _of_nodes(nodes: int, folder: Path, browser: Browser) -> list[Figure]:
+    made = [_made(folder) for _ in range(ROUNDS)]
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    bare = _DATA.sub(r"\1\2", text)
+    cpu, wall = min(m.cpu for m in made), min(m.wall for m in made)
+    memory = max(m.memory for m in made)
+    shown, requests, logged = zip(*(_shown(folder, browser) for _ in range(ROUNDS)), strict=True)
+    name = f"{nodes} nodes"
+    return [
+        at_most(f"{name}: bytes of the page", len(text.encode()), LARGEST[nodes]),
+        at_most(f"{name}: bytes of it without data", len(bare.encode()), MOST_WITHOUT_DATA),
+        at_most(
+            f"{name}: processor time to make it, s", cpu, MOST_SECONDS, f"{wall:.2f} s by clock"
+        ),
+        at_most(f"{name}: memory to make it, bytes", memory, MOST_MEMORY),
+        at_most(f"{name}: time to be shown, s", min(shown), MOST_SHOWN),
+        equal(f"{name}: requests", sum(requests), 0),
+        equal(f"{name}: errors and warnings in the console", sum(logged), 0),
+    ]
+
+
+def _made(folder: Path) -> Made:
+    command = [sys.executable, "-m", "halfwise", "report", str(folder), "--html"]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    wall = time.perf_counter() - started
+    return Made(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * 1024)
+
+
+def _shown(folder: Path, browser: Browser) -> tuple[float, int, int]:
+    """Return seconds until it is painted, how many requests it made, and what it logged."""
+    page = browser.new_page(viewport={"width": 1600, "height": 1000})
+    requests: list[str] = []
+    logged: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: logged.append(message.text))
+    page.on("pageerror", lambda error: logged.append(str(error)))
+    page.goto((folder / "report.html").as_uri())
+    painted = float(page.evaluate(_PAINTED)) / 1000
+    page.close()
+    asked = [url for url in requests[1:] if not url.startswith("data:")]
+    return painted, len(asked), len(logged)
