@@ -108,7 +108,7 @@ def engine_proof(run: Run) -> PrecisionProof | None:
     return None if run.given_engine is None else run.given_engine.proof
 
 
-_TYPES = {"FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64"}
+TYPES = {"FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64"}
 """Words for float types, by the names that onnx-ir has for them."""
 
 
@@ -120,10 +120,10 @@ def type_words(op: str, read: Sequence[str], given: Sequence[str]) -> str:
         read: Element types of what it reads, as onnx-ir names them; without unknown ones.
         given: Those of its outputs.
     """
-    known = dict.fromkeys(_TYPES.get(name, name) for name in given)
-    floats = [name for name in known if name in _TYPES.values()]
+    known = dict.fromkeys(TYPES.get(name, name) for name in given)
+    floats = [name for name in known if name in TYPES.values()]
     told = "/".join(floats or known)
-    return f"{_TYPES.get(read[0], read[0])} → {told}" if op == "Cast" and read and told else told
+    return f"{TYPES.get(read[0], read[0])} → {told}" if op == "Cast" and read and told else told
 
 
 def words_on(facts: NodeFacts, samples: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -133,7 +133,14 @@ def words_on(facts: NodeFacts, samples: tuple[str, ...] = ()) -> Iterator[tuple[
         facts: They.
         samples: Those that `Observation.worst_sample` indexes; empty tells none.
     """
-    for key, text in (*_planned(facts), *_measured(facts, samples), *_built(facts)):
+    yield from planned_words(facts)
+    for key, text in (*_measured(facts, samples), *_built(facts)):
+        yield key, sentence(text)
+
+
+def planned_words(facts: NodeFacts) -> Iterator[tuple[str, str]]:
+    """Yield likewise what plan, suspicions and repairs say of a node."""
+    for key, text in _planned(facts):
         yield key, sentence(text)
 
 
@@ -160,8 +167,8 @@ def _planned(facts: NodeFacts) -> Iterator[tuple[str, str]]:
 
 def _measured(facts: NodeFacts, samples: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     if (growth := facts.growth) is not None:
-        inherited = f"{number(growth.inherited)} of it in what it reads"
-        yield "error", f"{number(growth.error)} relative RMS; {inherited}"
+        inherited = number(growth.inherited)
+        yield "error", f"{number(growth.error)} relative RMS; {inherited} in what it reads"
     if (seen := facts.seen) is not None:
         where = samples[seen.worst_sample] if seen.worst_sample < len(samples) else ""
         yield "largest-value", f"{number(seen.absmax)}{f' ({where})' if where else ''}"

@@ -6,6 +6,7 @@ from halfwise.page.section import Section
 from halfwise.page.sections.causes import causes
 from halfwise.page.sections.curve import curve
 from halfwise.page.sections.details import details
+from halfwise.page.sections.graph import graph
 from halfwise.page.sections.provenance import provenance
 from halfwise.page.sections.verdict import verdict
 from halfwise.page.stored import Stored
@@ -14,6 +15,7 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     verdict,
     curve,
     causes,
+    graph,
     details,
     provenance,
 )

@@ -1,0 +1,160 @@
+"""The graph: its nodes with all that is known of them, and how they fold into boxes."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from halfwise.formats import LOW_FORMATS
+from halfwise.page.columns import Interned, front_coded, sparse
+from halfwise.page.data import Data
+from halfwise.page.folding import fold
+from halfwise.page.section import Section
+from halfwise.page.stored import Stored
+from halfwise.records import Graph, NodeName, PrecisionProof, RunEvidence
+from halfwise.reporting.nodes import (
+    TYPES,
+    NodeFacts,
+    engine_proof,
+    node_facts,
+    planned_words,
+    type_words,
+)
+
+T = TypeVar("T")
+_SCRIPTS = ("model", "measures", "scene", "drawing", "panel", "controls")
+Facts = Mapping[NodeName, NodeFacts]
+
+
+def graph(stored: Stored) -> Section | None:
+    """Return the section of the graph; None where the run folder does not tell it."""
+    if stored.evidence is None or (shown := stored.evidence.graph) is None or not shown.nodes:
+        return None
+    facts = node_facts(stored.run, stored.observations)
+    low = LOW_FORMATS[stored.run.plan.low if stored.run.plan is not None else "fp16"]
+    data: dict[str, Data] = {
+        **_structure(shown),
+        **_tensors(shown),
+        **_known(shown, facts),
+        **_engine(shown, engine_proof(stored.run)),
+        **_sources(shown, stored.evidence),
+        "samples": stored.observations.samples if stored.observations is not None else (),
+        "low": {"name": low.name, "max": low.max, "smallest": low.smallest_normal},
+    }
+    return Section(
+        "graph",
+        "Graph",
+        data,
+        scripts=tuple(f"graph-{part}" for part in _SCRIPTS),
+        libraries=("dagre",),
+    )
+
+
+def _structure(graph: Graph) -> dict[str, Data]:
+    folding, ops = fold(graph), Interned[str]()
+    return {
+        "nodes": front_coded(graph.nodes),
+        "op": [ops.of(op) for op in graph.ops],
+        "ops": ops.all,
+        "reads": graph.reads,
+        "gives": graph.gives,
+        "bodies": [*graph.bodies.items()],
+        "added": graph.added,
+        "place": folding.places,
+        "boxes": {
+            "labels": [box.label for box in folding.boxes],
+            "parents": [box.parent for box in folding.boxes],
+            "times": [box.times for box in folding.boxes],
+        },
+    }
+
+
+def _tensors(graph: Graph) -> dict[str, Data]:
+    types = Interned[str]()
+    return {
+        "tensors": front_coded(graph.tensors),
+        "type": [types.of(name) for name in graph.types],
+        "types": [TYPES.get(name, name) for name in types.all],
+        "shape": graph.shapes,
+        "shapes": graph.shape_names,
+        "constants": graph.constants,
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
+    }
+
+
+def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
+    """Return what the run knows of nodes: numbers in columns, words by place of the node."""
+    keys, texts, precisions = Interned[str](), Interned[str](), Interned[str]()
+    words: dict[str, Data] = {}
+    for i, name in enumerate(graph.nodes):
+        if name in facts and (told := tuple(planned_words(facts[name]))):
+            words[str(i)] = [place for k, text in told for place in (keys.of(k), texts.of(text))]
+
+    def column(value: Callable[[NodeFacts], T | None]) -> list[T | None]:
+        return sparse([value(facts[name]) if name in facts else None for name in graph.nodes])
+
+    def marked(has: Callable[[NodeFacts], object]) -> list[int]:
+        return [i for i, name in enumerate(graph.nodes) if name in facts and has(facts[name])]
+
+    return {
+        "precision": [precisions.of(_precision(graph, facts, i)) for i in range(len(graph.nodes))],
+        "precisions": precisions.all,
+        "kept": marked(lambda known: known.kept),
+        "repaired": marked(lambda known: known.repairs),
+        "suspected": marked(lambda known: known.guards),
+        "error": column(lambda known: known.growth.error if known.growth else None),
+        "inherited": column(lambda known: known.growth.inherited if known.growth else None),
+        "largest": column(lambda known: known.seen.absmax if known.seen else None),
+        "worst": column(lambda known: known.seen.worst_sample if known.seen else None),
+        "nonfinite": column(lambda known: known.nonfinite or None),
+        "words": words,
+        "keys": keys.all,
+        "texts": texts.all,
+    }
+
+
+def _precision(graph: Graph, facts: Facts, node: int) -> str:
+    known = facts.get(graph.nodes[node])
+    if known is not None and known.int8:
+        return "INT8"
+    read, given = (
+        [graph.types[t] for t in ts[node] if graph.types[t]] for ts in (graph.reads, graph.gives)
+    )
+    return type_words(graph.ops[node], read, given)
+
+
+def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
+    """Return layers of the engine with nodes of the graph, and what each node computes in."""
+    if proof is None:
+        return {"engine": [], "layers": []}
+    places = {name: i for i, name in enumerate(graph.nodes)}
+    found = {node.node: node.precision for node in proof.nodes}
+    layers = [
+        {
+            "name": layer.name,
+            "type": layer.type,
+            "precision": layer.precision,
+            "ms": layer.milliseconds,
+            "nodes": [places[name] for name in layer.nodes if name in places],
+        }
+        for layer in proof.layers
+    ]
+    return {
+        "engine": sparse([found.get(name) for name in graph.nodes]),
+        "layers": [layer for layer in layers if layer["nodes"]],
+    }
+
+
+def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
+    """Return the places that nodes come from, which is that of each node, and their lines."""
+    lines = Interned[tuple[str | int, ...]]()
+    line: list[Data] = []
+    for source in evidence.sources:
+        frame = None if source.own is None else evidence.frames[source.own]
+        told = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
+        line.append(lines.of(told))
+    return {
+        "source": sparse(graph.sources),
+        "modules": front_coded(source.module for source in evidence.sources),
+        "line": line,
+        "lines": lines.all,
+    }

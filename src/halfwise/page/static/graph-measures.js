@@ -1,0 +1,112 @@
+"use strict";
+
+// What nodes and boxes are coloured by. Each measure gives a class and words: no colour stands alone.
+
+const { number } = halfwise;
+const TYPES = new Map([
+  ["FP32", "fp32"], ["FP16", "fp16"], ["BF16", "bf16"], ["INT8", "int8"], ["TF32", "tf32"],
+]);
+
+function typeClass(words) {
+  if (words.includes("→")) {
+    return "cast";
+  }
+  return TYPES.get(words.split("/")[0].toUpperCase()) ?? "other";
+}
+
+// Returns a class "l0" (least) to "l4" for a number, by the limits between them.
+function level(value, limits) {
+  return `l${limits.filter((limit) => value >= limit).length}`;
+}
+
+// Words for the parts of a box: such as "FP16 12, FP32 2".
+function tally(words) {
+  const counts = new Map();
+  words.filter(Boolean).forEach((word) => counts.set(word, (counts.get(word) ?? 0) + 1));
+  return [...counts].sort((a, b) => b[1] - a[1]);
+}
+
+function byType(name, title, wordOf) {
+  return {
+    name,
+    title,
+    of(nodes) {
+      const counts = tally(nodes.map(wordOf));
+      // Shapes and indices are computed beside what has a precision.
+      const floats = counts.filter(([word]) => typeClass(word) !== "other" && typeClass(word) !== "cast");
+      const told = floats.length > 0 ? floats : counts;
+      if (told.length === 0) {
+        return { shares: [], text: "" };
+      }
+      const text = told.length === 1 ? told[0][0] : told.map(([word, count]) => `${word} ${count}`).join(", ");
+      return { shares: told.map(([word, count]) => ({ cls: typeClass(word), count })), text };
+    },
+    legend: [["fp32", "FP32"], ["tf32", "TF32"], ["fp16", "FP16"], ["bf16", "BF16"], ["int8", "INT8"],
+      ["cast", "Cast"], ["other", "other"]],
+  };
+}
+
+function byNumber(name, title, { value, limits, legend, words = number }) {
+  return {
+    name,
+    title,
+    of(nodes) {
+      const found = value(nodes);
+      if (found === null) {
+        return { shares: [], text: "" };
+      }
+      return { shares: [{ cls: level(found, limits), count: 1 }], text: words(found) };
+    },
+    legend: legend.map((label, i) => [`l${i}`, label]),
+  };
+}
+
+// The largest of a column over nodes; null where none is known. NaN counts as infinite.
+function largest(column) {
+  return (nodes) => {
+    const known = nodes.map((node) => column[node] ?? null).filter((x) => x !== null).map(Number);
+    return known.length > 0 ? Math.max(...known.map((x) => (Number.isNaN(x) ? Infinity : x))) : null;
+  };
+}
+
+// Returns the measures for which a graph has data.
+function measures(graph) {
+  const found = [byType("precision", "Precision", (node) => graph.precisions[graph.precision[node]])];
+  const word = (x) => (x === "other" || x === null || x === undefined ? "" : x.toUpperCase());
+  if (graph.engine.length > 0) {
+    found.push(byType("engine", "Precision in the engine", (node) => word(graph.engine[node])));
+  }
+  if (graph.error.length > 0) {
+    found.push(byNumber("error", "Error", {
+      value: largest(graph.error), limits: [1e-4, 1e-3, 1e-2, 1e-1],
+      legend: ["below 1e−4 (relative RMS)", "to 1e−3", "to 0.01", "to 0.1", "more"],
+    }));
+  }
+  if (graph.largest.length > 0) {
+    const { name, max } = graph.low;
+    found.push(byNumber("range", "Range", {
+      value: largest(graph.largest), limits: [max / 2 ** 12, max / 2 ** 6, max / 4, max],
+      legend: [`|x| below ${number(max / 2 ** 12)}`, `to ${number(max / 2 ** 6)}`, `to ${number(max / 4)}`,
+        `to ${number(max)}, the largest ${name.toUpperCase()}`, "beyond"],
+    }));
+  }
+  const total = graph.layers.reduce((sum, layer) => sum + (layer.ms ?? 0), 0);
+  if (total > 0) {
+    found.push(byNumber("time", "Time", {
+      value: (nodes) => time(graph, nodes), limits: [0.003, 0.01, 0.03, 0.1].map((share) => share * total),
+      legend: ["below 0.3 % of all layers", "to 1 %", "to 3 %", "to 10 %", "more"],
+      words: (x) => `${number(x)} ms`,
+    }));
+  }
+  return found;
+}
+
+// Returns the time of the layers that compute nodes, each once; null where none is known. A layer
+// that computes other nodes, too, counts as a whole.
+function time(graph, nodes) {
+  const layers = new Set(nodes.flatMap((node) => graph.layersOf[node]));
+  const known = [...layers].map((i) => graph.layers[i].ms).filter((ms) => ms !== null);
+  return known.length > 0 ? known.reduce((sum, ms) => sum + ms, 0) : null;
+}
+
+Object.assign(halfwise.graph, { measures, time, tally });

@@ -1,0 +1,157 @@
+"use strict";
+
+// What is known of the node or box that is selected, beside the drawing.
+
+const { make, link, number } = halfwise;
+const { boxLabel, measures, short, tally, tensorWords, time } = halfwise.graph;
+const FEW = 12;
+
+// Returns the panel's content. `act` has {near(node), show(node), turn(box),
+// isOpen(box)}.
+function panel(graph, key, act) {
+  const place = Number((key ?? "").slice(1));
+  switch (key?.[0]) {
+    case "n": return nodePanel(graph, place, act);
+    case "b": return boxPanel(graph, place, act);
+    case "t": return tensorPanel(graph, place, act);
+    case "o": return tensorPanel(graph, place, act);
+    default: return [make("p", { class: "note" }, "Select a node, or search for one.")];
+  }
+}
+
+function nodePanel(graph, node, act) {
+  const name = graph.names[node];
+  const button = (text, onclick) => make("button", { type: "button", onclick }, text);
+  return [
+    make("h3", {}, graph.ops[graph.op[node]]),
+    make("p", { class: "where" }, name),
+    make("div", { class: "acts" }, button("Around it", () => act.near(node)),
+      button("In the whole graph", () => act.show(node)),
+      graph.marks.suspected.has(node) || graph.marks.kept.has(node) ? causeLink(name) : null),
+    facts([...figures(graph, node), ...told(graph, node), ...fused(graph, node)]),
+    ...source(graph, node),
+    ...tensors(graph, "Reads", graph.reads[node], (tensor) => (graph.maker[tensor] >= 0 ? [graph.maker[tensor]] : []), act),
+    ...tensors(graph, "Gives", graph.gives[node], (tensor) => graph.readers[tensor], act),
+  ];
+}
+
+function causeLink(name) {
+  return document.getElementById("causes") === null ? null : link("causes", name, "Its cause");
+}
+
+function facts(rows) {
+  return make("dl", { class: "facts" }, rows.filter(([, text]) => text !== "" && text !== null)
+    .flatMap(([title, text]) => [make("dt", {}, title), make("dd", {}, text)]));
+}
+
+function figures(graph, node) {
+  const sample = graph.samples[graph.worst[node]];
+  const added = graph.marks.added.has(node) ? "not in the model that was given" : "";
+  const body = graph.owner.has(node) ? `in a body of ${graph.names[graph.owner.get(node)]}` : "";
+  const largest = number(graph.largest[node] ?? null);
+  const inherited = number(graph.inherited[node] ?? null);
+  return [
+    ["precision", graph.precisions[graph.precision[node]]],
+    ["in the engine", (graph.engine[node] ?? "").toUpperCase()],
+    ["added", added],
+    ["body", body],
+    ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS; ${inherited} in what it reads`],
+    ["largest |x|", largest && `${largest} in FP32${sample ? `, ${sample}` : ""}`],
+    ["not finite", graph.nonfinite[node] ? `${graph.nonfinite[node]} values in FP32` : ""],
+  ];
+}
+
+function told(graph, node) {
+  const places = graph.words[node] ?? [];
+  const rows = [];
+  for (let i = 0; i < places.length; i += 2) {
+    rows.push([graph.keys[places[i]].replaceAll("-", " "), graph.texts[places[i + 1]]]);
+  }
+  return rows;
+}
+
+function fused(graph, node) {
+  const layers = graph.layersOf[node].map((i) => graph.layers[i]);
+  const others = (layer) => (layer.nodes.length > 1 ? `, of ${layer.nodes.length} nodes` : "");
+  return [
+    ...layers.slice(0, FEW).map((layer) => ["layer", `${layer.name} (${layer.type}${others(layer)})`]),
+    ["time", number(time(graph, [node])) && `${number(time(graph, [node]))} ms in ${layers.length > 1 ? "these layers" : "this layer"}`],
+  ];
+}
+
+function source(graph, node) {
+  const place = graph.source[node] ?? null;
+  if (place === null) {
+    return [];
+  }
+  const [file, line, called, text] = graph.lines[graph.line[place]];
+  const module = graph.moduleNames[place];
+  return [
+    make("h4", {}, "Source"),
+    module ? make("p", { class: "where" }, module) : null,
+    file ? make("p", { class: "where" }, `${file}:${line}${called ? `, ${called}` : ""}`) : null,
+    text ? make("pre", {}, text) : null,
+  ];
+}
+
+function tensors(graph, title, places, nodesOf, act) {
+  if (places.length === 0) {
+    return [];
+  }
+  const rows = places.slice(0, FEW).map((tensor) => {
+    const nodes = nodesOf(tensor);
+    const kind = graph.isConstant.has(tensor) ? "constant" : graph.inputs.includes(tensor) ? "input"
+      : graph.outputs.includes(tensor) ? "output" : "";
+    return make("li", {}, make("div", { class: "tensor" }, graph.tensorNames[tensor]),
+      make("div", { class: "tensor" }, [tensorWords(graph, tensor), kind].filter(Boolean).join(", ")),
+      nodes.slice(0, FEW).map((node) => nodeButton(graph, node, act)), rest(nodes.length));
+  });
+  return [make("h4", {}, title), make("ul", {}, rows, places.length > FEW ? make("li", {}, rest(places.length)) : null)];
+}
+
+function rest(count) {
+  return count > FEW ? make("span", { class: "note" }, ` and ${count - FEW} more`) : null;
+}
+
+function nodeButton(graph, node, act) {
+  return make("button", { type: "button", title: graph.names[node], onclick: () => act.near(node) },
+    `${graph.ops[graph.op[node]]} ${short(graph.names[node], graph.ops[graph.op[node]])}`);
+}
+
+function tensorPanel(graph, tensor, act) {
+  const isInput = graph.inputs.includes(tensor);
+  const nodes = isInput ? graph.readers[tensor] : [graph.maker[tensor]];
+  return [
+    make("h3", {}, isInput ? "Input" : "Output"),
+    make("p", { class: "where" }, graph.tensorNames[tensor]),
+    facts([["tensor", tensorWords(graph, tensor)]]),
+    make("h4", {}, isInput ? "Read by" : "Made by"),
+    make("ul", {}, nodes.slice(0, FEW).map((node) => make("li", {}, nodeButton(graph, node, act))),
+      nodes.length > FEW ? make("li", {}, rest(nodes.length)) : null),
+  ];
+}
+
+function boxPanel(graph, box, act) {
+  const nodes = graph.members[box];
+  const times = graph.boxes.times[box];
+  const marked = (name) => nodes.filter((node) => graph.marks[name].has(node));
+  const ops = tally(nodes.map((node) => graph.ops[graph.op[node]])).map(([op, count]) => `${count} ${op}`);
+  const lists = ["kept", "repaired", "suspected"].map((name) => [name, marked(name)]).filter(([, found]) => found.length > 0);
+  return [
+    make("h3", {}, boxLabel(graph, box)),
+    make("div", { class: "acts" }, make("button", { type: "button", onclick: () => act.turn(box) }, act.isOpen(box) ? "Fold" : "Unfold")),
+    facts([
+      ["nodes", String(nodes.length)],
+      ["repeats", times > 1 ? `${times} times, with the same structure` : ""],
+      ["operators", ops.slice(0, FEW).join(", ") + (ops.length > FEW ? " and others" : "")],
+      ...measures(graph).map((measure) => [measure.title.toLowerCase(), measure.of(nodes).text]),
+    ]),
+    ...lists.flatMap(([name, found]) => [
+      make("h4", {}, `${found.length} ${name}`),
+      make("ul", {}, found.slice(0, FEW).map((node) => make("li", {}, nodeButton(graph, node, act))),
+        found.length > FEW ? make("li", {}, rest(found.length)) : null),
+    ]),
+  ];
+}
+
+Object.assign(halfwise.graph, { panel });

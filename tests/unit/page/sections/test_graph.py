@@ -1,0 +1,115 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+from halfwise.page.data import script_json
+from halfwise.page.sections.graph import graph
+from halfwise.records import (
+    EngineLayer,
+    Frame,
+    Growth,
+    NodeName,
+    NodePrecision,
+    RunEvidence,
+    Source,
+)
+from tests.unit.page.graphs import sketched, stacked
+from tests.unit.page.test_columns import decoded
+from tests.unit.page.test_document import stored
+from tests.unit.reporting.engine_runs import engines, proof, result
+from tests.unit.reporting.runs import guard, kept, observation, observations, plan
+
+LINES, WEIGHTS = stacked(["blocks.0/", "blocks.1/"])
+SHOWN = sketched(LINES, constants=WEIGHTS)
+UP, ACT = NodeName("blocks.0/up"), NodeName("blocks.0/act")
+
+
+def section_data(evidence: RunEvidence, **changed: Any) -> Any:
+    section = graph(replace(stored(**changed), evidence=evidence, observations=observations()))
+    assert section is not None
+    return json.loads(script_json(section.data))
+
+
+def test_a_run_without_its_graph_has_no_section() -> None:
+    assert graph(stored()) is None
+    assert graph(replace(stored(), evidence=RunEvidence(graph=None))) is None
+
+
+def test_nodes_tensors_and_boxes_are_told() -> None:
+    data = section_data(RunEvidence(graph=SHOWN))
+    assert decoded(data["nodes"]) == [name for name, _, _ in LINES]
+    assert decoded(data["tensors"]) == list(SHOWN.tensors)
+    assert [data["ops"][op] for op in data["op"]] == [op for _, op, _ in LINES]
+    assert [data["tensors"] and data["shapes"][s] for s in data["shape"]] == [
+        SHOWN.shape_names[shape] for shape in SHOWN.shapes
+    ]
+    assert data["boxes"]["times"][data["boxes"]["labels"].index("blocks.{0, 1}")] == 2
+    assert {data["precisions"][p] for p in data["precision"]} == {"FP32"}
+
+
+def test_what_is_known_of_nodes_stands_at_their_places() -> None:
+    found = plan((kept(UP, reason="Why."),))
+    data = section_data(
+        RunEvidence(graph=SHOWN),
+        plan=found,
+        guards=(guard(ACT),),
+        growth=(Growth(node=ACT, depth=2, error=float("inf"), inherited=0.5),),
+    )
+    names = decoded(data["nodes"])
+    up, act = names.index(UP), names.index(ACT)
+    assert (data["kept"], data["suspected"], data["repaired"]) == ([up], [act], [])
+    places = data["words"][str(up)]
+    told = {
+        data["keys"][k]: data["texts"][t] for k, t in zip(places[::2], places[1::2], strict=True)
+    }
+    assert (told["kept"], told["reason"]) == ("FP32", "Why.")
+    assert (data["error"][act], data["inherited"][act], data["error"][up]) == (
+        "Infinity",
+        0.5,
+        None,
+    )
+
+
+def test_largest_values_and_samples() -> None:
+    seen = observations(tensors=(observation("t", UP, 7e4),))
+    section = graph(replace(stored(), evidence=RunEvidence(graph=SHOWN), observations=seen))
+    assert section is not None
+    data = json.loads(script_json(section.data))
+    assert data["largest"][decoded(data["nodes"]).index(UP)] == 7e4
+    assert data["low"]["max"] == 65504
+
+
+def test_layers_of_the_engine_name_nodes_of_the_graph() -> None:
+    layer = EngineLayer(
+        name="a+b",
+        type="kgen",
+        nodes=(UP, NodeName("gone"), ACT),
+        precision="fp16",
+        milliseconds=0.2,
+    )
+    lost = EngineLayer(name="c", type="kgen", nodes=(NodeName("gone"),), precision="fp16")
+    nodes = (NodePrecision(node=UP, precision="fp16"),)
+    row = engines().row
+    assert row is not None
+    row = row.model_copy(update={"proof": proof(nodes=nodes, layers=(layer, lost))})
+    data = section_data(
+        RunEvidence(graph=SHOWN), engines=engines(results=(result("FP16", 4, 1.0), row))
+    )
+    names = decoded(data["nodes"])
+    assert [told["name"] for told in data["layers"]] == ["a+b"]
+    assert data["layers"][0]["nodes"] == [names.index(UP), names.index(ACT)]
+    assert data["engine"][names.index(UP)] == "fp16"
+
+
+def test_each_node_leads_to_its_line() -> None:
+    frames = (
+        Frame(file="lib.py", line=3, function="run"),
+        Frame(file="m.py", line=7, function="f", text="x @ w"),
+    )
+    sources = (Source(module="blocks.0", frames=(0, 1), own=1), Source(module="blocks.1"))
+    places = (0, 1, *[None] * (len(LINES) - 2))
+    shown = SHOWN.model_copy(update={"sources": places})
+    data = section_data(RunEvidence(graph=shown, frames=frames, sources=sources))
+    assert data["source"][:3] == [0, 1, None]
+    assert decoded(data["modules"]) == ["blocks.0", "blocks.1"]
+    assert [data["lines"][i] for i in data["line"]] == [["m.py", 7, "f", "x @ w"], []]

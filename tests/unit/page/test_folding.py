@@ -1,0 +1,130 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.page.folding import MOST_INSIDE, Folding, fold
+from halfwise.page.structure import Structure
+from halfwise.records import Graph
+from tests.unit.page.graphs import Line, block, sketched, stacked
+
+OPS = ("Relu", "MatMul", "Add", "Cast")
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Draw a graph: few operators and scopes, so that much is alike; some nodes in bodies."""
+    size = draw(st.integers(1, 90))
+    scopes = draw(
+        st.lists(st.sampled_from(["", "a/", "a/b/", "a/b.1/", "c/", "c/d/e/"]), min_size=1)
+    )
+    lines: list[Line] = []
+    bodies: dict[int, int] = {}
+    added: list[int] = []
+    for i in range(size):
+        lately = draw(st.lists(st.integers(max(0, i - 5), max(0, i - 1)), max_size=2))
+        reads = [lines[k][0] for k in lately] if lines else []
+        op = draw(st.sampled_from(OPS))
+        if op == "Cast" and reads and draw(st.booleans()):
+            added.append(i)
+            reads = reads[:1]
+        lines.append((f"{scopes[i * len(scopes) // size]}{i}", op, reads or ["x"]))
+        if i and draw(st.integers(0, 9)) == 0:
+            bodies[i] = draw(st.integers(0, i - 1))
+    return sketched(lines, bodies=bodies, added=added)
+
+
+def inside(folding: Folding) -> Counter[int]:
+    """Count what each box holds, boxes and nodes."""
+    return Counter([*(box.parent for box in folding.boxes), *folding.places])
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs())
+def test_no_node_is_lost_and_none_is_twice(graph) -> None:
+    folding = fold(graph)
+    assert len(folding.places) == len(graph.nodes)
+    assert all(-1 <= place < len(folding.boxes) for place in folding.places)
+    # Every box is within one that comes before it, so unfolding ends, and all are reached.
+    assert all(-1 <= box.parent < i for i, box in enumerate(folding.boxes))
+    counts = inside(folding)
+    assert all(counts[i] > 0 for i in range(len(folding.boxes)))
+    assert max(counts.values()) <= MOST_INSIDE
+    for i, box in enumerate(folding.boxes):
+        assert box.times >= 1
+        assert box.label
+        if 1 < box.times <= MOST_INSIDE:
+            assert counts[i] == box.times
+
+
+@pytest.mark.parametrize("prefix", ["blocks.{}/", "model/layer/{}/mlp/", "n{}_"])
+def test_blocks_that_repeat_are_one_box_with_scopes_and_without(prefix: str) -> None:
+    lines, weights = stacked([prefix.format(i) for i in range(6)])
+    folding = fold(sketched(lines, constants=weights))
+    (rows,) = [i for i, box in enumerate(folding.boxes) if box.times > 1]
+    assert folding.boxes[rows].times == 6
+    copies = [i for i, box in enumerate(folding.boxes) if box.parent == rows]
+    assert [folding.places.count(i) for i in copies] == [4] * 6
+
+
+def test_a_block_of_another_structure_stands_between() -> None:
+    lines, weights = stacked([f"blocks.{i}/" for i in range(7)], odd=3)
+    folding = fold(sketched(lines, constants=weights))
+    rows = {box.label: box.times for box in folding.boxes if box.times > 1}
+    assert rows == {"blocks.{0–2}": 3, "blocks.{4–6}": 3}
+    assert "blocks.3" in [box.label for box in folding.boxes if box.parent == -1]
+
+
+@pytest.mark.parametrize("change", ["shape", "wiring"])
+def test_the_same_operators_are_not_enough(change: str) -> None:
+    lines, weights = stacked([f"n{i}_" for i in range(4)])
+    if change == "shape":
+        weights["n1_w1"] = "8×64"
+        weights["n2_w1"] = "8×128"
+    else:
+        lines = [(n, op, ["stem", *r[1:]] if n in ("n1_up", "n3_up") else r) for n, op, r in lines]
+    folding = fold(sketched(lines, constants=weights))
+    assert [box.times for box in folding.boxes if box.times > 1] == []
+
+
+def test_casts_that_halfwise_adds_do_not_keep_blocks_apart() -> None:
+    lines, weights = stacked([f"n{i}_" for i in range(4)])
+    at = [name for name, _, _ in lines].index("n2_act")
+    lines[at] = ("n2_act", "Relu", ["cast"])
+    lines.insert(at, ("cast", "Cast", ["n2_up"]))
+    assert 4 not in [box.times for box in fold(sketched(lines, constants=weights)).boxes]
+    folding = fold(sketched(lines, constants=weights, added=[at]))
+    (row,) = [i for i, box in enumerate(folding.boxes) if box.times == 4]
+    holds = folding.boxes[folding.places[at]]
+    assert holds.parent == row
+
+
+def test_what_is_flat_is_cut_where_few_tensors_pass() -> None:
+    lines: list[Line] = []
+    before = "x"
+    for i in range(3000):
+        # Ten nodes that all read the first of them, then a single tensor.
+        reads = [before] if i % 10 == 0 else [lines[i - i % 10][0], lines[-1][0]]
+        lines.append((f"n{i}", f"Op{i}", reads))
+        before = lines[-1][0]
+    graph = sketched(lines)
+    folding, passing = fold(graph), Structure(graph).passing
+    assert max(inside(folding).values()) <= MOST_INSIDE
+    firsts = {place: i for i, place in reversed(list(enumerate(folding.places)))}
+    assert max(passing) == 2
+    assert all(passing[first] <= 1 for first in firsts.values())
+
+
+def test_a_body_is_with_the_node_that_has_it() -> None:
+    lines = [("a/loop", "Loop", ["x"]), ("b/in", "Relu", ["y"]), ("c/in", "Relu", ["b/in"])]
+    folding = fold(sketched([*lines, *block("d/", "a/loop")], bodies={1: 0, 2: 0}))
+    assert len(set(folding.places[:3])) == 1
+    assert folding.boxes[folding.places[0]].label == "a/loop"
+
+
+@pytest.mark.parametrize("name", ["/" * 10_000, "a/" * 5_000, "", "//a//b", "…", "\n/\u202e/x"])
+def test_odd_names_make_boxes_like_others(name: str) -> None:
+    folding = fold(sketched([(f"{name}{i}", "Relu", ["x"]) for i in range(3)]))
+    assert len(folding.places) == 3
+    assert all(len(box.label) <= 120 for box in folding.boxes)
