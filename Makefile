@@ -17,7 +17,7 @@ TEST_PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme test test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme picture test test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ demo: $(STAMP) ## Fix the digits example; the result is in runs/demo
 readme: demo ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/failure_classes.py
+
+picture: demo ## Take the picture of the demo's page for README.md (needs Chromium)
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1170 --virtual-time-budget=3000 \
+	    --screenshot=docs/images/report.png file://$(CURDIR)/runs/demo/report.html
 
 test: $(STAMP) ## Check, then run every test that needs no GPU
 	tools/get-test-packages
