@@ -392,4 +392,4 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
     assert f"weak for {versions.WEAK_ONLY[0]}.x" in export
     assert f"else {versions.DEFAULT_PARSER}" in told("modernize")
     first = versions.text_of(versions.FIRST_WITH["strong typing by default"])
-    assert f"strong from {first} on" in told("build")
+    assert f"strong from TensorRT {first}" in told("build")

@@ -201,5 +201,5 @@ def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
     assert help_of(models.export_torch, "opset") == least
     assert help_of(models.modernize, "trt_version").endswith(f"else {DEFAULT_PARSER}.")
     assert help_of(engines.export, "trt_version").endswith(
-        f"or {DEFAULT_BUILDER} (for tuning {text_of(NEWEST_CHECKED)})."
+        f"else {DEFAULT_BUILDER} (tuning: {text_of(NEWEST_CHECKED)})."
     )

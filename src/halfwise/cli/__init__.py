@@ -41,17 +41,15 @@ app = typer.Typer(
     name="halfwise",
     add_completion=False,
     no_args_is_help=True,
-    epilog="Exit codes: 0 passed, 10 verdict failed or something found, 2 usage, "
-    "3 model or inputs unusable, "
-    "4 library or device missing, 5 build failed, 6 run failed, "
-    "7 a run folder or record that is damaged or of another version or model; 128 and its number "
-    "after a signal.",
+    epilog="Exit codes: 0 passed, 10 failed or something found, 2 usage, 3 model or inputs "
+    "unusable, 4 library or device missing, 5 build failed, 6 run failed, 7 run folder or record "
+    "damaged, or of another version or model, 128 + N ended by signal N.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # What decides comes first, then what finds causes, what prepares a model, and engines; Typer lists
 # groups last.
-inputs = typer.Typer(no_args_is_help=True, help="Compare what two preprocessing pipelines make.")
+inputs = typer.Typer(no_args_is_help=True, help="Compare two preprocessing pipelines.")
 inputs.command("compare")(models.compare_inputs)
 constraints = typer.Typer(
     no_args_is_help=True, help="Check precision constraints in trtexec's notation."
@@ -162,4 +160,4 @@ def _halfwise(
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Find which nodes of an ONNX model FP16 (or BF16) breaks, and keep only those in FP32."""
+    """Get an ONNX model into FP16, BF16 or INT8 with outputs that are still right."""

@@ -29,12 +29,14 @@ _shapes = partial(typer.Option, metavar="SHAPES")
 @accepts(Reading, Worker, Building, "build_timeout", Waiting)
 def build(
     model: ModelArgument,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="ENGINE", help="Engine to make.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="ENGINE", help="Engine file to write.")
+    ],
     inputs: MaybeInputsOption = None,
     *,
     to: Annotated[
         Literal["fp32", "fp16", "bf16"] | None,
-        typer.Option(help="Lowest format the builder may choose (weak typing). Default fp32."),
+        typer.Option(help="Lowest type the builder may use (weak typing). Default fp32."),
     ] = None,
     keep: Annotated[
         list[str] | None,
@@ -49,13 +51,13 @@ def build(
         typer.Option(
             "--layerPrecisions",
             metavar="SPEC",
-            help="As for trtexec: name:fp32,… with * in names; constrains these alone.",
+            help="As in trtexec: name:fp32,… with * in names; constrains these only.",
         ),
     ] = None,
     display: Display,
     **options: Any,
 ) -> None:
-    """Build a TensorRT engine of a model as it is asked for, and show what came out."""
+    """Build a TensorRT engine and show what it computes in."""
     from halfwise.reporting.inspection import built
 
     fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
@@ -72,14 +74,14 @@ def inspect(
     engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="The ONNX model: then precision is told node by node."),
+        typer.Option(metavar="M", help="The ONNX model, to see precision node by node."),
     ] = None,
     inputs: MaybeInputsOption = None,
     *,
     display: Display,
     **options: Any,
 ) -> None:
-    """Show inputs, outputs, layers, precision and speed of a TensorRT engine."""
+    """Show a TensorRT engine: inputs, outputs, layers, precision, speed."""
     from halfwise.reporting.inspection import looked_into
 
     found = watched(
@@ -95,22 +97,23 @@ def check_constraints(
         list[str],
         typer.Argument(
             metavar="SPEC",
-            help="A trtexec command, --layerPrecisions=… and --layerOutputTypes=…, or the value of "
-            "the former; - reads standard input.",
+            help="A trtexec command; --layerPrecisions=… and --layerOutputTypes=…; or the value of "
+            "--layerPrecisions. - reads standard input.",
             show_default=False,
         ),
     ],
     trt_version: Annotated[
-        str, typer.Option(metavar="V", help="trtexec that is to read it.", show_default=False)
+        str,
+        typer.Option(metavar="V", help="Version of trtexec that will read it.", show_default=False),
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="The ONNX model. Default: that of the command."),
+        typer.Option(metavar="M", help="The ONNX model. Default: the one in the command."),
     ] = None,
     *,
     display: Display,
 ) -> None:
-    """Check constraints as that trtexec would read them, and print them corrected."""
+    """Check precision constraints as trtexec reads them, and print them corrected."""
     from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec
@@ -123,16 +126,18 @@ def check_constraints(
 def explain_log(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="What trtexec or another builder printed; - reads it."),
+        typer.Argument(
+            metavar="FILE", help="Log of trtexec or another builder; - reads standard input."
+        ),
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="The ONNX model: tells which nodes the log names."),
+        typer.Option(metavar="M", help="The ONNX model, to find the nodes that the log names."),
     ] = None,
     *,
     display: Display,
 ) -> None:
-    """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
+    """Explain a TensorRT build log: each known message in a sentence, and its nodes."""
     from halfwise.tools.explain_log import explained
 
     found = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
@@ -157,37 +162,38 @@ def export(
             "-o",
             "--out",
             metavar="PATH",
-            help="Folder, or file where it ends in .sh, .py or .json (netron: .onnx). "
-            "Default: standard output.",
+            help="Folder, or a file that ends in .sh, .py or .json (netron: .onnx). Default: "
+            "standard output.",
         ),
     ] = None,
     trt_version: Annotated[
         str | None,
         typer.Option(
             metavar="V",
-            help="TensorRT that will build: 8.5 to 11. Default: that of the run's engines, "
-            "or 10.16 (for tuning 11.4).",
+            help="TensorRT version that will build: 8.5 to 11. Default: that of the run's engines, "
+            "else 10.16 (tuning: 11.4).",
         ),
     ] = None,
     typing: Annotated[
         Literal["weak", "strong"] | None,
         typer.Option(
-            help="Layer constraints, or Casts in the ONNX file. Default: weak for 8.x, else strong."
+            help="weak: layer constraints; strong: Casts in the model. Default: weak for 8.x, else "
+            "strong."
         ),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The model of the run, where it has moved (for weak)."),
+        typer.Option(metavar="FILE", help="The model of the run, if it has moved (for weak)."),
     ] = None,
     min_shapes: Annotated[
-        list[str] | None, _shapes("--minShapes", help="As trtexec takes them. Repeatable.")
+        list[str] | None, _shapes("--minShapes", help="As in trtexec. Repeatable.")
     ] = None,
-    opt_shapes: Annotated[list[str] | None, _shapes("--optShapes", help="As NAME:1x3,…")] = None,
-    max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="Likewise.")] = None,
+    opt_shapes: Annotated[list[str] | None, _shapes("--optShapes", help="As in trtexec.")] = None,
+    max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="As in trtexec.")] = None,
     inputs: MaybeInputsOption = None,
     **options: Any,
 ) -> None:
-    """Write a recipe that builds the engine of a run with your TensorRT, without halfwise."""
+    """Write a recipe that builds the engine of a run without halfwise."""
     options |= given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
     options |= given(trt_version=trt_version, typing=typing, model=model, inputs=inputs)
     if kind == "netron":

@@ -20,7 +20,7 @@ from halfwise.declarations import default, given
 from halfwise.declarations.engines import Building, Waiting, Worker
 from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
 
-_Pipeline = "What {} made: .npz, .npy or a folder of them; or its function, file.py:function."
+_Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file.py:function."
 
 
 @accepts()
@@ -28,19 +28,19 @@ def lint(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
     trt_version: Annotated[
         str | None,
-        typer.Option(metavar="V", help="TensorRT that is to parse it, such as 8.6."),
+        typer.Option(metavar="V", help="TensorRT version that will parse it, such as 8.6."),
     ] = None,
     fail_on: Annotated[
         Literal["error", "warning", "info"],
-        typer.Option(help="Exit with 10 from this severity on."),
+        typer.Option(help="Exit with 10 at this severity or worse."),
     ] = "error",
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="RULE", help="Leave a rule out; may be repeated.")
+        list[str] | None, typer.Option(metavar="RULE", help="Skip a rule. Repeatable.")
     ] = None,
     *,
     display: Display,
 ) -> None:
-    """Name known faults of a model, also of one that other commands refuse, and how to fix them."""
+    """Check a model for known faults and say how to fix them. Reads broken models too."""
     from halfwise.linting.command import linted
     from halfwise.records import SEVERITIES
 
@@ -56,18 +56,18 @@ def observe(
     inputs: InputsOption,
     *,
     limit: Annotated[
-        float, typer.Option(metavar="LIMIT", help="Smallest magnitude that is listed.", min=0)
+        float, typer.Option(metavar="LIMIT", help="Smallest magnitude to list.", min=0)
     ] = 10_000,
     cache: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Calibration cache of TensorRT, to be compared with the inputs."
+            metavar="FILE", help="TensorRT calibration cache to check against the inputs."
         ),
     ] = None,
     display: Display,
     **options: Any,
 ) -> None:
-    """List the tensors of the FP32 model that are large or not finite on real inputs."""
+    """List the tensors that are large or not finite in FP32 on real inputs."""
     from halfwise.reporting.tensors import observed
 
     found = watched(
@@ -91,15 +91,13 @@ def compare(
             show_default=False,
         ),
     ],
-    a: Annotated[
-        str, typer.Option("--a", metavar="SOURCE", help="The side that is taken for right.")
-    ] = "ort",
+    a: Annotated[str, typer.Option("--a", metavar="SOURCE", help="The side to trust.")] = "ort",
     *,
     max_builds: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help=f"Builds that each engine may take. Default {default('max_builds')}.",
+            help=f"Builds allowed for each engine. Default {default('max_builds')}.",
             rich_help_panel="Engines",
         ),
     ] = None,
@@ -107,7 +105,7 @@ def compare(
     display: Display,
     **options: Any,
 ) -> None:
-    """Say where two computations of a model part: where errors are born, amplified, inherited."""
+    """Find the node where two computations of a model diverge."""
     from halfwise.reporting.comparison import comparison
 
     sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
@@ -122,7 +120,7 @@ def modernize(
     out: Annotated[
         Path,
         typer.Option(
-            "-o", "--out", metavar="NEW", help="ONNX file to write; NEW.map.json comes beside it."
+            "-o", "--out", metavar="NEW", help="ONNX file to write, with NEW.map.json next to it."
         ),
     ],
     inputs: Annotated[
@@ -138,20 +136,20 @@ def modernize(
         str | None,
         typer.Option(
             metavar="V",
-            help="TensorRT that shall read it. Default: that of the worker that is configured, "
+            help="TensorRT version that will read it. Default: that of the configured worker, "
             "else 10.0.",
         ),
     ] = None,
     transpose: Annotated[
         bool,
         typer.Option(
-            "--transpose", help="Rewrite norms over other axes too, between two Transposes."
+            "--transpose", help="Also rewrite norms over other axes, between two Transposes."
         ),
     ] = False,
     display: Display,
     **options: Any,
 ) -> None:
-    """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
+    """Raise the opset and fold LayerNorms, GELUs and the like into one node each; check it."""
     from halfwise.tools.modernize.command import modernized
 
     how = {"trt_version": trt_version, "transpose": transpose, **options}
@@ -175,43 +173,43 @@ def export_torch(
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Arrays of one call, by parameter of forward: .npz, .npy, or file.py:function. "
-            "Default: the factory's example.",
+            help="Arguments of forward, by name: .npz, .npy, or file.py:function. Default: the "
+            "factory's example.",
         ),
     ] = None,
     dynamic: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME:AXIS[=SYMBOL]", help="Leave this size open: x:0=batch. Repeatable."
+            metavar="NAME:AXIS[=SYMBOL]", help="Make this axis dynamic: x:0=batch. Repeatable."
         ),
     ] = None,
     sizes: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SYMBOL=N,N",
-            help="Compare at these sizes. Default: that of the inputs, and one more. Repeatable.",
+            help="Compare at these sizes. Default: that of the inputs and one more. Repeatable.",
         ),
     ] = None,
     exporter: Annotated[
         Literal["dynamo", "torchscript"] | None,
-        typer.Option(help="Which of PyTorch's exporters. Default dynamo."),
+        typer.Option(help="PyTorch exporter. Default dynamo."),
     ] = None,
     opset: Annotated[
         int | None, typer.Option(metavar="N", help="Default 18 (dynamo) or 17 (torchscript).")
     ] = None,
     *,
-    no_fold: Annotated[
-        bool, typer.Option("--no-fold", help="Leave constants as they are computed.")
-    ] = False,
+    no_fold: Annotated[bool, typer.Option("--no-fold", help="Do not fold constants.")] = False,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Largest error over the largest value. Default 1e-4.", min=0
+            metavar="X",
+            help="Largest error allowed, relative to the largest value. Default 1e-4.",
+            min=0,
         ),
     ] = None,
     display: Display,
 ) -> None:
-    """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
+    """Export a PyTorch module to ONNX and compare both, at two sizes of every dynamic axis."""
     from halfwise.tools.export_torch import exported
 
     how = given(dynamic=dynamic, sizes=sizes, exporter=exporter, opset=opset, tolerance=tolerance)
@@ -231,25 +229,27 @@ def compare_inputs(
         str | None,
         typer.Option(
             metavar="RAW",
-            help="Raw samples that functions are called with: a folder of images (they get the "
-            "path), or arrays; NAME=RAW,NAME=RAW for several inputs. Also names the resize kernels "
-            "behind arrays.",
+            help="Raw samples to call the functions with: a folder of images (they get the path), "
+            "or arrays; NAME=RAW,NAME=RAW for several inputs. With them, resize kernels are named "
+            "for arrays too.",
         ),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="FP32 model: shows what the difference does to outputs."),
+        typer.Option(
+            metavar="M", help="FP32 model, to see what the difference does to its outputs."
+        ),
     ] = None,
     code: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--code", metavar="FILE", help="Write the Python that turns A into B to FILE."
+            "-o", "--code", metavar="FILE", help="Write Python that turns A into B to FILE."
         ),
     ] = None,
     *,
     display: Display,
 ) -> None:
-    """Name what two preprocessing pipelines do differently; exits with 10 where they differ."""
+    """Name what two preprocessing pipelines do differently. Exits with 10 if they differ."""
     from halfwise.tools.preprocessing.report import compared
 
     raw = {"samples": samples, "model": model, "code": code}

@@ -31,9 +31,9 @@ def trust(asked: bool) -> None:
 
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Floating-point ONNX model.", show_default=False)
+    Path, typer.Argument(metavar="MODEL", help="ONNX model in floating point.", show_default=False)
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that was named with -o.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder: what -o named.")]
 _inputs = typer.Option(
     metavar="DATA",
     help="Real inputs: .npz, .npy or Polygraphy .json file, folder, NAME=FOLDER,NAME=FOLDER for "
@@ -45,7 +45,7 @@ InputsOption = Annotated[str, _inputs]
 MaybeInputsOption = Annotated[str | None, _inputs]
 RunnerOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whose outputs, where several runners' are on record."),
+    typer.Option(metavar="NAME", help="Whose outputs, if the file holds those of several runners."),
 ]
 
 
@@ -82,8 +82,7 @@ _TRUST = inspect.Parameter(
         typer.Option(
             "--trust-config",
             rich_help_panel="TensorRT",
-            help="Trust the nearest halfwise.toml to name commands until it changes. Once is "
-            "enough.",
+            help="Allow the nearest halfwise.toml to name commands, until it changes. Needed once.",
             callback=trust,
             is_eager=True,
             expose_value=False,

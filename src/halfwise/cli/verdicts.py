@@ -48,7 +48,7 @@ from halfwise.declarations.plans import (
 from halfwise.errors import BackendMissing, UsageError
 
 _RunOption = Annotated[
-    Path, typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the results.")
+    Path, typer.Option("-o", "--out", metavar="RUN", help="Run folder to create.")
 ]
 
 
@@ -65,7 +65,7 @@ def fix(
     display: Display,
     **options: Any,
 ) -> None:
-    """Find the nodes that FP16 (or BF16) breaks, write a mixed model, judge it on held-out data."""
+    """Find what FP16 (or BF16) breaks, repair it or keep it in FP32, and judge the result."""
     found = watched(
         lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
         display,
@@ -79,7 +79,7 @@ _ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="FILE",
-        help="What the framework computes on the inputs: .npz, Polygraphy's .json, or "
+        help="What the framework gives for the inputs: .npz, Polygraphy .json, or "
         "file.py:factory that returns a torch.nn.Module.",
     ),
 ]
@@ -100,7 +100,7 @@ def ladder(
     display: Display,
     **options: Any,
 ) -> None:
-    """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn, and deliver the fastest that passes."""
+    """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn; deliver the fastest that passes."""
     extra = {"expected": expected, "runner": runner, **options}
     found = watched(
         lambda watcher: api.ladder(model, inputs, out=out, watcher=watcher, **extra),
@@ -134,13 +134,13 @@ def diagnose(
     expected: _ExpectedOption = None,
     inputs_b: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="The same samples from a second pipeline."),
+        typer.Option(metavar="DATA", help="The same samples, from a second pipeline."),
     ] = None,
     runner: RunnerOption = None,
     display: Display,
     **options: Any,
 ) -> None:
-    """Find the first thing that is wrong, from the inputs up to the kernels."""
+    """Find the first thing that is wrong: inputs, export, model, precision, kernels."""
     extra = {"expected": expected, "inputs_b": inputs_b, "runner": runner, **options}
     found = watched(
         lambda watcher: api.diagnose(model, inputs, out=out, watcher=watcher, **extra),
@@ -160,7 +160,7 @@ def verify(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="Floating-point ONNX model; with --target, a run folder.",
+            help="ONNX model in floating point; with --target, a run folder.",
             show_default=False,
         ),
     ],
@@ -169,35 +169,35 @@ def verify(
         Path | None,
         typer.Argument(
             metavar="CANDIDATE",
-            help="Mixed, FP16 or BF16 model, TensorRT engine, or outputs on record: Polygraphy's "
-            ".json, or .npz.",
+            help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs: "
+            "Polygraphy .json, or .npz.",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the record."),
+        typer.Option("-o", "--out", metavar="RUN", help="Run folder to create."),
     ] = None,
     *,
     runner: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whose outputs to judge, where several runners' are recorded; its beginning is "
+            help="Whose outputs to judge, if the file holds those of several runners; a prefix is "
             "enough.",
         ),
     ] = None,
     target: Annotated[
         Literal["tensorrt"] | None,
         typer.Option(
-            help="Build the plan of a run folder on every worker that is named, or an engine of "
-            "CANDIDATE on one, and judge there."
+            help="Build an engine and judge it: the plan of a run folder on every worker named, or "
+            "CANDIDATE on one."
         ),
     ] = None,
     display: Display,
     **options: Any,
 ) -> None:
-    """Judge a mixed, FP16 or BF16 model, an engine, or outputs of one, against the FP32 model."""
+    """Judge a mixed or low-precision model, an engine, or saved outputs against FP32."""
     if target is not None and (candidate is None or model.is_dir()):
         unfit = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
         _repeat(model, inputs, unfit, options, display)
@@ -259,18 +259,18 @@ def choose(
     run: RunArgument,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="OUT", help="Folder to make for the results."),
+        typer.Option("-o", "--out", metavar="OUT", help="Run folder to create."),
     ] = None,
     *,
     inputs: MaybeInputsOption = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The run's model, where it lies elsewhere now."),
+        typer.Option(metavar="FILE", help="The model of the run, if it has moved."),
     ] = None,
     display: Display,
     **options: Any,
 ) -> None:
-    """Take another plan of a run without a new search, judge it on held-out data, write it."""
+    """Take another plan of a run, without a new search: judge it and write the model."""
     found = watched(
         lambda watcher: api.choose(
             run, out=out, inputs=inputs, model=model, watcher=watcher, **options
@@ -285,16 +285,16 @@ def report(
     run: RunArgument,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Where --html puts the page."),
+        typer.Option("-o", "--out", metavar="FILE", help="File for --html."),
     ] = None,
     *,
     html: Annotated[
-        bool, typer.Option("--html", help="Make the page report.html of the run again.")
+        bool, typer.Option("--html", help="Make report.html again instead of printing.")
     ] = False,
     display: Display,
     **options: Any,
 ) -> None:
-    """Show the report of a saved run again, or make its page; exits as that run did."""
+    """Show the report of a run again, or make its page. Exits with the code of that run."""
     from halfwise.store import lost_model
     from halfwise.wording import clean
 

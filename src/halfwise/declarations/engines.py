@@ -17,14 +17,14 @@ class Waiting(RunLimit, total=False):
     """How long an inference may take, and how long it may wait for the GPU."""
 
     wait_timeout: Annotated[
-        float, _seconds("Seconds for a GPU that another build has.", default=3600.0)
+        float, _seconds("Seconds to wait for a GPU that another build uses.", default=3600.0)
     ]
 
 
 class Limits(Waiting, total=False):
     """How long each step may take."""
 
-    build_timeout: Annotated[float, _seconds("Seconds for one build.", default=1800.0)]
+    build_timeout: Annotated[float, _seconds("Limit of one build, in seconds.", default=1800.0)]
 
 
 class Worker(TypedDict, total=False):
@@ -37,14 +37,12 @@ class Worker(TypedDict, total=False):
     trt_command: Annotated[
         str | None,
         _worker(
-            'Command that ends in such a Python: "ssh orin python3", "docker run -i --gpus all '
+            'Command that starts such a Python: "ssh orin python3", "docker run -i --gpus all '
             'IMAGE python3".',
             "CMD",
         ),
     ]
-    trt_worker: Annotated[
-        str | Sequence[str] | None, _worker("Worker of that name in halfwise.toml.", "NAME")
-    ]
+    trt_worker: Annotated[str | Sequence[str] | None, _worker("Worker in halfwise.toml.", "NAME")]
 
 
 class Devices(TypedDict, total=False):
@@ -52,18 +50,14 @@ class Devices(TypedDict, total=False):
 
     trt_worker: Annotated[
         Sequence[str],
-        _worker(
-            "Worker of that name in halfwise.toml. Repeatable: one plan for all of them.", "NAME"
-        ),
+        _worker("Worker in halfwise.toml. Repeat it to find one plan for several devices.", "NAME"),
     ]
 
 
 class OneDevice(TypedDict, total=False):
     """One of the devices of a run."""
 
-    trt_worker: Annotated[
-        str | None, _worker("The device of that name, where the run has several.", "NAME")
-    ]
+    trt_worker: Annotated[str | None, _worker("Which device, if the run has several.", "NAME")]
 
 
 class Workers(TypedDict, total=False):
@@ -74,26 +68,24 @@ class Workers(TypedDict, total=False):
     ]
     trt_command: Annotated[
         Sequence[str],
-        _worker('Command that ends in one: "ssh orin python3". Repeatable.', "CMD"),
+        _worker('Command that starts one: "ssh orin python3". Repeatable.', "CMD"),
     ]
-    trt_worker: Annotated[
-        Sequence[str], _worker("Worker of that name in halfwise.toml. Repeatable.", "NAME")
-    ]
+    trt_worker: Annotated[Sequence[str], _worker("Worker in halfwise.toml. Repeatable.", "NAME")]
 
 
 class Target(TypedDict, total=False):
     """Whether engines are built, and at most how many."""
 
-    target: Annotated[
-        Literal["tensorrt"] | None, _engine("Build engines, and let their own outputs decide.")
+    target: Annotated[Literal["tensorrt"] | None, _engine("Build engines and judge their outputs.")]
+    builds: Annotated[
+        int, _engine("Builds of the delivered plan, with weak typing.", "N", 3, COUNT)
     ]
-    builds: Annotated[int, _engine("Builds of the delivered plan in weak typing.", "N", 3, COUNT)]
-    max_builds: Annotated[int, _engine("Builds that the search for a plan may use.", "N", 6, COUNT)]
+    max_builds: Annotated[int, _engine("Builds that the search may use.", "N", 6, COUNT)]
     prefer: Annotated[
         Literal["speed", "memory", "exact"],
-        _engine("What decides between engines that are equally fast.", default="speed"),
+        _engine("What to prefer among equally fast engines.", default="speed"),
     ]
-    resume: Annotated[bool, _engine("Go on after a run that ended early, without what crashed.")]
+    resume: Annotated[bool, _engine("Continue a run that ended early; skip what crashed.")]
 
 
 class Building(TypedDict, total=False):
@@ -101,22 +93,22 @@ class Building(TypedDict, total=False):
 
     typing: Annotated[
         Literal["weak", "strong"] | None,
-        _engine("Typing regime. Default: that of the version; strong from 10.0 on."),
+        _engine("Typing. Default: strong from TensorRT 10.0, else weak."),
     ]
     min_shapes: Annotated[
         Sequence[str],
         _engine(
-            "As for trtexec: name:1x3x224x224,… Repeatable, one per profile. Default: from the "
+            "As in trtexec: name:1x3x224x224,… Repeatable, one per profile. Default: from the "
             "inputs.",
             "SPEC",
             flag="--minShapes",
         ),
     ]
-    opt_shapes: Annotated[Sequence[str], _engine("Likewise.", "SPEC", flag="--optShapes")]
-    max_shapes: Annotated[Sequence[str], _engine("Likewise.", "SPEC", flag="--maxShapes")]
+    opt_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SPEC", flag="--optShapes")]
+    max_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SPEC", flag="--maxShapes")]
     timing_cache: Annotated[Path | str | None, _engine("Timing cache to read and write.", "FILE")]
     workspace: Annotated[
-        str | int | None, _engine("Workspace of a layer: 4G, 512M; a bare number is MiB.", "SIZE")
+        str | int | None, _engine("Workspace limit: 4G, 512M; a bare number is MiB.", "SIZE")
     ]
     optimization_level: Annotated[
         int | None,
@@ -129,7 +121,5 @@ class Building(TypedDict, total=False):
     tactic_sources: Annotated[
         str | Sequence[str] | None, _engine("Tactic sources, separated by commas.", "NAMES")
     ]
-    plugin: Annotated[
-        Sequence[str], _engine("Plugin library on the worker's side. Repeatable.", "PATH")
-    ]
-    tf32: Annotated[bool, _engine("Let what is kept in FP32 be TF32: 11 significant bits.")]
+    plugin: Annotated[Sequence[str], _engine("Plugin library on the worker. Repeatable.", "PATH")]
+    tf32: Annotated[bool, _engine("Let kept nodes use TF32 (11 significant bits).")]

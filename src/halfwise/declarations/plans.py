@@ -30,7 +30,8 @@ class Heldout(TypedDict, total=False):
     """A second set for the verdict."""
 
     heldout: Annotated[
-        Inputs | None, _data("Samples for the verdict. Default: every fourth input.", "DATA")
+        Inputs | None,
+        _data("Samples that only the verdict uses. Default: every fourth input.", "DATA"),
     ]
     heldout_labels: Annotated[str | Path | None, _data("One label per held-out sample.", "FILE")]
 
@@ -45,15 +46,16 @@ class Reading(TypedDict, total=False):
     """How inputs are read."""
 
     preprocess: Annotated[
-        str | None, _data("From an image's path to model inputs.", "FILE:FUNCTION")
+        str | None,
+        _data("Python function that turns an image's path into model inputs.", "FILE:FUNCTION"),
     ]
 
 
 class Data(Reading, total=False):
     """How inputs are read, and whether random ones count."""
 
-    allow_random: Annotated[bool, _data("Judge even on random inputs.")]
-    seed: Annotated[int, _data("Seed of random inputs.", "N", 0, Domain("an integer ≥ 0"))]
+    allow_random: Annotated[bool, _data("Accept a verdict on random inputs.")]
+    seed: Annotated[int, _data("Seed for random inputs.", "N", 0, Domain("an integer ≥ 0"))]
 
 
 class TaskMetric(TypedDict, total=False):
@@ -62,8 +64,8 @@ class TaskMetric(TypedDict, total=False):
     metric: Annotated[
         str | None,
         _acceptance(
-            "Task metric that decides instead: a built-in name such as top1 or detection-f1, "
-            "file.py:function, or auto: what the outputs are recognised as.",
+            "Judge by a task metric instead: a built-in name such as top1 or detection-f1, "
+            "file.py:function, or auto to pick one by what the outputs look like.",
             "M",
         ),
     ]
@@ -73,12 +75,13 @@ class Thresholds(TypedDict, total=False):
     """How large errors may be."""
 
     max_abs: Annotated[
-        float | None, _threshold("Largest absolute error of an output.", domain=NOT_NEGATIVE)
+        float | None,
+        _threshold("Largest absolute error allowed in an output.", domain=NOT_NEGATIVE),
     ]
     rel_max: Annotated[
         float | None,
         _threshold(
-            "Largest error over largest reference value. Default {} where nothing is given.",
+            "Largest error allowed, relative to the output's largest value. Default {}.",
             default=0.01,
             domain=NOT_NEGATIVE,
         ),
@@ -86,18 +89,20 @@ class Thresholds(TypedDict, total=False):
     snr_db: Annotated[
         float | None,
         _threshold(
-            "Smallest signal-to-noise ratio in dB.",
+            "Smallest signal-to-noise ratio allowed, in dB.",
             domain=Domain("a finite number of dB", low=-inf),
         ),
     ]
     cosine: Annotated[
         float | None,
-        _threshold("Smallest cosine similarity.", domain=Domain("a number from −1 to 1", -1, 1)),
+        _threshold(
+            "Smallest cosine similarity allowed.", domain=Domain("a number from −1 to 1", -1, 1)
+        ),
     ]
     agreement: Annotated[
         float,
         _threshold(
-            "Smallest share of equal elements in integer outputs.",
+            "Smallest share of equal elements allowed in integer outputs.",
             default=0.99,
             domain=Domain("a fraction from 0 to 1", 0, 1),
         ),
@@ -110,8 +115,8 @@ class Acceptance(Thresholds, TaskMetric, total=False):
     metric_drop: Annotated[
         float,
         _threshold(
-            "How far the metric may fall. Default 0.01 for shares such as top1 and detection-f1, "
-            "0.1 for epe and psnr, 60 (to 40 dB) for psnr without labels; none for "
+            "How far the metric may fall. Default: 0.01 for shares such as top1 and detection-f1, "
+            "0.1 for epe and psnr, 60 for psnr without labels (down to 40 dB); required for "
             "file.py:function.",
             domain=NOT_NEGATIVE,
         ),
@@ -124,7 +129,7 @@ class Unjudged(TypedDict, total=False):
     allow_unjudged: Annotated[
         bool,
         _acceptance(
-            "Accept that no sample tests an output, a branch, a loop's body or the metric."
+            "Accept a verdict even if no sample tests some output, branch, loop body or metric."
         ),
     ]
 
@@ -135,8 +140,8 @@ class Worth(TypedDict, total=False):
     require_worth: Annotated[
         float | None,
         _threshold(
-            "Fail unless the plan costs at most X times what everything low does, as predicted; "
-            "with engines, as measured.",
+            "Fail if the plan costs more than X times the all-low model: predicted, or measured "
+            "with engines.",
             domain=NOT_NEGATIVE,
         ),
     ]
@@ -148,13 +153,13 @@ class Choice(TypedDict, total=False):
     worth: Annotated[
         float | None,
         _threshold(
-            "The smallest error at a cost of at most X times everything low.", domain=NOT_NEGATIVE
+            "The most exact plan that costs at most X times the all-low model.", domain=NOT_NEGATIVE
         ),
     ]
     kept: Annotated[
         int | None,
         _acceptance(
-            "The smallest error with at most N kept nodes.",
+            "The most exact plan that keeps at most N nodes.",
             "N",
             domain=Domain("an integer ≥ 0"),
         ),
@@ -180,7 +185,10 @@ class Lowest(TypedDict, total=False):
 
     to: Annotated[
         Literal["fp16", "bf16", "int8"],
-        _plan("The low format; int8: INT8 where it is enough, beside fp16.", default="fp16"),
+        _plan(
+            "The low format; int8 means INT8 where that is enough and FP16 elsewhere.",
+            default="fp16",
+        ),
     ]
 
 
@@ -189,7 +197,7 @@ class Rungs(TypedDict, total=False):
 
     to: Annotated[
         Literal["fp16", "bf16", "int8"],
-        _plan("The last rung; int8 has fp16 before it.", default="int8"),
+        _plan("The last rung to try; int8 tries fp16 first.", default="int8"),
     ]
 
 
@@ -198,7 +206,9 @@ class Plan(TypedDict, total=False):
 
     keep: Annotated[
         Sequence[str],
-        _plan("Keep these nodes in FP32: name, regular expression, or outputs. Repeatable.", "N"),
+        _plan(
+            "Keep these nodes in FP32: a name, a regular expression, or outputs. Repeatable.", "N"
+        ),
     ]
     keep_op: Annotated[
         Sequence[str], _plan("Keep all nodes of this operator type. Repeatable.", "TYPE")
@@ -206,30 +216,32 @@ class Plan(TypedDict, total=False):
     lower: Annotated[
         Sequence[str],
         _plan(
-            "Never keep these nodes: name or expression. Lowers operators of custom domains too. "
-            "Repeatable.",
+            "Never keep these nodes: a name or regular expression. Also lowers operators of "
+            "custom domains. Repeatable.",
             "N",
         ),
     ]
     start_from: Annotated[
         str | Path | None,
-        _plan("Mixed ONNX model or run folder to start the search from.", "PATH"),
+        _plan("Start the search from this mixed ONNX model or run folder.", "PATH"),
     ]
     ranges: Annotated[
         Literal["auto", "minmax", "entropy", "percentile"],
-        _plan("How ranges of INT8 are found; auto: as the outputs decide.", default="auto"),
+        _plan(
+            "How to calibrate INT8 ranges; auto picks what is best for the outputs.", default="auto"
+        ),
     ]
     keep_above: Annotated[
         float | None,
         _plan(
-            "Keep what produces larger values, instead of searching.", "LIMIT", None, NOT_NEGATIVE
+            "Keep every node that produces larger values; no search.", "LIMIT", None, NOT_NEGATIVE
         ),
     ]
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
-            "Leave the graph as it is; with RULE, only that kind of repair is left out: scale, "
-            "fold, stable, one-node, mask, phase, epsilon, saturate. Repeatable.",
+            "Make no repairs; with RULE, none of that kind: scale, fold, stable, one-node, mask, "
+            "phase, epsilon, saturate. Repeatable.",
             "[RULE]",
             alone="all",
         ),
@@ -237,20 +249,22 @@ class Plan(TypedDict, total=False):
     allow: Annotated[
         Sequence[str],
         _plan(
-            "approximate: make repairs too that rest on no identity, only on the ranges that data "
-            "showed; bf16: give kept nodes BF16 where it is enough; tf32: let kept products be "
-            "TF32 where it is enough for all. Repeatable.",
+            "approximate: also make repairs that hold only for the ranges in the data; bf16, tf32: "
+            "give kept nodes that type where it is enough. Repeatable.",
             "WHAT",
         ),
     ]
     io: Annotated[
         Literal["fp32", "fp16", "bf16"],
-        _plan("Float inputs and outputs: fp32, or as --to; low ones stay low.", default="fp32"),
+        _plan(
+            "Type of float inputs and outputs: fp32, or that of --to; low ones stay low.",
+            default="fp32",
+        ),
     ]
     headroom: Annotated[
         float,
         _plan(
-            "Overflow at X times the observed range counts.",
+            "Count overflow up to X times the range seen in the data.",
             "X",
             2.0,
             Domain("a finite number ≥ 1", 1),
@@ -259,7 +273,7 @@ class Plan(TypedDict, total=False):
     margin: Annotated[
         float,
         _plan(
-            "Part of the tolerance that the search may use.",
+            "Share of the tolerance that the search may use.",
             "X",
             0.8,
             Domain("a number above 0, at most 1", 1e-9, 1),
@@ -267,12 +281,12 @@ class Plan(TypedDict, total=False):
     ]
     budget: Annotated[
         float,
-        _plan("Work for the search, in inferences over the inputs.", "N", 1500.0, NOT_NEGATIVE),
+        _plan("Limit of the search, in inferences over all inputs.", "N", 1500.0, NOT_NEGATIVE),
     ]
     time_budget: Annotated[
         float,
         _plan(
-            "Seconds for the search, whatever work is left.",
+            "Limit of the search, in seconds.",
             "S",
             1800.0,
             Domain("a finite number of seconds ≥ 0"),
@@ -284,7 +298,7 @@ class Arithmetic(TypedDict, total=False):
     """What is assumed of the hardware."""
 
     accumulate: Annotated[
-        Literal["fp32", "fp16"], _running("Sums inside FP16 ops.", default="fp32")
+        Literal["fp32", "fp16"], _running("Type in which FP16 ops accumulate sums.", default="fp32")
     ]
 
 
@@ -293,7 +307,8 @@ class Running(TypedDict, total=False):
 
     device: Annotated[Literal["cpu", "cuda"], _running("Where to run.", default="cpu")]
     ort_library: Annotated[
-        Sequence[Path | str], _running("Custom operators for ONNX Runtime. Repeatable.", "PATH")
+        Sequence[Path | str],
+        _running("Library of custom operators for ONNX Runtime. Repeatable.", "PATH"),
     ]
 
 
@@ -302,5 +317,10 @@ class RunLimit(TypedDict, total=False):
 
     run_timeout: Annotated[
         float,
-        _running("Seconds of one run. Default {}; 40 in models with Loops.", "S", 300.0, SECONDS),
+        _running(
+            "Limit of one inference, in seconds. Default {}; 40 for models with Loops.",
+            "S",
+            300.0,
+            SECONDS,
+        ),
     ]

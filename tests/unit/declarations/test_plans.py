@@ -51,9 +51,9 @@ def test_numbers_that_help_texts_tell_themselves():
     assert [drop and drop.drop for drop in drops] == [0.01, 0.01, 0.1, 0.1, 60]
     text = option(Options.__annotations__["metric_drop"]).help
     assert (
-        "0.01 for shares such as top1 and detection-f1, 0.1 for epe and psnr, 60 (to 40 dB) for "
-        "psnr without " in text
+        "0.01 for shares such as top1 and detection-f1, 0.1 for epe and psnr, 60 for psnr without "
+        "labels (down to 40 dB)" in text
     )
     assert (
-        f"; {REPEATING_SECONDS:g} in models" in option(Options.__annotations__["run_timeout"]).help
+        f"; {REPEATING_SECONDS:g} for models" in option(Options.__annotations__["run_timeout"]).help
     )
