@@ -37,10 +37,11 @@ halfwise.histogram = (histogram, format, name) => {
       svg.append(draw("rect", bar, draw("title", {}, `${number(2 ** power)} to ${number(2 ** (power + 1))}: ${count}`)));
     }
   });
-  for (const power of ticks(low + 2, high - 2)) {
+  for (const ten of ticks(low + 2, high - 2)) {
+    const power = ten / Math.log10(2);
     svg.append(
       draw("line", { class: "tick", x1: x(power), x2: x(power), y1: floor, y2: floor + 4 }),
-      draw("text", { class: "tick", x: x(power), y: floor + 16 }, number(2 ** power, 2)),
+      draw("text", { class: "tick", x: Math.min(x(power), WIDTH - 16), y: floor + 16 }, number(10 ** ten, 2)),
     );
   }
   svg.append(draw("text", { class: "tick", x: WIDTH / 2, y: HEIGHT - 4 }, "magnitude; heights are logarithms of counts"));
@@ -55,13 +56,13 @@ function shares({ overflow, flush, subnormal, zeros, samples }, format) {
   return `${all}; ${zeros > 0 ? `${zeros} zeros, ` : ""}${samples} sample${samples === 1 ? "" : "s"}`;
 }
 
-// Returns powers of two that are powers of ten, at most six of them.
+// Returns the exponents of powers of ten between powers of two, at most six of them.
 function ticks(low, high) {
   const tens = [Math.ceil(low * Math.log10(2)), Math.floor(high * Math.log10(2))];
   const step = Math.max(1, Math.ceil((tens[1] - tens[0]) / 5));
   const found = [];
   for (let ten = Math.ceil(tens[0] / step) * step; ten <= tens[1]; ten += step) {
-    found.push(ten / Math.log10(2));
+    found.push(ten);
   }
   return found;
 }
