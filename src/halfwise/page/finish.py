@@ -1,5 +1,7 @@
 """What every run folder gets at its end: the record, what shows it, and its page."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
@@ -9,8 +11,8 @@ from halfwise.evidence import evidence_of
 from halfwise.page import PAGE_FILE, write_stored
 from halfwise.page.stored import Stored
 from halfwise.progress import Watcher
-from halfwise.records import Observations, Run, RunEvidence
-from halfwise.store import write_evidence, write_observations, write_run
+from halfwise.records import Observations, Run
+from halfwise.store import EVIDENCE_FILE, write_evidence, write_observations, write_run
 from halfwise.wording import sentence
 
 
@@ -38,14 +40,20 @@ def finish(
     write_run(folder, run)
     if observations is not None:
         write_observations(folder, observations)
+    evidence = None
+    with _optional(folder / EVIDENCE_FILE, watcher):
+        evidence = evidence_of(case, run, mixed)
+        write_evidence(folder, evidence)
+    with _optional(folder / PAGE_FILE, watcher):
+        write_stored(Stored.of(run, observations, evidence), folder / PAGE_FILE)
+
+
+@contextmanager
+def _optional(file: Path, watcher: Watcher) -> Iterator[None]:
+    """Remove the file that the block cannot make, and tell why; Ctrl-C ends the block alone."""
     try:
-        _show(folder, run, evidence_of(case, run, mixed), observations)
-    except Exception as error:  # noqa: BLE001 - a run of hours is worth more than its picture
-        (folder / PAGE_FILE).unlink(missing_ok=True)
+        yield
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the run is worth more
+        file.unlink(missing_ok=True)
         why = sentence(f"{type(error).__name__}: {error}")
-        watcher.note(f"the run is whole, but its page {PAGE_FILE} could not be made ({why})")
-
-
-def _show(folder: Path, run: Run, evidence: RunEvidence, observations: Observations | None) -> None:
-    write_evidence(folder, evidence)
-    write_stored(Stored.of(run, observations, evidence), folder / PAGE_FILE)
+        watcher.note(f"the run is whole, but its {file.name} could not be made ({why})")

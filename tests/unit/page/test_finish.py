@@ -3,9 +3,12 @@ import pytest
 from halfwise import api
 from halfwise.page import finish as module
 from halfwise.page import write_page
+from halfwise.page.finish import finish
 from halfwise.progress import Silent
 from halfwise.store import read_evidence, read_run
 from tests.models import small
+from tests.unit.evidence.test_evidence import case_of, network
+from tests.unit.reporting.runs import run
 
 
 class Listener(Silent):
@@ -20,22 +23,30 @@ class Listener(Silent):
 
 def test_that_the_page_of_a_run_is_that_of_its_folder(tmp_path) -> None:
     ill, folder = small(), tmp_path / "run"
-    run = api.fix(ill.proto, dict(ill.inputs), out=folder).run
-    assert read_run(folder) == run
+    made = api.fix(ill.proto, dict(ill.inputs), out=folder).run
+    assert read_run(folder) == made
     assert read_evidence(folder) is not None
     page = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
     assert write_page(folder).read_bytes() == page
 
 
-def test_that_a_run_outlives_its_page(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_) -> None:
-        raise KeyError("\x1bwhy")
+@pytest.mark.parametrize("error", [KeyError("\x1bwhy"), MemoryError(), KeyboardInterrupt()])
+@pytest.mark.parametrize("name", ["report.html", "evidence.json"])
+def test_that_a_run_outlives_what_shows_it(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException
+) -> None:
+    makers = {"report.html": "write_stored", "evidence.json": "write_evidence"}
 
-    monkeypatch.setattr(module, "write_stored", broken)
-    ill, folder, heard = small(), tmp_path / "run", Listener()
-    run = api.fix(ill.proto, dict(ill.inputs), out=folder, watcher=heard).run
-    assert read_run(folder) == run
-    assert not (folder / "report.html").exists()
-    assert [n for n in heard.notes if "report.html could not be made" in n and "KeyError" in n]
-    assert "\x1b" not in "".join(heard.notes)
+    def broken(*_) -> None:
+        (tmp_path / name).write_text("half of it")
+        raise error
+
+    monkeypatch.setattr(module, makers[name], broken)
+    heard = Listener()
+    finish(tmp_path, run(), case_of(network()), heard)
+    assert read_run(tmp_path) == run()
+    assert {p.name for p in tmp_path.iterdir()} == {"run.json", *makers} - {name}
+    (note,) = heard.notes
+    assert f"{name} could not be made ({type(error).__name__}" in note
+    assert "\x1b" not in note

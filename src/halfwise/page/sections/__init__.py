@@ -7,6 +7,7 @@ from halfwise.page.sections.causes import causes
 from halfwise.page.sections.curve import curve
 from halfwise.page.sections.details import details
 from halfwise.page.sections.graph import graph
+from halfwise.page.sections.kept import kept
 from halfwise.page.sections.provenance import provenance
 from halfwise.page.sections.verdict import verdict
 from halfwise.page.stored import Stored
@@ -16,6 +17,7 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     curve,
     causes,
     graph,
+    kept,
     details,
     provenance,
 )

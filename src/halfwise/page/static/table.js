@@ -71,12 +71,12 @@ function download(name, text) {
 }
 
 // Appends a table to root and returns its element. `columns` are titles or {title, align}; `rows`
-// are lists of cells. `name` is that of its CSV file and what a screen reader calls it.
-function table(root, { name, columns, rows }) {
+// are lists of cells, of which `most` are shown at first. `name` is that of its CSV file and what a screen reader calls it.
+function table(root, { name, columns, rows, most = MOST }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
   const kinds = aligned.map((align, i) => (rows.some((row) => shown(row[i]).length > PROSE) ? `${align} prose` : align));
-  const state = { column: -1, direction: 1, words: "", all: rows.length <= MOST };
+  const state = { column: -1, direction: 1, words: "", all: rows.length <= most };
   const body = make("tbody");
   const headings = heads.map((column, i) => {
     const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
@@ -89,9 +89,9 @@ function table(root, { name, columns, rows }) {
     if (state.column >= 0) {
       found.sort((a, b) => compare(rank(a[state.column]), rank(b[state.column]), state.direction));
     }
-    body.replaceChildren(...(state.all ? found : found.slice(0, MOST)).map((row) =>
+    body.replaceChildren(...(state.all ? found : found.slice(0, most)).map((row) =>
       make("tr", {}, row.map((cell, i) => make("td", { class: kinds[i] }, content(cell))))));
-    more.hidden = state.all || found.length <= MOST;
+    more.hidden = state.all || found.length <= most;
     more.textContent = `Show all ${found.length} rows`;
   }
 
