@@ -5,7 +5,9 @@ from collections.abc import Callable
 from halfwise.page.section import Section
 from halfwise.page.sections.causes import causes
 from halfwise.page.sections.curve import curve
+from halfwise.page.sections.depth import depth
 from halfwise.page.sections.details import details
+from halfwise.page.sections.engine import engine
 from halfwise.page.sections.graph import graph
 from halfwise.page.sections.kept import kept
 from halfwise.page.sections.provenance import provenance
@@ -17,7 +19,9 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     curve,
     causes,
     graph,
+    depth,
     kept,
+    engine,
     details,
     provenance,
 )

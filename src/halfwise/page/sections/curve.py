@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.page.classic import Classic, classic_rows
+from halfwise.page.columns import front_coded
 from halfwise.page.data import Data
 from halfwise.page.plans import Names, groups
 from halfwise.page.section import Section
@@ -21,7 +22,7 @@ def curve(stored: Stored) -> Section | None:
     over = (run.curve and run.curve.criterion) or run.criterion
     plans: Data = {
         "groups": found,
-        "names": names.all(),
+        "names": front_coded(names.all()),
         "metrics": list(_metrics(run)),
         "allowed": allowed(over),
         "low": "" if run.plan is None else run.plan.low.upper(),
@@ -30,7 +31,7 @@ def curve(stored: Stored) -> Section | None:
         "curve",
         "What precision costs",
         {"plans": plans if found else None, "classic": _classic(rows)},
-        scripts=("scatter",),
+        scripts=("columns", "scatter"),
         libraries=("uplot",),
     )
 

@@ -2,7 +2,7 @@
 
 // What every plan costs and gives: a chart to point at, all plans as a table, the classic rows.
 
-const { make, section, number, table, scatter, glyph, link } = halfwise;
+const { make, section, number, table, scatter, glyph, link, columns } = halfwise;
 const MOST_NAMES = 400;
 const LOOKS = {
   plan: [{ shape: "circle", colour: 0 }, { shape: "square", colour: 2 }],
@@ -13,7 +13,7 @@ const LOOKS = {
 
 section("curve", (root, { plans, classic }) => {
   if (plans !== null) {
-    drawPlans(root, plans);
+    drawPlans(root, { ...plans, names: columns.names(plans.names) });
   }
   if (classic.rows.length) {
     root.append(make("h3", {}, "Each precision, on the judged samples"));
@@ -205,16 +205,8 @@ function kept({ nodes, group }, { names }) {
   if (!nodes) {
     return [];
   }
-  const order = places(group.nodes);
-  return places(nodes).map((place) => names[order[place]]);
-}
-
-// Returns the places that "0-3 7" stands for.
-function places(text) {
-  return text.split(" ").filter(Boolean).flatMap((run) => {
-    const [first, last] = run.split("-").map(Number);
-    return Array.from({ length: (last ?? first) - first + 1 }, (_, i) => first + i);
-  });
+  const order = columns.places(group.nodes);
+  return columns.places(nodes).map((place) => names[order[place]]);
 }
 
 function all(root, groups, { metrics }, show) {
@@ -230,7 +222,7 @@ function all(root, groups, { metrics }, show) {
   ]);
   const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out / allowed", ...names, "Casts", "evaluation", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
-  const details = make("details", {}, make("summary", {}, `All ${points.length} as a table`));
+  const details = make("details", { class: "long" }, make("summary", {}, `All ${points.length} as a table`));
   root.append(details);
   table(details, {
     name: "Plans", columns: used.map((i) => titles[i]), rows: rows.map((row) => used.map((i) => row[i])),

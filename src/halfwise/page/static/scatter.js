@@ -75,10 +75,11 @@ function decades({ low, high }, most = 8) {
   return [...found.filter((v) => v < 10 ** last / 10 ** (step / 2)), 10 ** last];
 }
 
-function axis({ title, log }, ends, dimension) {
+function axis({ title, log, integer }, ends, dimension) {
   const own = { label: title, labelSize: 20, labelGap: 2, ...dimension };
   if (!log) {
-    return { ...own, values: (_, splits) => splits.map((v) => number(v, 4)) };
+    const named = (v) => (integer && !Number.isInteger(v) ? "" : number(v, 4));
+    return { ...own, values: (_, splits) => splits.map(named) };
   }
   const named = (v) => (v === ends.low && ends.zero ? "0" : v === ends.high && ends.infinite ? "inf" : number(v));
   return {
@@ -102,15 +103,17 @@ function paint(plot, view, ends, colours, marked) {
     ctx.textAlign = "right";
     ctx.fillText(view.limit.text, plot.bbox.left + plot.bbox.width - 4 * ratio, y - 5 * ratio);
   }
-  for (const { points, colour: name, width } of view.lines ?? []) {
+  for (const { points, colour: name, width, faint } of view.lines ?? []) {
+    ctx.globalAlpha = faint ? 0.3 : 1;
     stroke(ctx, points.map(at), colour(name), (width ?? 1.5) * ratio);
   }
+  ctx.globalAlpha = 1;
   const shown = [];
   const texts = [];
   for (const group of view.groups) {
     for (const point of group.points) {
       const [x, y] = at(point);
-      shape(ctx, x, y, { ...group, ...point, colour: colour(point.colour ?? group.colour) }, colours, ratio);
+      shape(ctx, x, y, { ...group, ...point, colour: colour(group.colour) }, colours, view.small ? ratio * 0.6 : ratio);
       shown.push({ point, x: x / ratio - plot.bbox.left / ratio, y: y / ratio - plot.bbox.top / ratio });
       if (point.label) {
         texts.push([point.label, x, y]);
@@ -140,7 +143,7 @@ function stroke(ctx, points, colour, width, dash = []) {
   ctx.setLineDash([]);
 }
 
-function shape(ctx, x, y, { shape: name, colour, hollow, large, tick, bar }, colours, ratio) {
+function shape(ctx, x, y, { shape: name, colour, hollow, large, tick }, colours, ratio) {
   const size = (large ? 1.5 : 1) * SIZE * ratio;
   const path = outline(name, size);
   ctx.save();
@@ -175,8 +178,9 @@ function write(ctx, texts, box, colour, ratio) {
 }
 
 // Appends a chart of points to root. `view()` returns what is shown now: {label, height, x, y,
-// limit: {value, text}, lines: [{points, colour}], groups: [{shape, colour, points}]}; axes are
-// {title, log, span: values that they hold too}; a point is {x, y, hollow, tick, large, label}.
+// small, limit: {value, text}, lines: [{points, colour, width, faint}], groups: [{shape, colour,
+// points}]}; axes are {title, log, integer, span: values that they hold too}; a point is {x, y,
+// hollow, tick, large, label}.
 // `pick(point, fixed)` is told which is pointed at, `fixed` where by a click or key; null for none.
 function scatter(root, view, pick) {
   let [shown, fixed, marked, now] = [[], null, null, null];

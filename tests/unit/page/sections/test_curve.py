@@ -30,7 +30,7 @@ def test_what_metrics_require_is_told_as_their_field_writes_it() -> None:
     data: Any = section.data
     data = data["plans"]
     assert data["metrics"] == [{"name": "top1", "falls": False, "required": 0.99}]
-    assert data["names"] == ["a", "b", "c"]
+    assert data["names"] == [0, "a", 0, "b", 0, "c"]
     assert (data["low"], data["allowed"]) == ("FP16", "rel max ≤ 0.01")
 
 

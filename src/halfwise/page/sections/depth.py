@@ -1,0 +1,30 @@
+"""How the error grows along the graph."""
+
+from halfwise.page.columns import front_coded
+from halfwise.page.section import Section
+from halfwise.page.stored import Stored
+from halfwise.wording import count
+
+
+def depth(stored: Stored) -> Section | None:
+    """Return the section of the error after each node; None where the run did not follow it."""
+    run = stored.run
+    if not run.growth:
+        return None
+    followed = run.followed
+    kept = () if followed is None else followed.kept
+    origin = None if followed is None or followed.origin is None else followed.origin.node
+    return Section(
+        "depth",
+        "Error along the graph",
+        {
+            "names": front_coded(step.node for step in run.growth),
+            "depth": [step.depth for step in run.growth],
+            "error": [step.error for step in run.growth],
+            "inherited": [step.inherited for step in run.growth],
+            "origin": origin,
+            "kept": f"{count(len(kept), 'node')} in FP32" if kept else "nothing in FP32",
+        },
+        scripts=("columns", "scatter"),
+        libraries=("uplot",),
+    )
