@@ -1,5 +1,6 @@
 """The plans that a run tried, as points of a chart."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 
 from halfwise.metrics import usual
@@ -14,7 +15,7 @@ from halfwise.records import (
     Run,
     TaskScore,
 )
-from halfwise.records.curve import runs
+from halfwise.records.curve import places, runs
 from halfwise.reporting.moves import move_line
 from halfwise.reporting.rungs import full_name, rung_name
 
@@ -42,7 +43,8 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
 
     Numbers of a point: `cost` over that of everything low; `ms`; `count`, of its nodes; `error` on
     the samples of the search and `heldout`, over what is allowed (1 just passes); `scores` by
-    metric. `nodes` of a point are places in those of the group, and these in `names`.
+    metric. `nodes` of a point are places in those of the group, as `packed` writes them,
+    and these in `names`, as runs in any order.
     """
     plan, curve = run.plan, run.curve
     if plan is not None and curve is not None:
@@ -83,7 +85,7 @@ def _curve(curve: Curve, rung: EngineRung, names: Names) -> Iterator[Group]:
 def _point(curve: Curve, place: int) -> Data:
     point: Point = curve.points[place]
     found: Group = {
-        "nodes": point.kept,
+        "nodes": packed(places(point.kept)),
         "count": point.count,
         "cost": point.cost,
         "error": point.error,
@@ -123,7 +125,7 @@ def _full(run: Run) -> Iterator[Data]:
 def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[Data]:
     """Yield every engine that was built and measured, by its build."""
     factor = 1.0 if run.search is None else run.search.tolerance_factor
-    places = {name: place for place, name in enumerate(order)}
+    at = {name: place for place, name in enumerate(order)}
     rounds = {made.build: made for made in engines.rounds}
     results = {row.build.number: row for row in engines.results}
     own = engines.row
@@ -139,7 +141,7 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
             "chosen": row is not None and row is own,
         }
         if made is not None:
-            found["nodes"] = runs(sorted(places[name] for name in made.keep))
+            found["nodes"] = packed(sorted(at[name] for name in made.keep))
             found["count"] = len(made.keep)
             found["step"] = made.step if made.move is None else move_line(made.move)
         if row is not None:
@@ -157,6 +159,21 @@ def values(scores: Sequence[TaskScore]) -> dict[str, float]:
     """Return scores by metric; of several outputs with one, that which is nearest to fail."""
     ordered = sorted(scores, key=lambda s: (s.passed, s.value - s.required), reverse=True)
     return {score.metric: usual(score.metric, score.value) for score in ordered}
+
+
+def packed(places: Iterable[int]) -> str:
+    """Return ascending places ≥ 0 as text, the shorter of two: runs of them, or bits.
+
+    Runs are as `records.curve.runs` writes them; bits are base64 after a "~", the first place in
+    the lowest bit of the first byte.
+    """
+    found = list(places)
+    short = runs(found)
+    bits = sum(1 << place for place in found)
+    size = (bits.bit_length() + 7) // 8
+    if len(short) <= max(64, 4 * (size // 3 + 1)):
+        return short
+    return f"~{b64encode(bits.to_bytes(size, 'little')).decode()}"
 
 
 def _known(found: Group) -> Data:

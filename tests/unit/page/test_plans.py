@@ -1,9 +1,14 @@
+from base64 import b64decode
 from math import inf
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from halfwise.page.data import script_json
-from halfwise.page.plans import Names, groups, values
+from halfwise.page.plans import Names, groups, packed, values
 from halfwise.records import LadderRung, NodeName, Run, Worth
+from halfwise.records.curve import places, runs
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.engine_runs import engine_round, engines, result
 from tests.unit.reporting.runs import run
@@ -88,3 +93,14 @@ def test_of_outputs_with_one_metric_the_nearest_to_fail_counts() -> None:
     assert values(scores) == {"top1": 0.99}
     assert values((*scores, score(passed=False, value=1.0))) == {"top1": 1.0}
     assert values(()) == {}
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_places_come_back_from_the_shorter_of_two_forms(found: set[int]) -> None:
+    text = packed(sorted(found))
+    assert len(text) <= len(runs(sorted(found)))
+    if text.startswith("~"):
+        bits = int.from_bytes(b64decode(text[1:]), "little")
+        assert found == {place for place in range(8 * len(text)) if bits >> place & 1}
+    else:
+        assert sorted(found) == [*places(text)]

@@ -20,11 +20,16 @@ def depth(stored: Stored) -> Section | None:
         {
             "names": front_coded(step.node for step in run.growth),
             "depth": [step.depth for step in run.growth],
-            "error": [step.error for step in run.growth],
-            "inherited": [step.inherited for step in run.growth],
+            "error": [_short(step.error) for step in run.growth],
+            "inherited": [_short(step.inherited) for step in run.growth],
             "origin": origin,
             "kept": f"{count(len(kept), 'node')} in FP32" if kept else "nothing in FP32",
         },
         scripts=("columns", "scatter"),
         libraries=("uplot",),
     )
+
+
+def _short(error: float) -> float:
+    """Return what a chart can show of it: four significant digits."""
+    return float(f"{error:.4g}")

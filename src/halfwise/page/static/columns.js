@@ -1,6 +1,6 @@
 "use strict";
 
-// Reads what `page/columns.py` and `records/curve.py` write short.
+// Reads what `page/columns.py`, `page/plans.py` and `records/curve.py` write short.
 
 // Returns names that are stored as how many characters each shares with the one before, and the rest.
 function names(coded) {
@@ -13,8 +13,12 @@ function names(coded) {
   return found;
 }
 
-// Returns the places that "0-3 7" stands for.
+// Returns the places that "0-3 7" stands for, or bits in base64 after "~".
 function places(text) {
+  if (text.startsWith("~")) {
+    const bytes = atob(text.slice(1));
+    return Array.from({ length: 8 * bytes.length }, (_, i) => i).filter((i) => (bytes.charCodeAt(i >> 3) >> (i & 7)) & 1);
+  }
   return text.split(" ").filter(Boolean).flatMap((run) => {
     const [first, last] = run.split("-").map(Number);
     return Array.from({ length: (last ?? first) - first + 1 }, (_, i) => first + i);

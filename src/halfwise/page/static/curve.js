@@ -222,7 +222,7 @@ function all(root, groups, { metrics }, show) {
   ]);
   const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out / allowed", ...names, "Casts", "evaluation", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
-  const details = make("details", { class: "long" }, make("summary", {}, `All ${points.length} as a table`));
+  const details = make("details", { class: "tall" }, make("summary", {}, `All ${points.length} as a table`));
   root.append(details);
   table(details, {
     name: "Plans", columns: used.map((i) => titles[i]), rows: rows.map((row) => used.map((i) => row[i])),

@@ -12,7 +12,7 @@ function layers(root, { engines, delivered }, shared) {
     return;
   }
   root.append(make("h3", {}, "What they compute in"), shares(engines, delivered));
-  const place = make("div", { class: "long" });
+  const place = make("div", { class: "tall" });
   const shown = delivered ?? engines.length - 1;
   const select = make("select", { onchange: () => one(place, engines[select.selectedIndex], shared) },
     engines.map(({ engine }, i) => make("option", { selected: i === shown }, engine + (i === delivered ? " (delivered)" : ""))));
@@ -34,8 +34,11 @@ function shares(engines, delivered) {
       make("span", { class: "who" }, engine.engine + (i === delivered ? " (delivered)" : "")), bar(part),
       make("span", { class: "much" }, timed && total ? `${number(total)} ms` : ""));
   });
+  const used = PRECISIONS.filter((name) => engines.some((engine) => engine.shares[timed ? "time" : "nodes"][name] > 0));
+  const keys = used.map((name) => make("span", {}, make("span", { class: `key p-${name.toLowerCase()}` }), name));
   return make("div", { class: "shares" },
-    make("p", { class: "note" }, timed ? "Share of the layers' time, by precision." : "Share of the compute nodes, by precision."), rows);
+    make("p", { class: "note" }, timed ? "Share of the layers' time, by precision." : "Share of the compute nodes, by precision."), rows,
+    make("p", { class: "note keys" }, keys));
 }
 
 function bar(part) {
@@ -60,7 +63,7 @@ function one(place, engine, shared) {
     const ms = engine.ms[i];
     return [
       { text: name, node: make("span", { class: "layer", title: name }, name) }, word("type"), word("precision"),
-      ms === null ? null : { value: ms, node: timed(ms, longest) },
+      ms === null ? null : { value: ms, node: timed(ms, longest, word("precision")) },
       ms === null || !total ? null : { value: ms / total, text: `${number((100 * ms) / total)}%` },
       { text: nodes.join(" "), node: linked(nodes) }, word("types"), word("weights"),
       { text: word("tactic"), node: make("span", { class: "layer", title: word("tactic") }, word("tactic")) },
@@ -77,8 +80,8 @@ function one(place, engine, shared) {
   });
 }
 
-function timed(ms, longest) {
-  const line = make("span", { class: "time" });
+function timed(ms, longest, precision) {
+  const line = make("span", { class: `time p-${precision.toLowerCase()}` });
   line.style.width = `${longest ? (100 * ms) / longest : 0}%`;
   return make("span", { class: "timed" }, number(ms), line);
 }

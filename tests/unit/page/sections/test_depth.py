@@ -1,0 +1,26 @@
+from math import inf
+from typing import Any
+
+from halfwise.page.sections.depth import depth
+from halfwise.records import Followed, Growth, NodeName, Origin
+from tests.unit.page.test_document import stored
+
+
+def test_the_error_after_each_node_is_there_with_where_it_is_born() -> None:
+    names = tuple(map(NodeName, ("a", "ab")))
+    growth = tuple(
+        Growth(node=name, depth=i + 1, error=error, inherited=i * 1e-3)
+        for i, (name, error) in enumerate(zip(names, (1.23456e-3, inf), strict=True))
+    )
+    origin = Origin(node=names[1], kept=names, error=0.2)
+    followed = Followed(kept=names[:1], error=2.0, tried=(), origin=origin, accumulates=False)
+    section = depth(stored(growth=growth, followed=followed))
+    assert section is not None
+    data: Any = section.data
+    assert data["names"] == [0, "a", 1, "b"]
+    assert (data["error"], data["inherited"]) == ([0.001235, inf], [0.0, 0.001])
+    assert (data["origin"], data["kept"]) == ("ab", "1 node in FP32")
+
+
+def test_a_run_that_followed_no_error_has_no_such_section() -> None:
+    assert depth(stored(growth=())) is None
