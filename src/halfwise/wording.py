@@ -26,6 +26,8 @@ def clean(text: str) -> str:
     Control characters, line separators, surrogates and the invisible format characters that can
     reverse the writing direction all count.
     """
+    if text.isascii() and text.isprintable():
+        return text
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_hidden(c) else c for c in text)
 
 

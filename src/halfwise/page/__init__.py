@@ -5,7 +5,7 @@ from pathlib import Path
 from halfwise.errors import UsageError
 from halfwise.page.stored import Stored, stored
 from halfwise.scratch import scratch
-from halfwise.store import refuse_irregular
+from halfwise.store import refuse_existing_file, refuse_irregular
 
 PAGE_FILE = "report.html"
 
@@ -15,13 +15,15 @@ def write_page(folder: Path, out: Path | None = None, *, trt_worker: str | None 
 
     Args:
         folder: The run folder, or its `run.json`.
-        out: The file to make; None for `report.html` in the folder. One that is there is replaced.
+        out: The file to make, which must not exist; None for `report.html` in the folder.
         trt_worker: One of the run's devices, shown as if it had been the only one; None for all.
 
     Raises:
         RecordMismatch: no run, or one that cannot be read.
-        UsageError: the file cannot be written, or the run has no device of that name.
+        UsageError: `out` exists or cannot be written, or the run has no device of that name.
     """
+    if out is not None:
+        refuse_existing_file(out)
     place = folder.parent if folder.suffix == ".json" else folder
     page = place / PAGE_FILE if out is None else out
     write_stored(stored(folder, trt_worker), page)
