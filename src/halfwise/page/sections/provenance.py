@@ -10,26 +10,23 @@ from halfwise.wording import clean
 
 def provenance(stored: Stored) -> Section:
     """Return the section of versions, hashes, options and inputs."""
-    told = [(clean(name), clean(value)) for name, value in facts(stored.run) if value]
-    return Section("provenance", "Provenance", template="provenance.html", facts=told)
+    told = [(name, list(map(clean, filter(None, values)))) for name, values in facts(stored.run)]
+    shown = [(name, values) for name, values in told if values]
+    return Section("provenance", "Provenance", template="provenance.html", facts=shown)
 
 
-def facts(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield names and values."""
+def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield names and what is known by them."""
     found = run.provenance
-    yield "command", run.kind
-    yield "date", found.date
-    yield "model", found.model
-    yield "folder", found.folder
-    yield "model SHA-256", found.model_sha256
-    yield "inputs", found.data or ""
-    yield "inputs SHA-256", found.inputs_sha256
-    for line in found.inputs:
-        yield "read as", line
-    for name, value in found.options.items():
-        yield f"option {name}", value
-    yield "seed", str(found.seed)
-    yield "platform", found.platform
-    yield "device", found.device
-    for name, version in found.versions.items():
-        yield name, version
+    yield "command", (run.kind,)
+    yield "date", (found.date,)
+    yield "model", (found.model,)
+    yield "its SHA-256", (found.model_sha256,)
+    yield "folder", (found.folder,)
+    yield "inputs", (found.data or "",)
+    yield "their SHA-256", (found.inputs_sha256,)
+    yield "read as", found.inputs
+    yield "options", tuple(f"{name} = {value}" for name, value in found.options.items())
+    yield "seed", (str(found.seed),)
+    yield "device", (f"{found.device}, {found.platform}",)
+    yield "versions", (" · ".join(f"{name} {number}" for name, number in found.versions.items()),)
