@@ -132,6 +132,7 @@ class Case:
         stored: What the user's file stores in FP16 or BF16.
         repairs: Those that are made in `network`, in order.
         restored: Whether `network` is what a quantised model was made of, not the user's own.
+        previews: Whether a run may show samples as images and waves.
     """
 
     network: Network
@@ -146,6 +147,7 @@ class Case:
     stored: Stored = field(default_factory=Stored)
     repairs: tuple[Repair, ...] = ()
     restored: bool = False
+    previews: bool = True
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:

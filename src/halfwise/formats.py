@@ -5,7 +5,6 @@ Values follow IEEE 754-2019 (binary32, binary16) and, for bfloat16, the first 16
 
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +15,6 @@ class Format:
 
     Attributes:
         name: Short name used in options and records.
-        dtype: NumPy dtype that stores the format (ml_dtypes for bfloat16).
         precision: Significand bits, the implicit one included.
         max: Largest finite value.
         smallest_normal: Smallest positive value with full precision.
@@ -24,11 +22,20 @@ class Format:
     """
 
     name: str
-    dtype: np.dtype
     precision: int
     max: float
     smallest_normal: float
     smallest_subnormal: float
+
+    @property
+    def dtype(self) -> np.dtype:
+        """NumPy dtype that stores the format (ml_dtypes for bfloat16)."""
+        if self.name == "bf16":
+            import ml_dtypes  # noqa: PLC0415 (reports need the numbers alone)
+
+            bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
+        return np.dtype({"fp32": np.float32, "fp16": np.float16}[self.name])
 
     @property
     def overflow_threshold(self) -> float:
@@ -109,17 +116,8 @@ class Format:
             return limited.astype(self.dtype)
 
 
-FP32 = Format(
-    "fp32", np.dtype(np.float32), 24, float(np.finfo(np.float32).max), 2.0**-126, 2.0**-149
-)
-FP16 = Format("fp16", np.dtype(np.float16), 11, 65504.0, 2.0**-14, 2.0**-24)
-BF16 = Format(
-    "bf16",
-    np.dtype(ml_dtypes.bfloat16),
-    8,
-    float(ml_dtypes.finfo(ml_dtypes.bfloat16).max),
-    2.0**-126,
-    2.0**-133,
-)
+FP32 = Format("fp32", 24, 2.0**127 * (2 - 2.0**-23), 2.0**-126, 2.0**-149)
+FP16 = Format("fp16", 11, 65504.0, 2.0**-14, 2.0**-24)
+BF16 = Format("bf16", 8, 2.0**127 * (2 - 2.0**-7), 2.0**-126, 2.0**-133)
 LOW_FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
 """What nodes may be lowered to, by the names that options use."""

@@ -41,6 +41,7 @@ from halfwise.declarations.plans import (
     Rungs,
     RunLimit,
     Running,
+    Shown,
     TaskMetric,
     Unjudged,
     Worth,
@@ -53,7 +54,7 @@ _RunOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
     *(Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
@@ -86,7 +87,7 @@ _ExpectedOption = Annotated[
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
     *(Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
@@ -114,6 +115,7 @@ def ladder(
     *(
         Labels,
         Data,
+        Shown,
         Acceptance,
         Unjudged,
         Low,
@@ -151,7 +153,7 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Acceptance, Worth, Unjudged, Arithmetic, Running, Workers),
+    *(Labels, Data, Shown, Acceptance, Worth, Unjudged, Arithmetic, Running, Workers),
     *("build_timeout", Waiting),
     full=True,
 )
@@ -254,7 +256,7 @@ def _repeat(
     end(passed=found.passed)
 
 
-@accepts(Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit, full=True)
+@accepts(Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, full=True)
 def choose(
     run: RunArgument,
     out: Annotated[

@@ -21,6 +21,7 @@ from halfwise.declarations.plans import (
     Plan,
     RunLimit,
     Running,
+    Shown,
     TaskMetric,
     Unjudged,
     Worth,
@@ -65,6 +66,7 @@ class Options(
     Plan,
     Arithmetic,
     Running,
+    Shown,
     total=False,
 ):
     """Every option."""
@@ -78,7 +80,7 @@ class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running
 
 
 class ChooseOptions(
-    Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit, total=False
+    Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, total=False
 ):
     """Options of `choose`; what is not given is as in the run.
 

@@ -58,6 +58,14 @@ class Data(Reading, total=False):
     seed: Annotated[int, _data("Seed for random inputs.", "N", 0, Domain("an integer ≥ 0"))]
 
 
+class Shown(TypedDict, total=False):
+    """What a run shows of its samples."""
+
+    no_previews: Annotated[
+        bool, _data("Leave images and waves of samples out of the run folder and its page.")
+    ]
+
+
 class TaskMetric(TypedDict, total=False):
     """The metric of the task."""
 

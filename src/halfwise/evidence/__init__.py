@@ -3,6 +3,7 @@
 import onnx_ir as ir
 
 from halfwise.case import Case
+from halfwise.evidence.previews import previews
 from halfwise.evidence.sources import Sources
 from halfwise.evidence.structure import graph_of
 from halfwise.graph.model import node_name
@@ -12,20 +13,13 @@ MOST_NODES = 50_000
 """Ten times a large model: what is drawn of more would be a file that no browser opens."""
 
 
-def evidence_of(
-    case: Case,
-    run: Run,  # noqa: ARG001 - previews come next
-    mixed: ir.Model | None = None,
-    *,
-    previews: bool = True,  # noqa: ARG001
-) -> RunEvidence:
+def evidence_of(case: Case, run: Run, mixed: ir.Model | None = None) -> RunEvidence:
     """Return what shows a run beyond its numbers.
 
     Args:
         case: The case; its network is the user's model.
         run: The run.
         mixed: The model that the run delivers, whose graph is told; that of the case without one.
-        previews: Whether samples are shown, where they are images or waves.
     """
     sources, shown = Sources(), mixed or case.network.model
     own = {node_name(node): node for node in case.network.model.graph.all_nodes()}
@@ -37,4 +31,5 @@ def evidence_of(
         replaced={name: index for name, index in gone.items() if index is not None},
         frames=sources.frames,
         sources=sources.found,
+        previews=previews(case, run.verdict) if case.previews else (),
     )

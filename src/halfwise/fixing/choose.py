@@ -9,7 +9,16 @@ from typing import Any, Unpack
 from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import ChooseOptions, Inputs, Options, check, given
 from halfwise.declarations.option import check_value, shell_type
-from halfwise.declarations.plans import Arithmetic, Data, Heldout, Labels, Lowest, Plan, Running
+from halfwise.declarations.plans import (
+    Arithmetic,
+    Data,
+    Heldout,
+    Labels,
+    Lowest,
+    Plan,
+    Running,
+    Shown,
+)
 from halfwise.declarations.plans import Unjudged as Accepted
 from halfwise.emulation.bounded import forgiving
 from halfwise.errors import RecordMismatch, UsageError
@@ -37,7 +46,7 @@ _WISHES = tuple(Wish.__dataclass_fields__)
 _OF_THE_RUN = frozenset[str]().union(
     *(
         k.__annotations__
-        for k in (Heldout, Labels, Data, Accepted, Lowest, Plan, Arithmetic, Running)
+        for k in (Heldout, Labels, Data, Shown, Accepted, Lowest, Plan, Arithmetic, Running)
     )
 ) - {"start_from", "keep_above", "no_repair", "allow"}
 """Options of `fix` that mean the same here."""

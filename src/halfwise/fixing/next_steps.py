@@ -115,7 +115,7 @@ _DIAGNOSED = (
     *("preprocess", "labels", "seed", "allow_random", "max_abs", "rel_max", "snr_db", "cosine"),
     *("agreement", "metric", "metric_drop", "to", "accumulate", "device", "ort_library"),
     *("target", "trt_python", "trt_command", "trt_worker", "typing", "min_shapes", "opt_shapes"),
-    *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin"),
+    *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin", "no_previews"),
 )
 """Options of `fix` that mean the same to `diagnose`."""
 _SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")

@@ -68,8 +68,7 @@ def load_case(
     read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
     loaded = read(data.inputs)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
-    ranked = rank_inputs(network, samples)
-    notes = [*_file_notes(network, stored), *loaded.notes, *ranked]
+    notes = [*_file_notes(network, stored), *loaded.notes, *rank_inputs(network, samples)]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = read(data.heldout)
@@ -95,6 +94,7 @@ def load_case(
         real=real,
         made_up=made_up,
         stored=stored,
+        previews=not data.no_previews,
     )
     return with_settled_metric(case, runtime)
 

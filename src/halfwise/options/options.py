@@ -44,6 +44,7 @@ class Data:
     allow_random: bool = False
     allow_unjudged: bool = False
     seed: int = default("seed")
+    no_previews: bool = False
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,8 @@ class Preview(Record):
         shape: Its shape on that sample.
         kind: What it is taken for, by its shape and values.
         why: What of the judged samples it is: a "worst" one, or a "typical" one of median error.
-        png: The image, at most 160 pixels each way, as PNG in base64; "" for a wave.
-        low: The smallest value in each of at most 160 stretches of a wave; none of an image.
+        png: The image, at most 128 pixels each way, as PNG in base64; "" for a wave.
+        low: The smallest value in each of at most 128 stretches of a wave; none of an image.
         high: The largest.
     """
 

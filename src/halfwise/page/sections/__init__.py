@@ -11,6 +11,7 @@ from halfwise.page.sections.engine import engine
 from halfwise.page.sections.graph import graph
 from halfwise.page.sections.kept import kept
 from halfwise.page.sections.provenance import provenance
+from halfwise.page.sections.samples import samples
 from halfwise.page.sections.verdict import verdict
 from halfwise.page.stored import Stored
 
@@ -21,6 +22,7 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     graph,
     depth,
     kept,
+    samples,
     engine,
     details,
     provenance,

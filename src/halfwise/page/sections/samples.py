@@ -1,0 +1,34 @@
+"""The judged samples, worst first, with those that can be looked at."""
+
+from halfwise.page.data import Data
+from halfwise.page.section import Section
+from halfwise.page.stored import Stored
+from halfwise.wording import dimensions
+
+MOST = 1000
+"""Samples that the table has: of more, run.json has the rest."""
+
+
+def samples(stored: Stored) -> Section | None:
+    """Return the section of samples; None where the run tells nothing of single ones."""
+    verdict, evidence = stored.run.verdict, stored.evidence
+    shown = evidence.previews if evidence is not None else ()
+    excesses = dict(zip(verdict.samples, verdict.excesses, strict=False))
+    if not (shown or excesses):
+        return None
+    worst = sorted(excesses, key=lambda name: -excesses[name])
+    previews: list[Data] = [
+        {
+            **one.model_dump(exclude={"shape"}),
+            "shape": dimensions(one.shape),
+            "excess": excesses.get(one.sample),
+        }
+        for one in shown
+    ]
+    data: Data = {
+        "over": "allowed" if verdict.metric is None else "the default tolerance",
+        "rows": [[name, excesses[name]] for name in worst[:MOST]],
+        "more": max(len(worst) - MOST, 0),
+        "previews": previews,
+    }
+    return Section("samples", "Worst samples", data)

@@ -1,0 +1,102 @@
+"""Samples are shown where inputs are images or waves, and nothing is taken for one that is none."""
+
+import base64
+import io
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from halfwise.case import Samples
+from halfwise.evidence import evidence_of
+from halfwise.evidence.previews import TYPICAL, WORST, previews
+from tests.unit.evidence.test_evidence import case_of, network
+from tests.unit.reporting import runs
+
+RANDOM = np.random.default_rng(0)
+ROWS, COLUMNS = np.mgrid[0:40, 0:300] / 40
+PHOTO = np.stack([np.sin(ROWS * k) + np.cos(COLUMNS + k) for k in (1, 2, 3)]).astype(np.float32)
+SPEECH = np.sin(np.arange(4096) / 9).astype(np.float32) + RANDOM.normal(0, 0.1, 4096)
+
+
+def case(make, count=12):
+    """Held-out samples h0 to h11, and others for calibration."""
+    found = case_of(network())
+    heldout = Samples(tuple(f"h{i}" for i in range(count)), lambda i: {"x": make(i)})
+    return replace(found, heldout=heldout, calibration=Samples(("c0",), lambda _: {"x": make(0)}))
+
+
+def judged(count=12, **changed):
+    excesses = (*map(float, range(count - 1)), inf)
+    ids = tuple(f"h{i}" for i in range(count))
+    return runs.verdict(samples=ids, excesses=excesses, **changed)
+
+
+def look(array):
+    found = previews(case(lambda i: array * (1 + i)), judged())
+    return {one.kind for one in found}
+
+
+def test_the_worst_come_first_then_some_of_median_error() -> None:
+    found = previews(case(lambda i: PHOTO[None] * (1 + i)), judged())
+    assert [one.sample for one in found] == ["h11", "h10", "h9", "h8", "h6", "h5"]
+    assert [one.why for one in found] == ["worst"] * WORST + ["typical"] * TYPICAL
+    assert found[0].shape == (1, 3, 40, 300)
+    image = Image.open(io.BytesIO(base64.b64decode(found[0].png)))
+    assert (image.mode, image.size) == ("RGB", (100, 13))
+    assert np.ptp(np.asarray(image)) == 255
+
+
+def test_of_few_samples_none_is_shown_twice() -> None:
+    found = previews(case(lambda _: PHOTO, 5), judged(5))
+    assert [one.why for one in found] == ["worst"] * 4 + ["typical"]
+    assert len({one.sample for one in found}) == 5
+
+
+def test_a_wave_is_told_by_its_extrema() -> None:
+    (first, *_) = previews(case(lambda _: SPEECH[None]), judged())
+    assert (first.kind, first.png, len(first.low), len(first.high)) == ("wave", "", 128, 128)
+    assert all(low <= high for low, high in zip(first.low, first.high, strict=True))
+    assert max(first.high) == pytest.approx(SPEECH.max(), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("array", "kinds"),
+    [
+        (PHOTO, {"image"}),
+        (PHOTO[None], {"image"}),
+        (PHOTO.transpose(1, 2, 0), {"image"}),
+        ((PHOTO[None, :1] * 20 + 50).astype(np.uint8), {"image"}),
+        (SPEECH, {"wave"}),
+        (SPEECH[None, None], {"wave"}),
+        (PHOTO[:1], set()),
+        (PHOTO[:, :8], set()),
+        (np.repeat(PHOTO, 4, 0)[None], set()),
+        (RANDOM.normal(size=(1, 3, 64, 64)), set()),
+        (RANDOM.normal(size=(1, 2048)), set()),
+        (SPEECH[:400], set()),
+        (np.arange(2048)[None], set()),
+        (np.zeros((1, 2048), np.float32), set()),
+        (np.full((1, 3, 32, 32), np.nan), set()),
+        (np.zeros((0, 3, 32, 32), np.float32), set()),
+        (np.float32(3), set()),
+    ],
+)
+def test_what_is_shown(array, kinds) -> None:
+    assert look(array) == kinds
+
+
+def test_records_before_the_errors_show_the_worst_sample_alone() -> None:
+    verdict = judged().model_copy(update={"excesses": (), "worst_sample": "h3"})
+    (only,) = previews(case(lambda _: PHOTO), verdict)
+    assert (only.sample, only.why) == ("h3", "worst")
+    assert previews(case(lambda _: PHOTO), verdict.model_copy(update={"worst_sample": None})) == ()
+    assert previews(case(lambda _: PHOTO), runs.verdict(samples=("other",), excesses=(1.0,))) == ()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_samples_are_left_out_where_nobody_is_to_see_them(asked) -> None:
+    made = replace(case(lambda _: PHOTO), previews=asked)
+    assert bool(evidence_of(made, runs.run(verdict=judged())).previews) is asked
