@@ -70,8 +70,8 @@ def test_what_repairs_spare_is_a_column(content):
     found = [rows[name] for name in ("conv_chain", "layer_norm", "two_readers")]
     assert found == ["0, 1 scale", "2 ✗", "–"]
     text = " ".join(lines)
-    assert "Of the 2 models that both hold, 1 pass with repairs; they keep **0** FP32" in text
-    assert "there, and 3 without repairs." in text
+    assert "Of the 2 models in both measurements, 1 pass with repairs. They keep **0**" in text
+    assert "FP32 nodes with repairs and 3 without." in text
     assert "repaired" not in comparison.document(content, {}).split("## Every model")[1]
 
 
