@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from halfwise.metrics import usual
 from halfwise.page.data import Data
@@ -49,9 +50,9 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
     plan, curve = run.plan, run.curve
     if plan is not None and curve is not None:
         rung: EngineRung = "int8" if plan.has_int8 else plan.low
-        yield from _curve(curve, curve.rung or rung, names)
+        yield from _curve(curve, curve.rung or rung, names, "chosen")
         if curve.beside is not None:
-            yield from _curve(curve.beside, curve.beside.rung or plan.low, names)
+            yield from _curve(curve.beside, curve.beside.rung or plan.low, names, "found")
     if full := list(_full(run)):
         yield {"name": "without a plan", "kind": "full", "nodes": "", "points": full}
     for engines in run.devices:
@@ -63,14 +64,17 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
             yield {**group, "nodes": names.runs(order)}
 
 
-def _curve(curve: Curve, rung: EngineRung, names: Names) -> Iterator[Group]:
+def _curve(
+    curve: Curve, rung: EngineRung, names: Names, mark: Literal["chosen", "found"]
+) -> Iterator[Group]:
+    """Yield the plans of one type; `mark` is what its own plan is called."""
     left = "not in INT8" if rung == "int8" else "kept"
     yield {
         "name": f"{rung_name(rung)} plans",
         "kind": "plan",
         "left": left,
         "nodes": names.runs(curve.nodes),
-        "points": [_point(curve, place) for place in range(len(curve.points))],
+        "points": [_point(curve, place, mark) for place in range(len(curve.points))],
     }
     if (bare := curve.unrepaired) is not None:
         yield {
@@ -78,11 +82,11 @@ def _curve(curve: Curve, rung: EngineRung, names: Names) -> Iterator[Group]:
             "kind": "bare",
             "left": left,
             "nodes": names.runs(bare.nodes),
-            "points": [_point(bare, place) for place in range(len(bare.points))],
+            "points": [_point(bare, place, "found") for place in range(len(bare.points))],
         }
 
 
-def _point(curve: Curve, place: int) -> Data:
+def _point(curve: Curve, place: int, mark: str) -> Data:
     point: Point = curve.points[place]
     found: Group = {
         "nodes": packed(places(point.kept)),
@@ -93,12 +97,13 @@ def _point(curve: Curve, place: int) -> Data:
         "heldout": point.heldout,
         "casts": point.casts,
         "evaluation": point.evaluation,
-        "bf16": point.bf16,
+        "bf16": point.bf16 or None,
+        "tf32": point.tf32,
         "nonfinite": point.nonfinite or bool(point.infinite_inside),
         "scores": values(point.scores),
         "failed": [score.metric for score in point.scores if not score.passed],
         "front": place in curve.front,
-        "chosen": place == curve.plan,
+        mark: place == curve.plan,
         "recommended": place == curve.recommended,
     }
     return _known(found)

@@ -11,6 +11,7 @@ from halfwise.page.section import Section
 from halfwise.page.stored import Stored
 from halfwise.records import Run
 from halfwise.reporting.verdict import allowed
+from halfwise.wording import size_of
 
 
 def curve(stored: Stored) -> Section | None:
@@ -55,7 +56,7 @@ def _classic(rows: Sequence[Classic]) -> Data:
     """Return the table of the rows; columns that no row fills are left out."""
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     titles = ["", "known from", "passed", "kept", *_ERRORS, *metrics, "cost", *_TIMES]
-    titles += ["MiB", "GPU MiB"]
+    titles += ["size", "GPU memory"]
     cells = [[*_cells(row, metrics)] for row in rows]
     used = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in cells)]
     return {
@@ -73,5 +74,5 @@ def _cells(row: Classic, metrics: Sequence[str]) -> Iterator[Data]:
     yield from (row.metrics.get(name) for name in metrics)
     yield row.cost
     yield from (None if row.latency is None else getattr(row.latency, t) for t in _TIMES.values())
-    yield None if row.bytes is None else row.bytes / 2**20
-    yield None if row.latency is None else row.latency.device_bytes / 2**20
+    yield "" if row.bytes is None else size_of(row.bytes)
+    yield "" if row.latency is None else size_of(row.latency.device_bytes)

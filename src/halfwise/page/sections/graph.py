@@ -43,7 +43,7 @@ def graph(stored: Stored) -> Section | None:
         "graph",
         "Graph",
         data,
-        scripts=tuple(f"graph-{part}" for part in _SCRIPTS),
+        scripts=("columns", *(f"graph-{part}" for part in _SCRIPTS)),
         libraries=("dagre",),
     )
 

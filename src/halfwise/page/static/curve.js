@@ -8,7 +8,7 @@ const LOOKS = {
   plan: [{ shape: "circle", colour: 0 }, { shape: "square", colour: 2 }],
   bare: [{ shape: "triangle", colour: 3 }, { shape: "wedge", colour: 4 }],
   full: [{ shape: "diamond", colour: "ink" }],
-  engine: [{ shape: "bar", colour: 1 }, { shape: "bar", colour: 5 }, { shape: "bar", colour: 4 }],
+  engine: [{ shape: "bar", colour: 1 }, { shape: "post", colour: 5 }, { shape: "hexagon", colour: 4 }],
 };
 
 section("curve", (root, { plans, classic }) => {
@@ -113,12 +113,12 @@ function vertical({ metrics }) {
 function marks(point, group, x, y) {
   const value = y.of(point);
   const label = [point.chosen ? (group.kind === "engine" ? "delivered" : "this plan") : null,
-    point.recommended ? "recommended" : null, point.name ?? null].filter(Boolean).join(", ");
+    point.found ? "its plan" : null, point.recommended ? "recommended" : null, point.name ?? null].filter(Boolean).join(", ");
   const fails = y.limit !== undefined && value !== null
     && (y.rises ? value < y.limit.value : value > y.limit.value);
   return {
     x: x.of(point), y: value, of: point, label, hollow: fails || point.nonfinite,
-    tick: y.bounds && point.bound, large: point.chosen || point.recommended,
+    tick: y.bounds && point.bound, large: point.chosen || point.found || point.recommended,
   };
 }
 
@@ -194,6 +194,7 @@ function listed(point, { low }) {
       [name, `${number(value, 4)}${point.failed?.includes(name) ? " ✗" : ""}`]),
     ["inside", point.nonfinite ? "NaN or infinite values" : ""],
     ["Casts", number(point.casts ?? null)],
+    ["TF32", point.tf32 ? "products that are not low" : ""],
     ["BF16", point.bf16 ? `${point.bf16} of the kept nodes` : ""],
     ["evaluation", number(point.evaluation ?? null)],
   ];
@@ -218,7 +219,7 @@ function all(root, groups, { metrics }, show) {
     { text: heading(point), node: make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
     point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
     ...names.map((name) => numeric(point.scores?.[name])), numeric(point.casts), numeric(point.evaluation),
-    [point.chosen ? "chosen" : "", point.recommended ? "recommended" : ""].filter(Boolean).join(", "),
+    [point.chosen ? "chosen" : "", point.found ? "its plan" : "", point.recommended ? "recommended" : ""].filter(Boolean).join(", "),
   ]);
   const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out / allowed", ...names, "Casts", "evaluation", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));

@@ -2,16 +2,7 @@
 
 // The graph as data: nodes, tensors, boxes, and what is known of them. Nothing is drawn here.
 
-// Names are stored as how many characters each shares with the one before, and the rest.
-function decoded(coded) {
-  const found = [];
-  let before = "";
-  for (let i = 0; i < coded.length; i += 2) {
-    before = before.slice(0, coded[i]) + coded[i + 1];
-    found.push(before);
-  }
-  return found;
-}
+const decoded = halfwise.columns.names;
 
 // Returns the graph of a section's data, with what the data implies: who makes and who reads each
 // tensor, which nodes are next to each other, and what lies in each box.

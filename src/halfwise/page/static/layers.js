@@ -75,6 +75,10 @@ function one(place, engine, shared) {
   for (const line of [...engine.findings.map((found) => `Not as asked: ${found}`), ...engine.remarks]) {
     place.append(make("p", { class: "note" }, line));
   }
+  if (!rows.length) {
+    place.append(make("p", { class: "note" }, "The inspector tells no layers."));
+    return;
+  }
   table(place, {
     name: `Layers of ${engine.engine}`, columns: used.map((i) => titles[i]), rows: rows.map((row) => used.map((i) => row[i])),
   });
