@@ -46,7 +46,7 @@ def test_what_needs_nothing_tells_how_little_was_looked_at(saved, tmp_path, envi
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert "looked for on 8 of 12 calibration samples" in " ".join(ended.stdout.split())
+    assert "on 8 of 12 calibration samples only" in " ".join(ended.stdout.split())
     observations = json.loads((tmp_path / "run/observations.json").read_text(encoding="utf-8"))
     assert {tensor["detail"]["samples"] for tensor in observations["tensors"]} == {8}
     assert (len(observations["samples"]), observations["summed"]) == (12, 0)

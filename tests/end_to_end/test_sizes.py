@@ -66,7 +66,7 @@ def test_what_overflows_in_a_batch_alone_fails(judged):
     batch = ended.record["verdict"]["batch"]
     assert (batch["whole"], batch["passed"], batch["rel_max"]) == (True, False, {"y": "Infinity"})
     assert "in batches of 2, output y has" in told(ended)
-    assert "give inputs that are such batches" in told(ended)
+    assert "give inputs in such batches" in told(ended)
 
 
 def test_inputs_that_are_such_batches_are_searched(judged):
@@ -102,14 +102,14 @@ def test_a_model_that_itself_fails_on_a_batch_is_told(judged):
     verdict = ended.record["verdict"]
     assert verdict["batch"] is None
     assert (verdict["axes"][0]["sizes"], verdict["axes"][0]["why"]) == ([1], "fails")
-    assert "every sample has 1: other sizes were not judged; no batches" in told(ended)
+    assert "every sample has size 1: no other size was judged; no batches" in told(ended)
     assert "flat" in told(ended)
 
 
 def test_a_metric_that_reads_single_samples_judges_no_mixed_batches(judged):
     ended = judged(MIXING, "--metric", "top1")
     assert ended.record["verdict"]["axes"][0]["why"] == "metric"
-    assert "the metric reads single samples" in told(ended)
+    assert "the metric reads one sample at a time" in told(ended)
 
 
 def test_a_metric_judges_batches_of_independent_samples(judged):
@@ -132,7 +132,7 @@ def test_other_axes_are_judged_where_samples_differ(call, tmp_path, heights):
     if heights == (3, 5):
         assert "Axis 1 'h' of x is dynamic: judged at 3 and 5." in said
     else:
-        assert "Axis 1 'h' of x is dynamic, and every sample has 3: other sizes were not" in said
+        assert "Axis 1 'h' of x is dynamic, and every sample has size 3: no other size" in said
 
 
 def test_a_static_model_says_nothing(judged):
@@ -149,4 +149,4 @@ def test_outputs_on_record_have_one_size(call, tmp_path):
     np.savez(tmp_path / "y.npz", y=3 * X)
     ended = call("verify", "m.onnx", "y.npz", "--inputs", "x.npz", "-o", "run")
     assert ended.code == 0, ended.err
-    assert "outputs on record tell of no other" in told(ended)
+    assert "recorded outputs have no other" in told(ended)

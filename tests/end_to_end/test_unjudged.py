@@ -31,7 +31,7 @@ def test_a_branch_that_never_runs_is_not_judged(fix, call):
     ended = fix(choice([True] * COUNT))
     assert ended.code == 10
     assert ended.out.startswith("NOT JUDGED (emulated) on 2 held-out samples")
-    told = "If node choose: else_branch never ran, on any sample; whether it runs goes by input"
+    told = "If node choose: else_branch never ran, on any sample; input"
     for words in (told, "Why it is not judged", "--keep NODE", "--allow-unjudged"):
         assert words in ended.out
     verdict = ended.record["verdict"]
@@ -71,10 +71,10 @@ def verified(call, saved):
 @pytest.mark.parametrize(
     ("operands", "options", "why"),
     [
-        (("Add", f32(np.nan)), (), "output y_out: FP32 itself gives nothing finite"),
-        (("Mul", f32(0)), (), "output y_out: zeros would pass in place of its values"),
+        (("Add", f32(np.nan)), (), "output y_out: FP32 itself gives no finite value"),
+        (("Mul", f32(0)), (), "output y_out: zeros would pass for its values"),
         (("Mul", f32(1e-3)), ("--max-abs", "1"), "zeros would pass"),
-        (("Sub", f32(9)), ("--metric", "mask-iou"), "mask-iou would accept values next to zero"),
+        (("Sub", f32(9)), ("--metric", "mask-iou"), "mask-iou would accept near-zero values"),
         (("Mul", f32(0)), ("--metric", "psnr"), "psnr has no peak"),
     ],
 )
@@ -99,7 +99,7 @@ def score(references, candidates, labels):
 @pytest.mark.parametrize(
     ("body", "code", "why"),
     [
-        ("return 0.5", 10, "score would accept values next to zero"),
+        ("return 0.5", 10, "score would accept near-zero values"),
         ("return float('inf')", 3, "gives inf for the reference's own outputs"),
         ("return 1.0 + len(calls)", 3, "when it is asked again"),
         ("return '0.5'", 3, "returned str, not one number"),

@@ -66,11 +66,11 @@ def kept_table(run: Run) -> Table | None:
         rows.append((f"and {left_out} more", "see run.json", ""))
     if unknown:
         which = f"{unknown} {'more ' if known else ''}nodes"
-        why = "Not lowered before the search ended: nothing is known of them."
+        why = "Not tried in the low format before the search ended."
         rows.append((which, why, "–"))
     title = f"Kept in {_types(keep)}: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
-        title += f"; the limit is {number(run.search.tolerance_factor)} of what is allowed"
+        title += f"; the search uses {number(run.search.tolerance_factor)} of the tolerance"
     title += beyond_seen(run, ", at")
     columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
@@ -174,21 +174,21 @@ def _origin(found: Followed, run: Run) -> str:
     if (origin := found.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         beside = f" with {listed(rest)}" if rest else ""
-        most = " at most, on any of them" if found.samples > 1 else ""
+        most = " or less on each of them" if found.samples > 1 else ""
         return (
-            f"most of it is born at {shorten(origin.node)}, since FP32 there{beside} leaves "
+            f"most of it starts at {shorten(origin.node)}, since FP32 there{beside} leaves "
             f"{ratio(origin.error)}{most}"
         )
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
-        return f"it accumulates with depth (relative RMS: {', '.join(path)})"
+        return f"it grows with depth (relative RMS: {', '.join(path)})"
     tried = count(len(found.tried), "node")
     ended = " before the budget was spent" if found.out_of_time else ""
     undone = " on all samples that fail, and lets the others pass" if found.samples > 1 else ""
     return (
-        f"where it is born is unknown; {tried} tried in FP32{ended}, each with what it reads and "
-        f"what reads it, and none halves the error{undone}"
+        f"where it starts is unknown; of {tried} tried in FP32{ended}, each with its neighbours, "
+        f"none halves the error{undone}"
     )
 
 
@@ -196,12 +196,12 @@ def _constant_line(constant: AdjustedConstant, low: str) -> str:
     name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
     if largest < 1:
         return (
-            f"Constant {name} ({number(largest)}) is stored as the smallest number of {low}, "
-            "where it would become zero."
+            f"Constant {name} ({number(largest)}) is stored as {low}'s smallest number, since it "
+            "would become zero."
         )
     return (
-        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is stored at "
-        f"the end of the {low} range where it is beyond ({count(constant.elements, 'element')})."
+        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is clipped to "
+        f"the {low} range ({count(constant.elements, 'element')})."
     )
 
 
@@ -210,10 +210,14 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     low = plan.low.upper()
     moved = len(plan.data_movement)
     beside = " with them" if plan.keep else ""
-    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32{beside}"
+    carry = f"that only {verb(moved, 'moves data is', 'move data are')} in FP32{beside}"
     carried = f"; {count(moved, 'node')} {carry}" if moved else ""
     of_all = count(plan.candidates, "compute node")
     kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}, the rest in {low}"
+    if not plan.keep:
+        kept = (
+            f"All {of_all} in {low}" if plan.candidates > 1 else f"The only compute node in {low}"
+        )
     if not plan.candidates:
         kept = f"No compute node may be {low}"
     repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
@@ -221,19 +225,19 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     for constant in plan.constants[:4]:
         yield _constant_line(constant, low)
     if len(plan.constants) > 4:
-        yield f"{len(plan.constants) - 4} more constants are stored at an end of the {low} range."
+        yield f"{len(plan.constants) - 4} more constants are fitted to the {low} range."
     rules: dict[str, list[NodeName]] = {}
     for name, rule in plan.lowered.items():
         rules.setdefault(rule, []).append(name)
     for rule, lowered in rules.items():
         yield sentence(
-            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
+            f"The rule {rule} puts {count(len(lowered), 'node')} in {low}: {listed(lowered)}."
         )
     reasons: dict[tuple[str, str], list[NodeName]] = {}
     for node in plan.unsupported:
         reasons.setdefault((node.op, node.reason), []).append(node.node)
     for (op, reason), nodes in reasons.items():
-        yield sentence(f"FP32 in any case, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
+        yield sentence(f"Always FP32, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
 
 
 def minimality(run: Run, plan: Plan) -> str:
@@ -241,7 +245,7 @@ def minimality(run: Run, plan: Plan) -> str:
     if not plan.keep:
         shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
         one = any(repair.rule == "one-node" for repair in plan.repairs)
-        inside = "; what became one node computes in FP32 inside" if one else ""
+        inside = "; nodes that were fused compute in FP32 inside" if one else ""
         return f"No node {'needs' if shown else 'is kept in'} FP32{inside}."
     ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
     own = plan.own
@@ -249,19 +253,19 @@ def minimality(run: Run, plan: Plan) -> str:
         name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
     )
     if plan.minimal and len(ruled) + len(own) == len(plan.keep):
-        return f"Minimal: on the calibration samples no node needs FP32 but those that {who}."
+        return f"Minimal: on the calibration samples only the nodes that {who} need FP32."
     if plan.minimal:
-        others = f"besides those that {who}, " if who else ""
+        others = f", apart from those that {who}," if who else ""
         return (
-            f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
-            f"alone{_as_predicted(run)}."
+            f"Minimal: on the calibration samples no kept node{others} can be lowered alone"
+            f"{_as_predicted(run)}."
         )
     return _not_minimal(run)
 
 
 def _as_predicted(run: Run) -> str:
     nodes = run.engines.needed_as_predicted if run.engines is not None else ()
-    return f"; for {count(len(nodes), 'node')} that is predicted, not built" if nodes else ""
+    return f"; for {count(len(nodes), 'node')} this is predicted, not built" if nodes else ""
 
 
 def _not_minimal(run: Run) -> str:
@@ -269,7 +273,7 @@ def _not_minimal(run: Run) -> str:
     if search is not None and "interrupt" in search.ended_by:
         return f"Not shown to be minimal: {spent(search)}."
     if run.engines is not None and run.engines.keep:
-        return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
+        return "Not shown to be minimal in the engine: all builds (--max-builds) were used."
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:
@@ -279,47 +283,47 @@ def _not_minimal(run: Run) -> str:
 
 
 _REMARKS: Mapping[RemarkKind, str] = {
-    "opset-raised": "The opset was raised from {opset:d} to {raised:d}, because only there these "
-    "take {low}: {operators}; outputs were the same on {samples:d} samples.",
+    "opset-raised": "The opset was raised from {opset:d} to {raised:d}, which these need for "
+    "{low}: {operators}; outputs were the same on {samples:d} samples.",
     "opset-stays": "The opset stays at {opset:d}, where these take no {low}: {operators}. {why}",
     **UNDONE_REMARKS,
-    "start": "[{found:d} of {size:d} compute nodes are found in {path}|warning: the plan comes "
-    "from the run of {date}, made from another file; this one has {shared} too|the plan comes from "
-    "the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"
+    "start": "[{found:d} of {size:d} compute nodes are in {path}|warning: the plan comes from the "
+    "run of {date}, of another file, which has {shared} in common with this one|the plan comes "
+    "from the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"
     "[; this plan keeps {plan:d}.]",
-    "seen-only": "With {start}, the held-out samples pass, but calibration samples fail, with the "
-    "margin {margin}[ and headroom {headroom}].",
-    "tolerance": "No single fault was found: with [all but {kept:d} of the nodes|every node] low, "
-    "{low}'s rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
-    "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, give "
-    "{options} if the task can bear it, or judge the task itself with --metric.",
-    "first-look": "With everything low, all samples pass with at most half of the allowed error, "
-    "so values that are too small or cancel were looked for on {samples:d} of {size:d} calibration "
-    "samples only, and none were found; ranges are of all.",
-    "low-io": "Low in the model's file, but FP32 in the mixed model, whose low format is {low}: "
-    "{tensors}.",
-    "constant": "Output {tensor} is a constant that {low} cannot hold ({minimum} to {maximum}), so "
-    "it is stored at other values, whatever is kept.",
-    "input": "Input {tensor} reaches {value} and is {low} in the mixed model, so it becomes "
-    "infinite before any node computes.",
-    "other-engine": "The delivered engine is not of this plan: it computes nothing in the low "
+    "seen-only": "With {start}, held-out samples pass and calibration samples fail, at a margin of "
+    "{margin}[ and a headroom of {headroom}].",
+    "tolerance": "No single node is at fault: with [all but {kept:d} of the nodes|every node] low, "
+    "{low} rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
+    "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, use "
+    "{options} if the task allows it, or judge the task itself with --metric.",
+    "first-look": "With everything low, all samples pass at half the tolerance, so halfwise looked "
+    "for values that vanish or cancel on {samples:d} of {size:d} calibration samples only, and "
+    "found none; ranges are of all samples.",
+    "low-io": "FP32 in the mixed model although the file stores them low, in another format than "
+    "{low}: {tensors}.",
+    "constant": "Output {tensor} is a constant that {low} cannot hold ({minimum} to {maximum}): "
+    "whatever is kept, its values change.",
+    "input": "Input {tensor} reaches {value} and is {low} in the mixed model: it overflows before "
+    "any node computes.",
+    "other-engine": "The delivered engine does not use this plan: it computes nothing in the low "
     "format.",
-    "emulated": "By the emulation none of the kept nodes could be lowered alone.",
+    "emulated": "In the emulation no kept node can be lowered alone.",
     "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
-    "added": "{elements:node} beyond those of the emulation: see the engine's rounds.",
-    "hopeless": "even with every free node [{form}|in FP32] the outputs are out of tolerance",
-    "spent": "the budget is spent; this is the best passing plan so far",
-    "another-sample": "another calibration sample fails (kept nodes: {kept:d}); going on",
+    "added": "{elements:node} more than in the emulation: see the rounds.",
+    "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
+    "spent": "the budget is spent; this is the best plan that passed",
+    "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
     "passes": "{guess} [{form}|in FP32] ({kept:d}) passes",
-    "larger": "a larger plan that passed before, of {kept:d} nodes, still does",
+    "larger": "a larger plan of {kept:d} nodes that passed before still passes",
     "extended": "the last plan was extended to {kept:d} nodes",
     "measuring": "all suspected nodes [{form}|in FP32] ({kept:d}) fail; measuring contributions",
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
     "grouped": "nodes left after lowering groups: {kept:d}",
     "chosen": "it was chosen ({rule}), not searched for",
     "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
-    "refused": "another plan that passed the search, of {elements:node}, fails on held-out "
-    "samples, and this one does not",
+    "refused": "another plan of {elements:node} passed the search and fails on held-out samples; "
+    "this one passes",
 }
 """Templates, see `wording.filled`."""
 

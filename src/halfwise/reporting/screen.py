@@ -10,7 +10,7 @@ from halfwise.reporting.ladder import brief_ladder
 from halfwise.reporting.parts import Report, commands, lines_of, present
 from halfwise.reporting.plan import in_words, plan_lines
 from halfwise.reporting.quantisation import quantisation_lines
-from halfwise.reporting.trouble import mended, trouble
+from halfwise.reporting.trouble import low_name, mended, trouble
 from halfwise.reporting.view import caution, metric_lines, report
 from halfwise.reporting.worth import cost_line
 from halfwise.wording import number, shorten
@@ -46,7 +46,7 @@ def _result(run: Run) -> Iterator[str]:
     if times := _times(run):
         yield times
     elif run.worth is not None and not run.rungs:
-        yield cost_line(run.worth)
+        yield cost_line(run.worth, low_name(run))
 
 
 def _errors(run: Run) -> Iterator[str]:

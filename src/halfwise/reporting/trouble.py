@@ -38,11 +38,16 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     guards = {kept.guard for kept in run.plan.keep}
     but = ", but values inside become infinite" if "infinite" in guards else ""
     if "headroom" in guards and not but:
-        but = f", but values inside overflow at {ratio(run.headroom)} the ranges that were seen"
+        but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
     elif run.plan.repairs and not (but or causes):
         but = "; what happened inside was repaired"
     fine = "The outputs are" if causes or but else "Nothing is wrong: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
+
+
+def low_name(run: Run) -> str:
+    """Return what costs are over: what is cheapest, in the low format of the plan."""
+    return "everything low" if run.plan is None else f"everything in {run.plan.low.upper()}"
 
 
 def _lowest(plan: Plan) -> str:

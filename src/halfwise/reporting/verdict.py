@@ -50,7 +50,7 @@ def beyond_seen(run: Run, start: str) -> str:
     repaired = run.plan is not None and run.plan.low == "fp16" and run.plan.repairs
     if not (repaired or any(guard.kind == "headroom" for guard in run.guards)):
         return ""
-    return f"{start} {ratio(run.headroom)} the ranges that were seen"
+    return f"{start} {ratio(run.headroom)} the ranges seen"
 
 
 WEAK = 0.1
@@ -65,8 +65,8 @@ def bound_part(run: Run) -> Lines | None:
     elif verdict.metric is not None and verdict.unseen:
         whole = "is one number" if len(verdict.metric.parts) < 2 else "are each one number"
         line = (
-            f"No bound on the share of inputs that fail: {metrics_of(verdict.metric)} {whole} of "
-            f"all {count(len(verdict.samples), 'sample')} together."
+            f"No bound on the share of inputs that fail: {metrics_of(verdict.metric)} {whole} over "
+            f"all {count(len(verdict.samples), 'sample')}."
         )
     else:
         return None
@@ -78,15 +78,15 @@ def doubt(verdict: Verdict) -> str:
     bound = verdict.failure_bound
     doubts = [] if verdict.judged else _untested(verdict.unjudged)
     if not verdict.on_real_data:
-        doubts.append("the inputs are noise or made up")
+        doubts.append("the inputs are random or made up")
     if doubts:
         return f": {', and '.join(doubts)}"
     if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
         few = upper_bound(0, len(verdict.samples)) > WEAK
-        return ", without a bound on the inputs that fail" if few else ""
+        return ", with no bound on the inputs that fail" if few else ""
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
-    return f", at most {_share(bound.upper)} of inputs fail ({percent(bound.confidence)})"
+    return f"; up to {_share(bound.upper)} of inputs may fail ({percent(bound.confidence)} bound)"
 
 
 def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
@@ -102,16 +102,16 @@ def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
 def _bounded(bound: FailureBound, criterion: Criterion) -> str:
     failing = f"{bound.failing} of" if bound.failing else "None of"
     pooled = criterion.snr_db is not None or criterion.cosine is not None
-    alone = " by itself" if pooled and not is_default(criterion) else ""
+    alone = " on its own" if pooled and not is_default(criterion) else ""
     verb = "is" if bound.failing < 2 else "are"
-    joined = f"; with the {bound.joined} that joined the search as failing too," * (
+    joined = f"; counting the {bound.joined} that joined the search as failing," * (
         bound.joined > 0
     )
     sure = f"with {percent(bound.confidence)} confidence"
     return (
         f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}{joined or ':'} "
-        f"{sure} at most {_share(bound.upper)} of all inputs are, if these were drawn from them "
-        "independently (Clopper and Pearson)."
+        f"{sure} at most {_share(bound.upper)} of all inputs are, if the samples were drawn from "
+        "them independently (Clopper-Pearson)."
     )
 
 
@@ -123,25 +123,25 @@ def _share(upper: float) -> str:
 
 
 ANY_SAMPLE = (
-    "The metric accepts for each sample the outputs of another one, too: it sees little of them, "
-    "or the samples are alike."
+    "The metric also accepts the outputs of another sample in place of each: it sees little of "
+    "them, or the samples are alike."
 )
 
 
 _LABELS = "[{labelled}. Do the labels fit? Classes count from 0]"
 _UNJUDGED: Mapping[UnjudgedKind, str] = {
     "never-ran": "{op} node {name}: {body} never ran, on any sample"
-    "[; whether it runs goes by input {inputs}]",
-    "metric": "{name} would accept values next to zero in place of all outputs: they have {other}, "
-    "FP32's own have {reference}, and a {way} of {allowed} is allowed" + _LABELS,
-    "guessing": "{name}: FP32's own outputs have {reference}, no more than guessing would have, "
-    "{other}" + _LABELS,
-    "absent": "{name}: FP32 itself finds nothing to tell apart, on any sample",
-    "non-finite": "output {name}: FP32 itself gives nothing finite, on any sample",
+    "[; input {inputs} decides whether it runs]",
+    "metric": "{name} would accept near-zero values for all outputs: they score {other}, the FP32 "
+    "outputs {reference}, and a {way} of {allowed} is allowed" + _LABELS,
+    "guessing": "{name}: the FP32 outputs score {reference}, no better than guessing, {other}"
+    + _LABELS,
+    "absent": "{name}: FP32 itself finds nothing, on any sample",
+    "non-finite": "output {name}: FP32 itself gives no finite value, on any sample",
     "empty": "output {name}: it is empty on every sample",
-    "zeros": "output {name}: zeros would pass in place of its values[, whose largest is {largest}]",
-    "flat": "output {name}: a constant would pass in place of its values, which are from "
-    "{reference} to {other}",
+    "zeros": "output {name}: zeros would pass for its values[, whose largest is {largest}]",
+    "flat": "output {name}: a constant would pass for its values, which range from {reference} to "
+    "{other}",
     "constant": "output {name}: its target is constant, so that psnr has no peak",
 }
 """Templates, see `wording.filled`."""
@@ -163,10 +163,10 @@ def not_judged(found: Unjudged) -> str:
 
 
 _WHY: dict[NotBatched, str] = {
-    "sizes": "no batches were put together: {detail}",
+    "sizes": "no batches could be formed: {detail}",
     "fails": "no batches were judged: {detail}",
-    "metric": "no batches were judged: {detail}, and the metric reads single samples",
-    "recorded": "outputs on record tell of no other",
+    "metric": "no batches were judged: {detail}, and the metric reads one sample at a time",
+    "recorded": "recorded outputs have no other",
 }
 _MOST_SIZES = 4
 
@@ -181,7 +181,7 @@ def size_lines(verdict: Verdict) -> Iterator[str]:
             why = "" if axis.why is None else f"; {_WHY[axis.why].format(detail=axis.detail)}"
             size = "".join(map(str, axis.sizes))
             yield (
-                f"{_name(axis)} is dynamic, and every sample has {size}: other sizes were not "
+                f"{_name(axis)} is dynamic, and every sample has size {size}: no other size was "
                 f"judged{why}."
             )
 
@@ -206,10 +206,10 @@ def _is_batch(axis: DynamicAxis, verdict: Verdict) -> bool:
 def _batches(batch: JudgedBatch | None) -> str:
     if batch is None:
         return ""
-    told = f"{count(len(batch.samples), 'sample')} put together"
+    told = f"{count(len(batch.samples), 'sample')} combined"
     if batch.whole:
-        told = f"whole batches of {batch.size}, since the model itself mixes their samples"
-    advice = "" if batch.passed else "; give inputs that are such batches, and the search sees them"
+        told = f"whole batches of {batch.size}, since the model mixes their samples"
+    advice = "" if batch.passed else "; give inputs in such batches, so that the search uses them"
     return f" ({told}{advice})"
 
 
@@ -226,7 +226,7 @@ def scale_lines(verdict: Verdict) -> Lines | None:
 
 
 def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:
-    failed = "" if group.passed else ", too much"
+    failed = "" if group.passed else ": too much"
     room = f", {number(group.room)} times the tolerance as they are few" if group.room > 1 else ""
     return (
         f"{shorten(name, 28)}, {sentence(place(group, verdict.samples))}: "
@@ -249,8 +249,7 @@ def _of_reference(verdict: Verdict) -> Iterator[str]:
         elements = sum(side.elements for side in sides.values())
         yield (
             f"FP32 itself gives NaN or infinite values in {listed(list(sides))}, {some} of "
-            f"{count(elements, 'value')}: these count as right where they are the same, and the "
-            "errors are those of the others."
+            f"{count(elements, 'value')}: these must match, and errors are over the others."
         )
 
 
@@ -264,11 +263,11 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
         return
     harmful = [t for t in tensors if not t.harmless]
     first = (harmful or tensors)[0]
-    which = "the first" if first is tensors[0] else "the first that may do harm"
-    origin = f" (from node {shorten(first.producer)})" if first.producer else ""
+    which = "first" if first is tensors[0] else "first of those that may do harm"
+    origin = f" (node {shorten(first.producer)})" if first.producer else ""
     yield (
-        f"Inside, {count(len(tensors), 'tensor')} with NaN or infinite values that FP32 lacks, "
-        f"{which} {shorten(first.tensor)}{origin}."
+        f"Inside, {count(len(tensors), 'tensor')} {verb(len(tensors), 'has', 'have')} NaN or "
+        f"infinite values where FP32 has none, {which} {shorten(first.tensor)}{origin}."
     )
     ends = Counter(t.ends for t in tensors if t.harmless)
     for end, some in ends.items():
@@ -277,9 +276,9 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
 
 
 _ENDS = {
-    "limit": ", with larger inputs neither: what reads them has a finite limit there, and FP32 is "
-    "at it",
-    "unseen": " that was seen: what reads them has a finite limit there, and no sample showed "
+    "limit": ", nor would larger inputs: what reads them has a finite limit there, and FP32 is at "
+    "it",
+    "unseen": " that was seen: what reads them has a finite limit there, and no sample shows "
     "whether FP32 is at it",
     "unread": ": nothing computes with them",
     None: "",
@@ -296,7 +295,7 @@ def file_lines(verdict: Verdict) -> Iterator[str]:
         yield f"Not run as a file: {run.not_run}"
         return
     yield (
-        "As ONNX Runtime runs the file, without rounding value by value: "
+        "When ONNX Runtime runs the file, without rounding each value: "
         f"{_figure(run)}; emulated: {_figure(verdict)}."
     )
 

@@ -28,7 +28,7 @@ from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
 from halfwise.reporting.tasks import below_one, part_lines, rests_on
-from halfwise.reporting.trouble import trouble
+from halfwise.reporting.trouble import low_name, trouble
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
@@ -52,8 +52,8 @@ from halfwise.wording import (
 )
 
 _OTHER_BASE = (
-    "Everything low is this quantised file's own: costs told of the model before, or of a file "
-    "quantised otherwise, are over something else."
+    "Costs are relative to this quantised file with everything low: do not compare them with those "
+    "of the original, or of a file quantised in another way."
 )
 
 
@@ -95,13 +95,13 @@ def report(run: Run) -> Report:
 def _title(run: Run) -> str:
     verdict = run.verdict
     if not verdict.samples:
-        where = "without a sample to judge on"
+        where = "with no sample to judge on"
     elif run.kind == "verify" or run.plan is None:
         where = f"on {count(len(verdict.samples), 'sample')}"
     elif verdict.unseen:
         where = f"on {count(len(verdict.samples), 'held-out sample')}"
     else:
-        where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
+        where = f"on {count(len(verdict.samples), 'sample')} that the search used"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
     result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
     return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
@@ -118,10 +118,10 @@ def _no_faster(run: Run) -> str:
     if plan is None or len(plan.keep) < plan.candidates:
         return ""
     if plan.keep:
-        return "Every compute node stays in FP32: this is the FP32 model, no faster."
+        return "Every compute node stays in FP32: this is the FP32 model, and no faster."
     if run.io != "fp32":  # what moves data alone may be low then
         return ""
-    return f"No compute node may be {plan.low.upper()}: this is the FP32 model, no faster."
+    return f"No compute node may be {plan.low.upper()}: this is the FP32 model, and no faster."
 
 
 def _about(run: Run) -> str:
@@ -129,7 +129,7 @@ def _about(run: Run) -> str:
     if run.io != "fp32":
         facts.append(f"inputs and outputs in {run.io.upper()}")
     if run.accumulate != "fp32":
-        facts.append(f"sums inside ops in {run.accumulate.upper()}")
+        facts.append(f"ops accumulate in {run.accumulate.upper()}")
     return " · ".join(facts)
 
 
@@ -196,7 +196,7 @@ def metric_lines(run: Run) -> Lines | None:
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
     drop += below_one(result)
     own = result.labelled is False and name in BUILT_IN
-    against = " against FP32's own outputs, as there are no labels" if own else ""
+    against = " against the FP32 outputs, since there are no labels" if own else ""
     return Lines("Task metric", (f"{sentence(name)}{against}: {', '.join(figures)}; {drop}.",))
 
 
@@ -206,7 +206,7 @@ def _figures(run: Run) -> Lines:
         lines += plan_lines(run.plan)
         lines += int8_lines(run) if run.plan.has_int8 else [minimality(run, run.plan)]
     if run.worth is not None:
-        lines.append(cost_line(run.worth))
+        lines.append(cost_line(run.worth, low_name(run)))
         lines += [_OTHER_BASE] if quantised_note(run) is not None else []
     if run.remade is not None:
         lines.append(remade_line(run.remade))
@@ -225,7 +225,7 @@ def _remarks(run: Run) -> Lines | None:
     lines = [*followed_lines(run), *cut_lines(run), *(notes_beside(run.plan) if run.plan else ())]
     if run.search is not None and run.search.joined:
         joined = count(len(run.search.joined), "held-out sample")
-        lines.append(f"{joined} failed at first and joined the search; the rest judged.")
+        lines.append(f"{joined} failed at first and joined the search; the others judged.")
     lines += [f"Warning: {line}" for line in run.warnings]
     lines += [f"Hint: {line}" for line in run.verdict.hints]
     return Lines("Remarks", tuple(map(sentence, lines))) if lines else None

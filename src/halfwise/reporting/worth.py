@@ -12,19 +12,19 @@ def nothing_gained(run: Run) -> str:
     worth, required = run.worth, run.verdict.required_worth
     low = "the low format" if run.plan is None else run.plan.low.upper()
     if required is not None:
-        return f" for its cost alone: the outputs pass, but {_cost(worth, required, low)}"
+        return f" on cost alone: the outputs pass, but {_cost(worth, required, low)}"
     if worth is None or worth.gains or not run.verdict.passed:
         return ""
     is_predicted = worth.measured is None
     costs = "is predicted to cost" if is_predicted else "takes"
     told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
     if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, of which the next line tells
-        told = f", but it {costs} {ratio(worth.times_fp32)} as much as everything in FP32: "
+        told = f", but it {costs} {ratio(worth.times_fp32)} FP32: "
         ended = run.search is not None and run.search.exhausted
         more = f", or {allow_more(run.search)}" if run.search and ended else ""
         return f"{told}use the FP32 model{more}{_instead(worth, run)}"
     if worth.fp32_ratio <= 1:
-        return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"
+        return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} everything in {low}"
     saves = "is predicted to save" if is_predicted else "saves"
     told += f"it {saves} {percent(worth.saved)} of what everything in {low} would"
     return f"{told}{_instead(worth, run)}"
@@ -34,10 +34,10 @@ def _instead(worth: Worth, run: Run) -> str:
     """Return what would gain more, as the rest of a sentence; no metric beside what it offers."""
     told = ""
     if worth.nearest is not None:
-        told += f"; the nearest plan worth having {_near(worth.nearest)}"
+        told += f"; the nearest plan that gains {_near(worth.nearest)}"
     offered = run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
     if worth.metric is not None and not offered:
-        told += f"; if its task is what counts, --metric {worth.metric} fits the output"
+        told += f"; to judge the task instead, use --metric {worth.metric}"
     return told
 
 
@@ -47,45 +47,37 @@ def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
         return
     if worth.nearest is not None:
         yield (
-            f"Of the plans that the search evaluated and that are predicted to cost at most "
-            f"{ratio(required)}, the nearest {_near(worth.nearest)}."
+            f"Among the plans tried that are predicted to cost at most {ratio(required)}, the "
+            f"nearest {_near(worth.nearest)}."
         )
     else:
         yield (
-            f"No plan that the search evaluated is known to cost at most {ratio(required)} with a "
-            "finite error."
+            f"No plan that was tried is known to cost at most {ratio(required)} with a finite "
+            "error."
         )
     if worth.metric is not None:
-        yield f"If its task is what counts, --metric {worth.metric} fits the output."
+        yield f"To judge the task instead, use --metric {worth.metric}."
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:
     if worth is None:
-        return (
-            f"what it costs is not known, at most {ratio(required)} everything in {low} is required"
-        )
+        return f"its cost is unknown, and at most {ratio(required)} everything in {low} is required"
     does = "is predicted to cost" if worth.measured is None else "takes"
-    return (
-        f"it {does} {ratio(worth.ratio)} as much as everything in {low}, at most {ratio(required)} "
-        "is required"
-    )
+    told = f"it {does} {ratio(worth.ratio)} everything in {low}"
+    return f"{told}, and at most {ratio(required)} is required"
 
 
 def _near(near: NearPlan) -> str:
     margin = ", which --margin 1 accepts" if near.error <= 1 else ""
     return (
         f"keeps {count(near.kept, 'node')}, costs "
-        f"{ratio(near.cost)} as much as all low, and its error is {ratio(near.error)} what is "
-        f"allowed{margin}"
+        f"{ratio(near.cost)} everything low, and has {ratio(near.error)} the error allowed{margin}"
     )
 
 
-def cost_line(worth: Worth) -> str:
-    """Return what a plan costs, as a sentence."""
-    told = (
-        f"Predicted cost: {ratio(worth.cost)} that of everything low, everything in FP32 "
-        f"{ratio(worth.fp32)}."
-    )
+def cost_line(worth: Worth, low: str) -> str:
+    """Return what a plan costs, as a sentence; `low` is what everything low is called."""
+    told = f"Predicted cost: {ratio(worth.cost)} {low}, where FP32 costs {ratio(worth.fp32)}."
     if worth.measured is None:
         return told
-    return f"{told} Measured: {ratio(worth.measured)} the time of the engine with everything low."
+    return f"{told} Measured: {ratio(worth.measured)} the time of the engine with {low}."

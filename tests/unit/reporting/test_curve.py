@@ -84,11 +84,11 @@ def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
     low = point("", 1.0, inf, nonfinite=True, scores=(score(passed=False),))
     near = (guard("/norm", "headroom"),)
     made = run(curve=curve(low, PLAN, plan=0, reference=OWN), guards=near)
-    assert overflowing(made).startswith("At 2 × the ranges that were seen this plan gives NaN")
+    assert overflowing(made).startswith("At 2 × the ranges seen this plan gives NaN")
     assert overflowing(made) in report(made).caution
     table = curve_table(made)
     assert table is not None
-    assert table.title.endswith("held-out samples, both at 2 × the ranges that were seen")
+    assert table.title.endswith("held-out samples, both at 2 × the ranges seen")
     assert overflowing(run(curve=curve(low, PLAN, plan=1), guards=near)) == ""
     assert overflowing(made.model_copy(update={"verdict": verdict(passed=False)})) == ""
     assert overflowing(run()) == ""

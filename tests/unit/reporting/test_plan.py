@@ -14,7 +14,7 @@ def test_many_kept_nodes_are_grouped():
     table = kept_table(run())
     assert table is not None
     assert table.title == (
-        "Kept in FP32: 52 of 258 compute nodes; the limit is 0.8 of what is allowed"
+        "Kept in FP32: 52 of 258 compute nodes; the search uses 0.8 of the tolerance"
     )
     assert [c.title for c in table.columns] == ["node", "why", "without it"]
     assert table.rows[0] == (
@@ -31,7 +31,7 @@ def test_ranges_are_told_where_headroom_counts():
     near = guard("/norm/Pow", kind="headroom")
     table = kept_table(run(guards=(near,)))
     assert table is not None
-    assert table.title.endswith("of what is allowed, at 2 × the ranges that were seen")
+    assert table.title.endswith("of the tolerance, at 2 × the ranges seen")
 
 
 def test_few_kept_nodes_have_a_row_each():
@@ -118,7 +118,7 @@ def test_nodes_of_which_nothing_is_known_share_a_row(known, more):
     assert len(table.rows) == min(known, MOST_ROWS) + (known > MOST_ROWS) + 1
     assert table.rows[-1] == (
         f"43 {more}nodes",
-        "Not lowered before the search ended: nothing is known of them.",
+        "Not tried in the low format before the search ended.",
         "–",
     )
 
@@ -149,7 +149,7 @@ ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
 def test_over_how_many_samples_an_origin_was_seen_is_told():
     line = followed(origin=ORIGIN)
     assert "error is 10.5 × what the search allows on the worst of 6 samples: most of it" in line
-    assert line.endswith("born at /a, since FP32 there leaves 4.28 × at most, on any of them.")
+    assert line.endswith("starts at /a, since FP32 there leaves 4.28 × or less on each of them.")
     line = followed(origin=ORIGIN, samples=1)
     assert "what the search allows on one sample: most of it" in line
     assert line.endswith("FP32 there leaves 4.28 ×.")
@@ -157,10 +157,10 @@ def test_over_how_many_samples_an_origin_was_seen_is_told():
 
 def test_an_unknown_origin_says_what_was_tried():
     assert followed().endswith(
-        "unknown; 2 nodes tried in FP32, each with what it reads and what reads it, and none "
+        "unknown; of 2 nodes tried in FP32, each with its neighbours, none "
         "halves the error on all samples that fail, and lets the others pass."
     )
-    assert followed(samples=1).endswith("and none halves the error.")
+    assert followed(samples=1).endswith(", none halves the error.")
     assert "tried in FP32 before the budget was spent, each" in followed(out_of_time=True)
 
 

@@ -113,9 +113,7 @@ def test_where_only_the_headroom_fails_the_report_says_so():
     near = kept("/x", guard="headroom")
     guards = (guard("/x", "headroom", severity=0.9),)
     held = report(run(plan=plan((near,)), guards=guards, baseline=within))
-    assert "within tolerance, but values inside overflow at 2 × the ranges that were seen." in str(
-        held
-    )
+    assert "within tolerance, but values inside overflow at 2 × the ranges seen." in str(held)
     mended = plan(()).model_copy(update={"repairs": (SCALED,)})
     text = str(report(run(plan=mended, guards=(), baseline=within)))
     assert "within tolerance; what happened inside was repaired." in text
@@ -124,7 +122,7 @@ def test_where_only_the_headroom_fails_the_report_says_so():
 def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():
     normed = SCALED.model_copy(update={"rule": "one-node"})
     text = str(report(run(plan=plan(()).model_copy(update={"repairs": (normed,)}))))
-    assert "No node needs FP32; what became one node computes in FP32 inside." in text
+    assert "No node needs FP32; nodes that were fused compute in FP32 inside." in text
 
 
 def test_a_long_advice_is_cut_and_says_where_all_of_it_is():

@@ -22,8 +22,8 @@ def trouble(run, **how):
 def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
     assert trouble(run()).lines == (
         "Output logits is out of tolerance.",
-        "Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first "
-        "/blocks.0/norm1/Pow_output_0 (from node /blocks.0/norm1/Pow).",
+        "Inside, 1 tensor has NaN or infinite values where FP32 has none, first "
+        "/blocks.0/norm1/Pow_output_0 (node /blocks.0/norm1/Pow).",
         "Cause: values beyond the range, at 39 nodes (13 ReduceMean, 13 Add, 13 Sqrt).",
         "Cause: squares that overflow inside the op, at 13 nodes (13 Pow).",
         f"Usual fix: {FIX}",

@@ -71,7 +71,7 @@ def test_few_samples_of_a_metric_have_no_bound_in_the_title():
         name="top1", reference=1.0, candidate=1.0, allowed_drop=0.01, passed=True, labelled=False
     )
     assert doubt(verdict(metric=score)) == ""
-    assert doubt(verdict(metric=score, samples=HELDOUT[:4])).startswith(", without a bound on")
+    assert doubt(verdict(metric=score, samples=HELDOUT[:4])).startswith(", with no bound on")
     assert doubt(verdict(samples=HELDOUT[:4])) == ""
 
 
@@ -83,13 +83,15 @@ def test_a_pooled_threshold_is_held_by_each_sample_by_itself():
     judged = run(criterion=Criterion(snr_db=40), verdict=verdict(failure_bound=of(10, 0, 0.26)))
     shown = bound_part(judged)
     assert shown is not None
-    assert "out of tolerance by itself" in shown.lines[0]
+    assert "out of tolerance on its own" in shown.lines[0]
 
 
 def test_samples_that_joined_the_search_are_told():
     told = line(of(20, 0, 0.5).model_copy(update={"joined": 10}))
-    assert told.startswith("None of 20 samples is out of tolerance; with the 10 that joined the ")
-    assert "as failing too, with 95 % confidence at most 50 % of all inputs are" in told
+    assert told.startswith(
+        "None of 20 samples is out of tolerance; counting the 10 that joined the "
+    )
+    assert "as failing, with 95 % confidence at most 50 % of all inputs are" in told
 
 
 def test_the_first_line_says_how_little_few_samples_show():
@@ -97,7 +99,7 @@ def test_the_first_line_says_how_little_few_samples_show():
         return report(run(verdict=verdict(failure_bound=bound, **more))).title
 
     told = title(of(10, 0, 0.2589))
-    assert told.endswith(" held-out samples, at most 26 % of inputs fail (95 %)")
+    assert told.endswith(" held-out samples; up to 26 % of inputs may fail (95 % bound)")
     assert "at most" not in title(of(29, 0, 0.0982))
     assert "at most" not in title(of(10, 2, 0.5), passed=False)
     assert "at most" not in title(None)
@@ -106,10 +108,10 @@ def test_the_first_line_says_how_little_few_samples_show():
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (Unjudged(kind="non-finite", name="y"), "output y: FP32 itself gives nothing finite"),
+        (Unjudged(kind="non-finite", name="y"), "output y: FP32 itself gives no finite value"),
         (Unjudged(kind="empty", name="y"), "output y: it is empty on every sample"),
-        (Unjudged(kind="zeros", name="y"), "zeros would pass in place of its values"),
-        (Unjudged(kind="zeros", name="y", reference=0.5), "of its values, whose largest is 0.5"),
+        (Unjudged(kind="zeros", name="y"), "zeros would pass for its values"),
+        (Unjudged(kind="zeros", name="y", reference=0.5), "for its values, whose largest is 0.5"),
         (Unjudged(kind="constant", name="y"), "psnr has no peak"),
         (
             Unjudged(kind="never-ran", name="choose", body="then_branch", op="If"),
@@ -117,16 +119,16 @@ def test_the_first_line_says_how_little_few_samples_show():
         ),
         (
             Unjudged(kind="never-ran", name="a", body="then_branch", op="If", inputs=("rate",)),
-            "on any sample; whether it runs goes by input rate",
+            "on any sample; input rate decides whether it runs",
         ),
         (
             Unjudged(kind="metric", name="epe", reference=-0.5, other=-0.6, allowed=0.1),
-            "epe would accept values next to zero in place of all outputs: they have 0.6, FP32's "
-            "own have 0.5, and a rise of 0.1 is allowed",
+            "epe would accept near-zero values for all outputs: they score 0.6, the "
+            "FP32 outputs 0.5, and a rise of 0.1 is allowed",
         ),
         (
             Unjudged(kind="guessing", name="top1", reference=0.1, other=0.1, labelled=True),
-            "have 0.1, no more than guessing would have, 0.1. Do the labels fit?",
+            "score 0.1, no better than guessing, 0.1. Do the labels fit?",
         ),
     ],
 )
@@ -162,14 +164,14 @@ def test_nothing_of_a_static_model():
 def test_an_axis_at_two_sizes():
     assert lines(axis(3, 5, symbol=None)) == ["Axis 0 of ids, mask is dynamic: judged at 3 and 5."]
     assert lines(axis(1, 2), batch=BATCH) == [
-        "Axis 0 'n' of ids, mask is dynamic: judged at 1 and 2 (4 samples put together)."
+        "Axis 0 'n' of ids, mask is dynamic: judged at 1 and 2 (4 samples combined)."
     ]
 
 
 def test_batches_that_are_compared_whole_or_fail():
     whole = BATCH.model_copy(update={"whole": True, "passed": False})
     (line,) = lines(axis(1, 2), batch=whole)
-    assert "(whole batches of 2, since the model itself mixes their samples; give inputs" in line
+    assert "(whole batches of 2, since the model mixes their samples; give inputs" in line
 
 
 def test_a_record_may_name_no_size():
@@ -178,9 +180,9 @@ def test_a_record_may_name_no_size():
 
 def test_an_axis_at_one_size():
     (line,) = lines(axis(640))
-    assert line.endswith("is dynamic, and every sample has 640: other sizes were not judged.")
+    assert line.endswith("is dynamic, and every sample has size 640: no other size was judged.")
     (line,) = lines(axis(1, why="fails", detail="it fails at node a"))
-    assert line.endswith("not judged; no batches were judged: it fails at node a.")
+    assert line.endswith("no other size was judged; no batches were judged: it fails at node a.")
 
 
 def test_many_sizes_are_cut():
@@ -211,7 +213,7 @@ def test_failed_groups_come_first():
     assert lines is not None
     assert lines.lines == (
         "output0, slices 4-83 of axis 1: up to 0.93, off by 0.43 of 0.0093 allowed, 10 times the "
-        "tolerance as they are few, too much.",
+        "tolerance as they are few: too much.",
         "output0, slices 0-3 of axis 1: up to 640, off by 0.5 of 6.4 allowed.",
     )
 
@@ -260,7 +262,7 @@ def test_that_it_is_harmless_is_said_where_all_of_it_is_known_to_be():
     for unknown in (None, False):
         told = inside(nonfinite_in(True, unknown))
         assert told is not None
-        assert told.lines[0].endswith("the first that may do harm t1.")
+        assert told.lines[0].endswith("first of those that may do harm t1.")
         assert told.lines[1].startswith("1 of them does no harm")
 
 
@@ -274,7 +276,7 @@ def test_a_limit_is_told_only_where_the_reference_was_seen_to_be_at_it():
         assert found is not None
         told[end] = found.lines[1]
     assert [end for end, line in told.items() if "FP32 is at it" in line] == ["limit", "unseen"]
-    assert "no sample showed whether FP32 is at it" in told["unseen"]
+    assert "no sample shows whether FP32 is at it" in told["unseen"]
     assert told["unread"] == "They do no harm: nothing computes with them."
 
 

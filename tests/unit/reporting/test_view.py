@@ -72,12 +72,12 @@ def untested(**changed):
         (run(verdict=verdict(passed=False)), "FAILED (emulated) on 64 held-out samples"),
         (
             run(verdict=verdict(passed=False, on_real_data=False)),
-            "FAILED (emulated) on 64 held-out samples: the inputs are noise or made up",
+            "FAILED (emulated) on 64 held-out samples: the inputs are random or made up",
         ),
         (
             run(verdict=untested(on_real_data=False, unjudged=(EMPTY, FLAT))),
             "NOT JUDGED (emulated) on 64 held-out samples: no sample tests outputs det, ix, and "
-            "the inputs are noise or made up",
+            "the inputs are random or made up",
         ),
         (
             run(verdict=untested(unjudged=(EMPTY, METRIC, IDLE))),
@@ -90,15 +90,15 @@ def untested(**changed):
         ),
         (
             run(verdict=untested(unseen=False, samples=HELDOUT[:1])),
-            "NOT JUDGED (emulated) on 1 sample that the search had seen",
+            "NOT JUDGED (emulated) on 1 sample that the search used",
         ),
         (
             run(verdict=verdict(passed=False, unseen=False, samples=HELDOUT[:1])),
-            "FAILED (emulated) on 1 sample that the search had seen",
+            "FAILED (emulated) on 1 sample that the search used",
         ),
         (
             run(verdict=verdict(passed=False, unseen=False, samples=(), outputs={})),
-            "FAILED (emulated) without a sample to judge on",
+            "FAILED (emulated) with no sample to judge on",
         ),
         (verification(), "PASSED (emulated) on 64 samples"),
         (
@@ -119,7 +119,7 @@ def test_what_was_judged():
     assert report(run()).about == "examples/digits/model.onnx · allowed: rel max ≤ 0.01"
     made = run(criterion=Criterion(max_abs=0.5, snr_db=40), io="fp16", accumulate="fp16")
     assert report(made).about.endswith(
-        "allowed: max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16 · sums inside ops in FP16"
+        "allowed: max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16 · ops accumulate in FP16"
     )
     by_metric = run(criterion=Criterion(metric="top1", metric_drop=0.01))
     assert report(by_metric).about.endswith("top1 may fall by 0.01")
@@ -132,7 +132,7 @@ def test_what_was_judged():
 def test_one_node_that_moves_data():
     made = run(plan=plan((kept("/a"),), data_movement=(NodeName("/t"),)))
     lines = part(report(made), "In figures").lines
-    assert lines[0].endswith("; 1 node that only moves data is FP32 with them.")
+    assert lines[0].endswith("; 1 node that only moves data is in FP32 with them.")
 
 
 def test_nothing_kept():
@@ -190,7 +190,9 @@ def test_a_metric_is_shown_before_and_after():
     )
     bare = verdict(metric=metric(0.98, passed=True).model_copy(update={"labelled": False}))
     (line,) = part(report(made.model_copy(update={"verdict": bare})), "Task metric").lines
-    assert line.startswith("top1 against FP32's own outputs, as there are no labels: 0.984 in FP32")
+    assert line.startswith(
+        "top1 against the FP32 outputs, since there are no labels: 0.984 in FP32"
+    )
     assert part(shown, "With ").lines[0] == "top1 falls from 0.984 to 0.125."
     alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
     assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
@@ -208,7 +210,7 @@ def test_figures():
     lines = part(report(run()), "In figures").lines
     assert lines == (
         "52 of 258 compute nodes in FP32, the rest in FP16; 28 Casts.",
-        "Minimal: on the calibration samples none of the kept nodes could be lowered alone.",
+        "Minimal: on the calibration samples no kept node can be lowered alone.",
         "66 evaluations in 16.1 s (search 8.0, observe 3.6); peak memory 247 MiB.",
     )
 
@@ -216,8 +218,12 @@ def test_figures():
 @pytest.mark.parametrize(
     ("ruled", "free", "line"),
     [
-        (1, 1, "Minimal: on the calibration samples besides those that rules keep, none of the"),
-        (2, 0, "Minimal: on the calibration samples no node needs FP32 but those that rules keep."),
+        (
+            1,
+            1,
+            "Minimal: on the calibration samples no kept node, apart from those that rules keep,",
+        ),
+        (2, 0, "Minimal: on the calibration samples only the nodes that rules keep need FP32."),
     ],
 )
 def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
@@ -229,9 +235,9 @@ def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
 @pytest.mark.parametrize(
     ("others", "line"),
     [
-        ((), "no node needs FP32 but those that the model itself keeps."),
-        (("rule",), "but those that rules keep or the model itself keeps."),
-        (("search",), "besides those that the model itself keeps, none of the kept nodes"),
+        ((), "only the nodes that the model itself keeps need FP32."),
+        (("rule",), "only the nodes that rules keep or the model itself keeps need FP32."),
+        (("search",), "no kept node, apart from those that the model itself keeps,"),
     ],
 )
 def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
@@ -245,29 +251,27 @@ def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
 def test_a_minimal_plan_tells_what_is_predicted_only():
     of_engines = engines(needed_as_predicted=(NodeName("/a"),))
     lines = part(report(run(plan=plan((kept("/a"),)), engines=of_engines)), "In figures").lines
-    assert lines[1].endswith("be lowered alone; for 1 node that is predicted, not built.")
+    assert lines[1].endswith("be lowered alone; for 1 node this is predicted, not built.")
 
 
 def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
     made = run(plan=plan((kept("/a"),), minimal=False), engines=engines())
     line = part(report(made), "In figures").lines[1]
-    assert line == (
-        "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
-    )
+    assert line == ("Not shown to be minimal in the engine: all builds (--max-builds) were used.")
 
 
 def test_a_plan_that_keeps_everything_is_told_first():
     everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
-    assert "this is the FP32 model, no faster" in report(everything).caution
+    assert "this is the FP32 model, and no faster" in report(everything).caution
     for made in (run(), run(plan=plan((), candidates=0), io="fp16"), verification()):
         assert report(made).caution == ""
 
 
 def test_a_model_of_which_nothing_may_be_low_is_told_first_and_counts_no_nodes():
     nothing = report(run(plan=plan((), candidates=0, casts=0, data_movement=(NodeName("/t"),))))
-    assert nothing.caution == "No compute node may be FP16: this is the FP32 model, no faster."
+    assert nothing.caution == "No compute node may be FP16: this is the FP32 model, and no faster."
     assert part(nothing, "In figures").lines[0] == (
-        "No compute node may be FP16; 0 Casts; 1 node that only moves data is FP32."
+        "No compute node may be FP16; 0 Casts; 1 node that only moves data is in FP32."
     )
 
 
@@ -282,9 +286,7 @@ def test_a_constant_that_would_become_zero_is_told():
         name=TensorName("eps"), minimum=1e-12, maximum=1e-12, elements=1, consumers=()
     )
     lines = part(report(run(plan=plan((), constants=(eps,)))), "In figures").lines
-    told = (
-        "Constant eps (1e−12) is stored as the smallest number of FP16, where it would become zero."
-    )
+    told = "Constant eps (1e−12) is stored as FP16's smallest number, since it would become zero."
     assert told in lines
 
 
@@ -305,13 +307,10 @@ def test_figures_of_everything_else_in_a_plan():
         )
     )
     lines = part(report(made), "In figures").lines
-    assert lines[0].endswith("28 Casts; 2 nodes that only move data are FP32 with them.")
-    assert lines[1] == (
-        "Constant mask (−3.4e38 to 0) is stored at the end of the FP16 range where it is beyond "
-        "(64 elements)."
-    )
-    assert "2 more constants are stored at an end of the FP16 range." in lines
-    assert "FP32 in any case, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
+    assert lines[0].endswith("28 Casts; 2 nodes that only move data are in FP32 with them.")
+    assert lines[1] == ("Constant mask (−3.4e38 to 0) is clipped to the FP16 range (64 elements).")
+    assert "2 more constants are fitted to the FP16 range." in lines
+    assert "Always FP32, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
 
 
 @pytest.mark.parametrize(
@@ -356,13 +355,13 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
     assert [(p.title, p.lines) for p in report(made).parts[-4:] if isinstance(p, Lines)] == [
         (
             "Non-finite values",
-            ("Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first t.",),
+            ("Inside, 1 tensor has NaN or infinite values where FP32 has none, first t.",),
         ),
         (
             "Remarks",
             (
                 "The error accumulates.",
-                "2 held-out samples failed at first and joined the search; the rest judged.",
+                "2 held-out samples failed at first and joined the search; the others judged.",
                 "Warning: one sample is noise",
                 "Hint: Use top1.",
             ),
@@ -421,5 +420,5 @@ def test_where_a_failing_candidate_has_no_pairs_causes_cannot_be_looked_for():
 def test_costs_of_a_quantised_file_have_a_base_of_their_own():
     worth = Worth(cost=1.0, fp32=1.7)
     told = text(report(run(worth=worth, provenance=quantised("model"))))
-    assert "Everything low is this quantised file's own" in told
+    assert "Costs are relative to this quantised file" in told
     assert "quantised file's own" not in text(report(run(worth=worth)))
