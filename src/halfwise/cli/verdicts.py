@@ -33,6 +33,7 @@ from halfwise.declarations.plans import (
     Arithmetic,
     Choice,
     Data,
+    Gate,
     Heldout,
     Labels,
     Low,
@@ -153,7 +154,7 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Shown, Acceptance, Worth, Unjudged, Arithmetic, Running, Workers),
+    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Workers),
     *("build_timeout", Waiting),
     full=True,
 )

@@ -155,6 +155,24 @@ class Worth(TypedDict, total=False):
     ]
 
 
+class Gate(TypedDict, total=False):
+    """An earlier run that must be reached again."""
+
+    baseline: Annotated[
+        str | Path | None,
+        _acceptance("Fail where this run is worse than an earlier one: its folder.", "RUN"),
+    ]
+    may_worsen: Annotated[
+        Sequence[str],
+        _acceptance(
+            "How much worse: 5% or 0.05, of the baseline's errors, costs and times; or of one of "
+            "them: error=10%, worth=0, time=3%; metric=X is in the metric's unit. Repeatable. "
+            "Default 5%, metric=0.",
+            "[WHAT=]X",
+        ),
+    ]
+
+
 class Choice(TypedDict, total=False):
     """Which plan of a run to take; without any of these, the recommended one."""
 

@@ -5,6 +5,7 @@ the strings "Infinity", "-Infinity" and "NaN", because JSON has none.
 """
 
 from halfwise.records.band import Band
+from halfwise.records.baseline import Baseline, Change, FigureKind
 from halfwise.records.built import (
     BuildConfig,
     BuildOutcome,
@@ -174,6 +175,7 @@ __all__ = [
     "Allowed",
     "AttentionCore",
     "Band",
+    "Baseline",
     "Because",
     "Boxes",
     "BudgetEnd",
@@ -183,6 +185,7 @@ __all__ = [
     "CalibrationCheck",
     "Cause",
     "CauseKind",
+    "Change",
     "Comparison",
     "Constraint",
     "ConstraintReport",
@@ -215,6 +218,7 @@ __all__ = [
     "Failure",
     "FailureBound",
     "FailureKind",
+    "FigureKind",
     "FileRun",
     "Finding",
     "Flip",

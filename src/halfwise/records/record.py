@@ -169,6 +169,7 @@ FailureKind = Literal[
     "flip",
     "infinite",
     "worth",
+    "worse",
     "not-real",
     "unjudged",
     "no-engine",
@@ -198,7 +199,7 @@ class Failure(Facts):
             end of the profile, "checked" by the worker before it was lost, on one "device" of
             several.
         text: Its words where the facts are on record elsewhere: what is not judged, causes, notes,
-            rungs of a diagnosis. "" for the others.
+            rungs of a diagnosis, a figure beside the baseline's. "" for the others.
     """
 
     kind: FailureKind

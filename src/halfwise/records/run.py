@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.baseline import Baseline
 from halfwise.records.built import Profile
 from halfwise.records.curve import Curve
 from halfwise.records.diagnosis import Rung
@@ -116,6 +117,8 @@ class Run(Record):
         rungs: What each type came to, most exact first; none where one alone was asked for, and in
             records before this field.
         sizes: How large the models are; None without a plan, and in records before this field.
+        compared: What got better or worse since an earlier run; None where none was named, and in
+            records before this field.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -149,6 +152,7 @@ class Run(Record):
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()
     sizes: Sizes | None = None
+    compared: Baseline | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

@@ -8,6 +8,7 @@ from halfwise.records import (
     Run,
     Verdict,
 )
+from halfwise.reporting.baseline import baseline_parts, worse_alone
 from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.diagnosis import diagnosed
@@ -79,12 +80,12 @@ def report(run: Run) -> Report:
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
     parts += device_parts(run.devices)
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
-    parts.append(_reasons(run.verdict))
+    parts += [*baseline_parts(run), _reasons(run.verdict)]
     if run.next_step:
         # A path that is cut in the middle makes no command.
         parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
     return Report(
-        title=f"{_title(run)}{nothing_gained(run)}",
+        title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}",
         passed=run.verdict.passed,
         about=_about(run),
         parts=present(*parts),

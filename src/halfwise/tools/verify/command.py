@@ -32,6 +32,7 @@ from halfwise.records import (
 )
 from halfwise.store import free_folder, new_folder, refuse_run
 from halfwise.tensorrt.inspector import demand_engine, is_engine
+from halfwise.tools.verify.baseline import beside, earlier
 from halfwise.tools.verify.candidate import (
     demand_same_inputs,
     demand_valid,
@@ -53,6 +54,8 @@ def verify(
     out: str | Path | None = None,
     watcher: Watcher | None = None,
     runner: str | None = None,
+    baseline: str | Path | None = None,
+    may_worsen: Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Result:
     """Judge a candidate against the FP32 model: another model, or outputs on record.
@@ -70,25 +73,23 @@ def verify(
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.
         runner: Whose outputs to judge, where they are of several runners.
+        baseline: Run folder of an earlier verdict on the same samples; one that is worse fails.
+        may_worsen: By how much each of its figures may be: see `earlier`.
         options: See `Options`.
     """
     started = time.monotonic()
     watcher = watcher or Silent()
     request, target = understand_verify(inputs, options)
     settings, folder = request.settings, free_folder(out)
+    before = earlier(baseline, may_worsen)
     if isinstance(candidate, str | Path):
         refuse_run(Path(candidate))
     builds = options.get("target") is not None
     if builds or (isinstance(candidate, str | Path) and is_engine(Path(candidate))):
         _refuse_without_emulation(request, runner)
-        one = _in_engine(model, candidate, request, target, watcher, started)
-        return _written(*one, folder, watcher)
-    if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
-        raise UsageError(
-            "What names a worker has no meaning here: the candidate is no engine.",
-            "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or have "
-            "an engine built of the candidate: --target tensorrt.",
-        )
+        case, run = _in_engine(model, candidate, request, target, watcher, started)
+        return _written(case, beside(run, before), folder, watcher)
+    _refuse_worker(options)
     given = case = load_asked(model, request, watcher, split=False)
     case, judged = _judging(candidate, case, request, watcher, runner)
     watcher.stage("reference")
@@ -103,7 +104,7 @@ def verify(
     worth, found = _beside(candidate, given, case, request, watcher)
     verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
-    run = verify_run(case, request, verdict, seconds, hints, worth=worth)
+    run = beside(verify_run(case, request, verdict, seconds, hints, worth=worth), before)
     return _written(case, run, folder, watcher, remade=found, quantisation=lost)
 
 
@@ -196,6 +197,15 @@ def _written(
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher)
     return Result(run, folder)
+
+
+def _refuse_worker(options: Mapping[str, Any]) -> None:
+    if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
+        raise UsageError(
+            "What names a worker has no meaning here: the candidate is no engine.",
+            "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or have "
+            "an engine built of the candidate: --target tensorrt.",
+        )
 
 
 def _refuse_without_emulation(request: Request, runner: str | None) -> None:

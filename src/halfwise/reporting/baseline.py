@@ -1,0 +1,70 @@
+"""Words on a run beside its baseline."""
+
+from collections.abc import Iterator, Mapping
+
+from halfwise.records import Baseline, Change, FigureKind, Run
+from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of
+from halfwise.wording import number, sentence, shorten
+
+_WHAT: Mapping[FigureKind, str] = {
+    "rel-max": "rel max of output {}",
+    "mean-abs": "mean error of output {}",
+    "unequal": "share of unequal elements in output {}",
+    "non-finite": "number of non-finite values in output {}",
+    "metric": "loss in {}",
+    "cost": "predicted cost over everything low",
+    "measured": "measured cost over everything low",
+    "time": "time in ms on {}",
+}
+
+
+def worsened(change: Change) -> str:
+    """Return a clause on a figure that is worse than it may be."""
+    what, before = _what(change), number(change.before, 4)
+    if change.now is None:
+        return f"the baseline has {what} ({before}), and this run has none"
+    return (
+        f"{what} is {number(change.now)}, and was {before} in the baseline; at most "
+        f"{number(change.limit)} is allowed"
+    )
+
+
+def worse_alone(run: Run) -> str:
+    """Return the end of the title of a run that fails for nothing but its baseline; else "" ."""
+    alone = {failure.kind for failure in run.verdict.failures} == {"worse"}
+    return ": within tolerance, but worse than the baseline" if alone else ""
+
+
+def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
+    """Yield what a run is beside its baseline; nothing without one."""
+    found = run.compared
+    if found is None:
+        return
+    rows = [
+        (
+            sentence(_what(c)),
+            number(c.before),
+            number(c.now),
+            number(c.limit),
+            "" if c.passed else "worse",
+        )
+        for c in sorted(found.changes, key=lambda change: change.passed)
+        if c.now is not None
+    ]
+    heads = ("baseline", "now", "at most")
+    columns = (Column("figure"), *(Column(head, "right") for head in heads), Column(""))
+    yield Table("Beside the baseline", columns, cut(rows)).without_empty_columns()
+    yield lines_of("The baseline", _remarks(found))
+
+
+def _remarks(found: Baseline) -> Iterator[str]:
+    yield f"{found.run}, made {found.date}."
+    if not found.same_samples:
+        yield "Its samples have the same names; whether they are the same is not known."
+    for change in found.changes:
+        if change.now is None:
+            yield f"Not compared: {_what(change)}, which this run does not have."
+
+
+def _what(change: Change) -> str:
+    return _WHAT[change.kind].format(shorten(change.of, 60))

@@ -1,0 +1,161 @@
+"""Hold a run against an earlier one: what may get worse, and what did."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from pathlib import Path
+
+from halfwise.declarations.option import HELP
+from halfwise.errors import RecordMismatch, UsageError
+from halfwise.records import Baseline, Change, Failure, FigureKind, Run
+from halfwise.reporting.baseline import worsened
+from halfwise.reporting.reasons import with_failures
+from halfwise.store import read_run
+from halfwise.wording import count
+
+_SHARE = 0.05
+"""By which errors, costs and times may rise where nobody says: a choice, nothing was measured."""
+_GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
+    "error": ("rel-max", "mean-abs", "unequal"),
+    "metric": ("metric",),
+    "worth": ("cost", "measured"),
+    "time": ("time",),
+}
+_OPTIONAL: frozenset[FigureKind] = frozenset(("cost", "measured", "time"))
+"""Figures that a run may lack: they depend on how a candidate is judged, and where."""
+_Figures = dict[tuple[FigureKind, str], float]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A baseline, and by how much what may get worse.
+
+    Attributes:
+        folder: The run folder, as given.
+        run: What it holds.
+        allowed: By group: a share of the baseline's figure; of metrics, in the metric's own unit.
+    """
+
+    folder: Path
+    run: Run
+    allowed: Mapping[str, float]
+
+
+def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | None:
+    """Return the baseline; None where none is given.
+
+    Args:
+        folder: A run folder.
+        may_worsen: `X` or `GROUP=X`, X a number or a percentage; without a group, of all but the
+            metric.
+
+    Raises:
+        UsageError: `may_worsen` is something else, or stands alone.
+        RecordMismatch: the folder holds no run.
+    """
+    words = (may_worsen,) if isinstance(may_worsen, str) else may_worsen
+    allowed = {group: 0.0 if group == "metric" else _SHARE for group in _GROUPS}
+    for word in words:
+        group, _, number = word.rpartition("=")
+        if group not in ("", *_GROUPS) or (value := _amount(number)) is None:
+            raise UsageError(
+                f"--may-worsen is {word!r}; expected a number or a percentage, alone or of one of "
+                f"{', '.join(_GROUPS)}.",
+                "For example: --may-worsen 10% --may-worsen metric=0.002.",
+            )
+        named = [group] if group else [each for each in _GROUPS if each != "metric"]
+        allowed |= dict.fromkeys(named, value)
+    if folder is not None:
+        return Earlier(Path(folder), read_run(Path(folder)), allowed)
+    if words:
+        raise UsageError("--may-worsen has no meaning without --baseline.", HELP)
+    return None
+
+
+def _amount(text: str) -> float | None:
+    digits = text.removesuffix("%")
+    try:
+        value = float(digits) / (1 if digits == text else 100)
+    except ValueError:
+        return None
+    return value if 0 <= value < inf else None
+
+
+def beside(run: Run, before: Earlier | None) -> Run:
+    """Return the run with its baseline; its verdict fails where more got worse than may.
+
+    Raises:
+        RecordMismatch: the two cannot be compared: one is emulated, or they judged other samples.
+    """
+    if before is None:
+        return run
+    figures = _figures(run)
+    changes = [
+        _change(kind, of, value, figures.get((kind, of)), before.allowed)
+        for (kind, of), value in _figures(before.run).items()
+    ]
+    found = Baseline(
+        run=str(before.folder),
+        date=before.run.provenance.date,
+        same_samples=_same_samples(run, before),
+        changes=tuple(changes),
+    )
+    verdict = run.verdict
+    if not found.passed:
+        worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
+        verdict = with_failures(verdict, worse)
+    return run.model_copy(update={"compared": found, "verdict": verdict})
+
+
+def _figures(run: Run) -> _Figures:
+    """Return what can get worse; beside a metric, which decides alone, no errors of outputs."""
+    verdict, metric = run.verdict, run.verdict.metric
+    found: _Figures = {}
+    for name, error in verdict.outputs.items():
+        found["non-finite", name] = error.nonfinite
+        if metric is None and error.agreement is not None:
+            found["unequal", name] = 1 - error.agreement
+        elif metric is None:
+            found |= {("rel-max", name): error.rel_max, ("mean-abs", name): error.mean_abs}
+    if metric is not None:
+        found["metric", metric.name] = metric.reference - metric.candidate
+    if run.worth is not None:
+        found["cost", ""] = run.worth.cost
+        found |= {} if run.worth.measured is None else {("measured", ""): run.worth.measured}
+    given = run.given_engine
+    timed = [] if given is None else [(given.worker, given.latency)]
+    timed += [(e.worker, e.row.latency) for e in run.devices if e.row and e.row.latency]
+    for worker, latency in timed:
+        found["time", f"{worker.gpu}, TensorRT {worker.tensorrt}"] = latency.median_ms
+    return found
+
+
+def _change(
+    kind: FigureKind, of: str, before: float, now: float | None, allowed: Mapping[str, float]
+) -> Change:
+    group = next((g for g, kinds in _GROUPS.items() if kind in kinds), None)
+    by = 0.0 if group is None else allowed[group]
+    # A candidate that beat the reference was lucky: to be as good is no loss.
+    limit = max(before, 0.0) + by if kind == "metric" else before * (1 + by)
+    passed = kind in _OPTIONAL if now is None else now <= limit or isnan(before)
+    return Change(kind=kind, of=of, before=before, now=now, limit=limit, passed=passed)
+
+
+def _same_samples(run: Run, before: Earlier) -> bool:
+    own, other = run.verdict, before.run.verdict
+    if own.level != other.level:
+        raise RecordMismatch(
+            f"{before.folder} is no baseline for this: its verdict is {other.level}, and this one "
+            f"{own.level}.",
+            "Make one by verify MODEL CANDIDATE --inputs DATA -o RUN, as this is judged.",
+        )
+    hashes = {r.provenance.inputs_sha256 for r in (run, before.run)}
+    if len(hashes) == 1 and len(own.samples) == len(other.samples):
+        return True
+    if own.samples != other.samples:
+        raise RecordMismatch(
+            f"{before.folder} is no baseline for this: its verdict is on "
+            f"{count(len(other.samples), 'other sample')}.",
+            "Make one on these: verify MODEL CANDIDATE --inputs DATA -o RUN.",
+        )
+    return False

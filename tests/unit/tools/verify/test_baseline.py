@@ -1,0 +1,92 @@
+from math import inf, nan
+
+import pytest
+
+from halfwise.errors import UsageError
+from halfwise.records import MetricResult, Worth
+from halfwise.store import write_run
+from halfwise.tools.verify.baseline import Earlier, beside, earlier
+from tests.unit.reporting.runs import output_error, run, verdict
+
+SHARES = {"error": 0.05, "worth": 0.05, "time": 0.05, "metric": 0.0}
+
+
+def held(now, before, **allowed):
+    """Return the changes by kind, and whether the run passes beside the other."""
+    found = beside(now, Earlier(folder="before", run=before, allowed=SHARES | allowed))
+    assert found.compared is not None
+    assert found.compared.passed == found.verdict.passed
+    return {c.kind: c for c in found.compared.changes}, found.verdict.passed
+
+
+def test_without_a_baseline_nothing_changes():
+    one = run()
+    assert beside(one, earlier(None, ())) is one
+    with pytest.raises(UsageError, match="without --baseline"):
+        earlier(None, ["0.1"])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "passed"),
+    [
+        (0.001, 0.00105, True),
+        (0.001, 0.00106, False),
+        (0.001, 0.0, True),
+        (0.0, 0.0, True),
+        (0.0, 1e-30, False),
+        (inf, inf, True),
+        (0.001, inf, False),
+        (0.001, nan, False),
+        (nan, 0.001, True),
+    ],
+)
+def test_errors(before, now, passed):
+    runs = [run(verdict=verdict(outputs={"y": output_error(rel_max=e)})) for e in (now, before)]
+    changes, passes = held(*runs)
+    assert changes["rel-max"].passed is passes is passed
+
+
+def test_beside_a_metric_errors_do_not_count():
+    """What decides is its loss; to be as good as the reference is never one."""
+    one = MetricResult(name="top1", reference=0.9, candidate=0.9, allowed_drop=0.01, passed=True)
+    lucky = one.model_copy(update={"candidate": 0.95})
+    below = one.model_copy(update={"candidate": 0.89})
+    runs = [run(verdict=verdict(metric=m)) for m in (one, lucky, below)]
+    changes, passes = held(*runs[:2])
+    assert (changes.keys() & {"rel-max", "mean-abs"}, passes) == (set(), True)
+    assert not held(runs[2], runs[1])[1]
+    assert held(runs[2], runs[1], metric=0.011)[1]
+    gone, passes = held(run(verdict=verdict()), runs[0])
+    assert (gone["metric"].now, passes) == (None, False)
+
+
+def test_equal_elements_and_values_that_are_not_finite():
+    integers = [output_error(agreement=a, nonfinite=n) for a, n in ((0.99, 0), (0.98, 0), (1, 1))]
+    before, fewer, infinite = (run(verdict=verdict(outputs={"y": one})) for one in integers)
+    assert held(before, before)[1]
+    assert not held(fewer, before)[0]["unequal"].passed
+    assert held(fewer, before, error=1.01)[1]
+    assert not held(infinite, before, error=9)[0]["non-finite"].passed
+
+
+def test_worth_is_compared_where_both_have_it():
+    dear, cheap = (run(worth=Worth(cost=c, fp32=2.0)) for c in (1.3, 1.2))
+    assert not held(dear, cheap)[0]["cost"].passed
+    assert held(dear, cheap, worth=0.1)[1]
+    changes, passes = held(run(worth=None), cheap)
+    assert (changes["cost"].now, passes) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), SHARES),
+        ("2%", {"error": 0.02, "worth": 0.02, "time": 0.02, "metric": 0.0}),
+        (["0.1", "time=0", "metric=0.5"], {"error": 0.1, "worth": 0.1, "time": 0, "metric": 0.5}),
+    ],
+)
+def test_what_may_get_worse(tmp_path, words, expected):
+    write_run(tmp_path, run())
+    found = earlier(tmp_path, words)
+    assert found is not None
+    assert found.allowed == pytest.approx(expected)
