@@ -1,13 +1,11 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halfwise.records import Baseline, Change
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 
 
 @pytest.mark.parametrize("kind", [Baseline, Change])
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

@@ -1,8 +1,6 @@
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from halfwise.records import (
     BuildConfig,
@@ -16,14 +14,13 @@ from halfwise.records import (
     TensorName,
     WorkerInfo,
 )
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 from tests.unit.reporting.engine_runs import build, failed
 from tests.unit.tensorrt.recipes.made import constraint, recipe
 
 
 @pytest.mark.parametrize("kind", [EngineFile, NetworkLayer, ShapeRange, WorkerInfo])
-@settings(max_examples=10)
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from halfwise.records import (
@@ -13,11 +11,11 @@ from halfwise.records import (
     Unjudged,
     Verdict,
 )
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 
 
 @pytest.mark.parametrize("kind", [DynamicAxis, JudgedBatch])
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

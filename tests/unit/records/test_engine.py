@@ -1,15 +1,12 @@
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from halfwise.records import EngineLayer, EngineRound, Engines, NodePrecision
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 from tests.unit.reporting.engine_runs import engines
 
 
 @pytest.mark.parametrize("kind", [EngineLayer, EngineRound, NodePrecision])
-@settings(max_examples=10)
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halfwise.records import (
     Criterion,
@@ -10,13 +8,13 @@ from halfwise.records import (
     Side,
     Verdict,
 )
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 
 
 @pytest.mark.parametrize(
     "kind", [Criterion, IntermediateNonfinite, MetricResult, OutputError, Side, Verdict]
 )
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halfwise.records import (
     LEAST_SAVED,
@@ -11,11 +9,11 @@ from halfwise.records import (
     Unsupported,
     Worth,
 )
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 
 
 @pytest.mark.parametrize("kind", [KeptNode, Plan, AdjustedConstant, Search, Unsupported])
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

@@ -2,16 +2,14 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halfwise.records import SCHEMA_VERSION, Cost, Provenance
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 from tests.unit.reporting import runs
 
 
 @pytest.mark.parametrize("kind", [Cost, Provenance])
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

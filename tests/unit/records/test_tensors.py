@@ -1,6 +1,5 @@
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from halfwise.records import (
     Comparison,
@@ -15,13 +14,13 @@ from halfwise.records import (
     Observations,
     TensorName,
 )
-from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.records.journey import any_of, assert_unchanged, drawn
 
 
 @pytest.mark.parametrize(
     "kind", [Detail, Growth, Guard, Histogram, InnerObservation, Observation, Observations]
 )
-@given(st.data())
+@drawn
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))
 

@@ -8,7 +8,7 @@ from halfwise.reporting.reasons import _WORDS, reasons, under, with_failures
 from halfwise.store import read_run, write_run
 from tests.unit.reporting.runs import run, verdict
 
-BRING_WORDS = {"not-real", "unjudged", "cause", "rung"}
+BRING_WORDS = {"not-real", "unjudged", "cause", "rung", "worse"}
 
 
 def told(failure: Failure) -> str:

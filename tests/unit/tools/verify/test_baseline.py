@@ -1,4 +1,5 @@
 from math import inf, nan
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ SHARES = {"error": 0.05, "worth": 0.05, "time": 0.05, "metric": 0.0}
 
 def held(now, before, **allowed):
     """Return the changes by kind, and whether the run passes beside the other."""
-    found = beside(now, Earlier(folder="before", run=before, allowed=SHARES | allowed))
+    found = beside(now, Earlier(folder=Path("before"), run=before, allowed=SHARES | allowed))
     assert found.compared is not None
     assert found.compared.passed == found.verdict.passed
     return {c.kind: c for c in found.compared.changes}, found.verdict.passed
