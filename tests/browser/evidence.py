@@ -2,7 +2,8 @@
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.unit.reporting.runs import HELDOUT
 
 T = TypeVar("T")
 TORCH = "/opt/venv/lib/python3.12/site-packages/torch/nn/modules"
+CAST = "halfwise_cast"
 CLASSES = {
     "norm1": "timm.layers.norm.LayerNorm",
     "norm2": "timm.layers.norm.LayerNorm",
@@ -22,28 +24,48 @@ CLASSES = {
 }
 
 
-def made_evidence(network: Sequence[Made]) -> RunEvidence:
-    """Return the evidence on a run of it."""
+def made_evidence(network: Sequence[Made], keep: Collection[str] = ()) -> RunEvidence:
+    """Return the evidence on a run of it that keeps nodes: its graph is that of the mixed model."""
     frames: dict[Frame, int] = {}
     sources = tuple(_source(node, frames) for node in network)
     return RunEvidence(
-        graph=_graph(network),
+        graph=_graph(list(_mixed(network, set(keep))), set(keep)),
         frames=tuple(frames),
         sources=sources,
         previews=tuple(_previews()),
     )
 
 
-def _graph(network: Sequence[Made]) -> Graph:
-    given = dict.fromkeys([*(node.gives for node in network)], None)
+def _mixed(network: Sequence[Made], keep: set[str]) -> Iterator[Made]:
+    """Yield the nodes, with Casts where a kept one reads what a low one gives, and behind it."""
+    made = {node.gives: node for node in network}
+    cast: dict[str, str] = {}
+    for node in network:
+        kept = node.name in keep
+        reads = []
+        for read in node.reads:
+            if read in made and (made[read].name in keep) != kept:
+                name = f"{made[read].name}/{CAST}"
+                if read not in cast:
+                    cast[read] = f"{name}_output_0"
+                    yield Made(name, "Cast", (read,), cast[read], made[read].shape)
+                reads.append(cast[read])
+            else:
+                reads.append(read)
+        yield replace(node, reads=tuple(reads))
+
+
+def _graph(network: Sequence[Made], keep: set[str]) -> Graph:
+    given = {node.gives: node for node in network}
     read = dict.fromkeys(name for node in network for name in node.reads)
     outside = [name for name in read if name not in given]
     tensors = {name: place for place, name in enumerate([*outside, *given])}
-    shapes = ["", *("×".join(map(str, node.shape)) for node in network)]
+    shapes = ["×".join(map(str, given[name].shape)) if name in given else "" for name in tensors]
     scopes = [node.name[1:].rpartition("/")[0] for node in network]
-    shape_of, shape_names = _interned([*(shapes[0] for _ in outside), *shapes[1:]])
+    shape_of, shape_names = _interned(shapes)
     scope_of, scope_names = _interned(scopes)
-    inputs = (tensors["image"],)
+    casts = [place for place, node in enumerate(network) if node.op == "Cast"]
+    user = iter(range(len(network)))
     return Graph(
         nodes=tuple(NodeName(node.name) for node in network),
         ops=tuple(node.op for node in network),
@@ -51,15 +73,24 @@ def _graph(network: Sequence[Made]) -> Graph:
         scope_names=scope_names,
         reads=tuple(tuple(tensors[name] for name in node.reads) for node in network),
         gives=tuple((tensors[node.gives],) for node in network),
-        sources=tuple(range(len(network))),
+        added=tuple(casts),
+        sources=tuple(None if node.op == "Cast" else next(user) for node in network),
         tensors=tuple(map(TensorName, tensors)),
-        types=("FLOAT",) * len(tensors),
+        types=tuple(_type(given[n], keep) if n in given else "FLOAT" for n in tensors),
         shapes=shape_of,
         shape_names=shape_names,
         constants=tuple(tensors[name] for name in outside if name != "image"),
-        inputs=inputs,
+        inputs=(tensors["image"],),
         outputs=(tensors[network[-1].gives],),
     )
+
+
+def _type(node: Made, keep: set[str]) -> str:
+    """Return the type of what a node gives; a Cast gives what its maker does not."""
+    wide = node.name in keep
+    if node.op == "Cast":
+        wide = node.name.removesuffix(f"/{CAST}") not in keep
+    return "FLOAT" if wide else "FLOAT16"
 
 
 def _interned(values: Iterable[T]) -> tuple[tuple[int, ...], tuple[T, ...]]:

@@ -75,7 +75,7 @@ def hostile(folder: Path) -> Path:
     run.mkdir()
     write_run(run, poisoned(drawn.run()))
     write_observations(run, poisoned(drawn.observations()))
-    write_evidence(run, poisoned(made_evidence(drawn.network)))
+    write_evidence(run, poisoned(made_evidence(drawn.network, {node.name for node in drawn.keep})))
     return write_page(run).parent
 
 

@@ -41,7 +41,12 @@ FIXED = frozenset(
     (
         *("Point.kept", "Row.kept", "Row.name", "Preview.png"),
         *("EngineFile.sha256", "BuildConfig.model_sha256", "Provenance.date"),
-        *("Provenance.model_sha256", "Provenance.inputs_sha256", "Graph.shape_names"),
+        *(
+            "Provenance.model_sha256",
+            "Provenance.inputs_sha256",
+            "Graph.shape_names",
+            "Graph.types",
+        ),
     )
 )
 """What halfwise itself writes, in a form that it reads."""

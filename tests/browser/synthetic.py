@@ -275,7 +275,7 @@ def write_synthetic(folder: Path, nodes: int) -> Path:
     folder.mkdir(parents=True)
     write_run(folder, drawn.run())
     write_observations(folder, drawn.observations())
-    write_evidence(folder, made_evidence(drawn.network))
+    write_evidence(folder, made_evidence(drawn.network, {node.name for node in drawn.keep}))
     return folder
 
 
