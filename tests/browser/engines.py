@@ -111,7 +111,6 @@ def _layers(
     rng: np.random.Generator,
 ) -> Iterator[EngineLayer]:
     """Yield layers of neighbours that compute in one type."""
-    times = rng.dirichlet(np.ones(len(network))) * median
     groups: list[list[Made]] = []
     for node in network:
         last = groups[-1] if groups else []
@@ -120,6 +119,7 @@ def _layers(
             last.append(node)
         else:
             groups.append([node])
+    times = rng.dirichlet(np.ones(len(groups))) * median
     for number, group in enumerate(groups):
         precision: Precision = "fp32" if group[0].name in fp32 else most
         computes = any(node.computes for node in group)
