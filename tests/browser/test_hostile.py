@@ -16,6 +16,14 @@ from tests.browser.network import network
 
 TAGS = frozenset(("iframe", "object", "embed", "base", "form", "img", "svg"))
 """Tags that only a name would have put into the file as it is written."""
+HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+"""Categories of characters that are not seen, and some of which turn what follows."""
+LAID_OUT = str.maketrans("", "", "\n\t")
+TEXT = """() => [document.body].map(function told(e) {
+    return e.tagName === "SCRIPT" ? "" : [...e.childNodes].map((n) =>
+        n.nodeType === Node.TEXT_NODE ? n.data : told(n)).join("");
+}).join("")"""
+"""All text of a page, of what is hidden, too."""
 
 
 class Tags(HTMLParser):
@@ -46,8 +54,10 @@ def test_nothing_gets_out_of_its_place(look: Look, page_of: PageOf) -> None:
     assert not TAGS.intersection(written.tags)
     assert written.active == []
     assert shown.locator("script").count() == written.tags.count("script")
-    assert MARK in shown.locator("main").inner_text()
-    assert "{{7*7}}" in shown.locator("main").inner_text()
+    text = str(shown.evaluate(TEXT))
+    assert MARK in text
+    assert "{{7*7}}" in text
+    assert not HIDDEN & {unicodedata.category(character) for character in text.translate(LAID_OUT)}
     assert shown.evaluate("Object.keys(Object.prototype)") == []
 
 
@@ -92,4 +102,4 @@ def test_a_terminal_gets_no_character_that_it_acts_on(
     said = called(page_of("hostile").parent, 0, "report", ".", *options)
     assert "<script>" in said
     kinds = {unicodedata.category(character) for character in said.replace("\n", "")}
-    assert not kinds & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    assert not HIDDEN & kinds

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from halfwise.page.data import script_json
 from halfwise.page.sections import SECTIONS
 from halfwise.page.stored import Stored
+from halfwise.wording import clean
 
 _HERE = Path(__file__).parent
 _CORE = ("core", "table", "chart")
@@ -77,10 +78,12 @@ def _text(name: str) -> Markup:
 
 @cache
 def _templates() -> Environment:
-    return Environment(
+    templates = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["clean"] = clean
+    return templates

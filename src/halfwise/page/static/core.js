@@ -40,6 +40,12 @@ function draw(tag, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
+// Returns text as it is shown: what is not plainly visible, such as a mark that reverses the writing
+// direction, has a character in its place. `wording.clean` does so, too; lines stay lines here.
+function plain(text) {
+  return text.replace(/[^\P{C}\n\t\p{Cn}]|[\u2028\u2029]/gu, "\ufffd");
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) {
@@ -48,7 +54,8 @@ function fill(element, attributes, children) {
       element.setAttribute(name, value === true ? "" : value);
     }
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  const shown = children.flat().filter((child) => child !== null && child !== undefined);
+  element.append(...shown.map((child) => (child instanceof Node ? child : plain(String(child)))));
   return element;
 }
 
@@ -128,4 +135,4 @@ addEventListener("hashchange", follow);
 // Scripts stand one after another, and sections register while they run.
 addEventListener("DOMContentLoaded", follow);
 
-globalThis.halfwise = { section, data, make, draw, number, link, fragment, open };
+globalThis.halfwise = { section, data, make, draw, plain, number, link, fragment, open };

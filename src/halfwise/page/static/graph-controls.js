@@ -2,7 +2,7 @@
 
 // What stands around the drawing: search, view, measure, steps, scale, legend.
 
-const { make } = halfwise;
+const { make, plain } = halfwise;
 const { MARKS } = halfwise.graph;
 
 // Returns the elements of the section: {all, canvas, panel, say(words), update(scene)}.
@@ -43,7 +43,7 @@ function elements(graph, kinds, state, { find, redraw, fit, setView, setSteps })
   return {
     all: [tools, legend, said, make("div", { class: "graph-frame" }, canvas, side)],
     canvas, panel: side, update,
-    say: (words) => { said.textContent = words; },
+    say: (words) => { said.textContent = plain(words); },
   };
 }
 

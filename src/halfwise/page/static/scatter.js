@@ -3,7 +3,7 @@
 // A chart of points that can be pointed at, or walked through by key. Shapes tell groups apart,
 // filled ones from hollow ones, so that colour says nothing alone.
 
-const { make, draw, number, chart } = halfwise;
+const { make, draw, plain, number, chart } = halfwise;
 const NEAR = 22;
 const SIZE = 5;
 // Corners of each shape, in units of its size.
@@ -174,7 +174,7 @@ function write(ctx, texts, box, colour, ratio) {
       .find((base) => taken.every(([l, b, w]) => l + w < left || left + width < l || Math.abs(b - base) > 13 * ratio));
     if (place !== undefined) {
       taken.push([left, place, width]);
-      ctx.fillText(text, left, place);
+      ctx.fillText(plain(text), left, place);
     }
   }
 }
