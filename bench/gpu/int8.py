@@ -181,7 +181,7 @@ class Sized(Field):
         images = SCALED[name].images
         sample = {given: images(BATCH, JUDGED_SEED)}
         self.reference = Session(network.model).run(sample)
-        seen = _samples(network, {given: images(SEEN, SEEN_SEED)[None]})
+        seen = samples_of(network, {given: images(SEEN, SEEN_SEED)[None]})
         entrants = [Entrant(_racer("fp16"), network)]
         for kind, nodes in choices(network).items():
             entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes, "minmax")))
@@ -227,7 +227,7 @@ def _racer(name: str, asked: Sequence[str] = ()) -> Racer:
     return Racer(name, (), "fp16", tf32=False, asked=tuple(asked))
 
 
-def _samples(network: Network, arrays: Arrays) -> Samples:
+def samples_of(network: Network, arrays: Arrays) -> Samples:
     """Return samples of arrays [samples, *shape of an input] by input."""
     return load_inputs(dict(arrays), input_specs(network)).samples
 
@@ -247,7 +247,7 @@ class Small(Field):
         """Make the model, quantise it twice, and emulate both."""
         made = SMALL[name]()
         network = network_from_proto(made.model)
-        seen, self.heldout = (_samples(network, a) for a in (made.inputs, made.heldout))
+        seen, self.heldout = (samples_of(network, a) for a in (made.inputs, made.heldout))
         session = Session(network.model)
         self.references = [session.run(sample) for sample in self.heldout]
         self.criterion = Criterion(rel_max=REL_MAX)

@@ -8,6 +8,7 @@ import pytest
 
 from halfwise.store import read_run
 from tests.engines import worker
+from tests.fake_tensorrt.faults import Fault
 
 ZERO, STEPS = "int8 z = {0}", "int8[1] zs = {0}"
 QUANTISED = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 2] x) => (float[n, 2] y)
@@ -117,3 +118,24 @@ def test_an_old_builder_gets_weights_with_a_quantize_linear(call, tmp_path):
         assert call("export", "run", "--as", "trtexec", *options).code == 0
         graph = onnx.load(tmp_path / f"recipe-{version}" / "model.built.onnx").graph
         assert sum(node.op_type == "QuantizeLinear" for node in graph.node) == pairs
+
+
+OVERFLOWS = PLAIN.replace("y = Add(f, b)", "a = Add(f, b) [up] h = Mul(a, k) [down] y = Mul(h, l)")
+
+
+def test_where_int8_beside_constraints_is_refused_nothing_is_constrained(
+    call, tmp_path, fake_worker
+):
+    text = OVERFLOWS.replace("float[2] b", "float k = {1e5}, float l = {1e-5}, float[2] b")
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    refused = Fault("build", "raise", when={"int8": True, "kept": ("up",)})
+    options = ("--target", "tensorrt", "--builds", "1", "--no-repair")
+    asked = ("--to", "int8", "--rel-max", "0.05", "-o", "run", *options)
+    command = worker(fake_worker("8.6.1", faults=[refused]))
+    ended = call("fix", "m.onnx", "--inputs", "x.npz", *asked, *command)
+    assert ended.code == 0, ended.err + ended.out
+    run = read_run(tmp_path / "run")
+    assert run.engines is not None
+    with_int8 = [b for b in run.engines.builds if "INT8" in b.purpose]
+    tried = [(b.status, bool(b.config.keep)) for b in with_int8]
+    assert tried[:2] == [("failed", True), ("built", False)]

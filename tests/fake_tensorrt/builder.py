@@ -226,6 +226,7 @@ class Builder:
         plan = self._plan(network, config)
         about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
         about["kept"] = network._kept() if self._obeys(config) else []
+        about["int8"] = network._is_quantised()
         about |= {"graph": network._graph, "outputs": plan.outputs, "level": plan.level}
         for block in faults.knob("FUSED", []):
             name = f"{{ForeignNode[{block[0]}...{block[-1]}]}}"

@@ -31,8 +31,8 @@ class Fault:
             fault ends the CUDA context), "foreign" (no implementation for a fused block), or "wait"
             (until the folder of counts has a file "go", then all goes on).
         on: The calls at that place that it strikes, counted from 1; empty for all.
-        when: What must hold for the engine: "low", "tf32", "typing" and "level" equal, or all of
-            "kept" FP32 by constraint.
+        when: What must hold for the engine: "low", "tf32", "int8", "typing" and "level"
+            equal, or all of "kept" FP32 by constraint.
         nodes: The block of "foreign".
         among: The nodes of the block that matter to `fails`; none for all of them.
         fails: "foreign" strikes where "some", not all, of these are constrained, or "any".

@@ -337,6 +337,8 @@ class Attempts:
         None where nothing is kept but what moves data between FP32 inputs and outputs: that is
         plain low precision, and rounding on such a way is up to the builder.
         """
+        if terms.free:
+            return ()
         planner = terms.of(self.planner)
         if isinstance(planner, Int8Planner):  # what has INT8 takes no constraint
             return self._constraints(planner.fp32, replace(terms, int8=False))

@@ -15,7 +15,7 @@ from halfwise.fixing.engines.attempts import (
 )
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import NEAR, near
-from halfwise.fixing.engines.terms import INT8, UNREPAIRED, Terms
+from halfwise.fixing.engines.terms import FREE_INT8, INT8, UNREPAIRED, Terms
 from halfwise.fixing.fixed import Fixed
 
 
@@ -65,6 +65,7 @@ Attempt = Callable[[Assignment, Step, Terms], Candidate]
 
 SMALLER = 0.7
 """Of the error of the last one, what the next may have as predicted."""
+_WAYS = {INT8: "the plan with INT8", FREE_INT8: "the plan with INT8, nothing constrained"}
 INT8_PLANS = 3
 """Plans with INT8 that are built at most, each leaving more out of it."""
 
@@ -73,22 +74,36 @@ def build_int8(fixed: Fixed, attempt: Attempt, search: EngineSearch) -> None:
     """Build the plan with INT8, as often as others; where it fails, those that leave more out.
 
     It goes on from what the plan below keeps, and takes nothing of the search's budget. After
-    Ctrl-C nothing is built.
+    Ctrl-C nothing is built. Where constraints keep nodes in FP32 and no rule of the user does, it
+    is then built without them: TensorRT 8.6 refuses some such networks, and computes others
+    wrongly (bench/results/gpu_int8_causes.json); the error decides.
     """
     lowest = fixed.rungs[-1] if fixed.rungs else None
     if lowest is None or not (lowest.plan.int8 and lowest.verdict.passed):
         return
+    ruled = fixed.planner.forced.kept
     for keep in _leaving_more_out(lowest):
-        builds: list[Candidate] = []
-        step = "the plan with INT8"
-        while len(builds) < search.builds and all(c.passed for c in builds):
-            if search.budget.over():
+        for terms, step in _WAYS.items():
+            builds = _built(keep, step, terms, attempt, search)
+            if builds is None or all(c.passed for c in builds):
                 return
-            builds.append(attempt(keep, step, INT8))
-            search.int8[keep, INT8] = builds
-            step = f"build {len(builds) + 1} of {search.builds} of the plan with INT8"
-        if all(c.passed for c in builds):
-            return
+            if ruled or not builds[-1].build.config.keep:
+                break
+
+
+def _built(
+    keep: Assignment, step: str, terms: Terms, attempt: Attempt, search: EngineSearch
+) -> list[Candidate] | None:
+    """Return the builds of a plan with INT8 up to the first that fails; None where time is up."""
+    builds: list[Candidate] = []
+    told = step
+    while len(builds) < search.builds and all(c.passed for c in builds):
+        if search.budget.over():
+            return None
+        builds.append(attempt(keep, told, terms))
+        search.int8[keep, terms] = builds
+        told = f"build {len(builds) + 1} of {search.builds} of {step}"
+    return builds
 
 
 def with_int8(search: EngineSearch) -> tuple[list[Candidate], list[Candidate]]:

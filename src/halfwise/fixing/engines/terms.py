@@ -25,6 +25,7 @@ class Terms:
         rewritten: Nodes that are in another form in the model that is built; see `equivalent`.
         unrepaired: Whether it is built from the model without repairs.
         int8: Whether it is a plan with INT8: what it "keeps" is left out of that, and is low.
+        free: Whether nothing is constrained: the builder decides what is FP32. In weak typing only.
     """
 
     tf32: bool = False
@@ -34,6 +35,7 @@ class Terms:
     rewritten: Assignment = frozenset()
     unrepaired: bool = False
     int8: bool = False
+    free: bool = False
 
     def of(self, planner: Planner) -> Planner:
         """Return the planner of the model that is built."""
@@ -44,7 +46,7 @@ class Terms:
     @property
     def loose(self) -> bool:
         """Whether some of what is kept may be low all the same."""
-        return bool(self.computing or self.border)
+        return bool(self.computing or self.border) or self.free
 
     def constrained(self, network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
         """Return the nodes to constrain in weak typing, where `fp32` are to be FP32."""
@@ -58,3 +60,4 @@ USUAL = Terms()
 WITH_TF32 = Terms(tf32=True)
 UNREPAIRED = Terms(unrepaired=True)
 INT8 = Terms(int8=True)
+FREE_INT8 = Terms(int8=True, free=True)

@@ -1,0 +1,177 @@
+"""Why engines with INT8 are further off than their emulation: which node, which setting.
+
+    python -m bench.gpu.int8_causes --trt-python PYTHON [--seconds S] [NAME:KIND …]
+
+Of each small model of `bench.gpu.int8` (KIND: "all" that can have INT8, or the "plan"): the engine
+again and again, without the constraints that keep nodes in FP32, and without FP16. Where it is far
+off without FP16 too, halves of the nodes in INT8 are built, down to single ones. The result,
+`gpu_int8_causes.json`, is written anew after every engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from bench.figures import Result, machine, reported, table
+from bench.gpu.figures import RESULTS
+from bench.gpu.int8 import samples_of
+from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
+from bench.gpu.jobs import Host, add_host, host_of
+from bench.gpu.pipe import Pipe, Refused, shape_profile
+from halfwise.emulation.ort import Session
+from halfwise.fixing.int8.placing import quantised
+from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.rewrite import rewrite
+from halfwise.formats import FP16
+from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.roles import Role, roles_of
+from halfwise.judging.judge import judge, judge_outputs
+from halfwise.records import Criterion, NodeName
+from halfwise.tensorrt.constrain import constraints
+from halfwise.tensorrt.quantised import readable
+
+NAME = "gpu_int8_causes"
+AGAIN = 3
+FAR, LEAST = 2.5, 0.4
+"""An engine is far off beyond so many times the foretold error, taken as so much at least."""
+Row = dict[str, Any]
+
+
+class Model:
+    """One small model, its data, and what engines of it showed.
+
+    Attributes:
+        rows: A row for each engine: what it is, its error and the foretold one over what is
+            allowed, or why there is none.
+    """
+
+    def __init__(self, name: str, plan: Planned, pipe: Pipe) -> None:
+        made = SMALL[name]()
+        self.name, self.plan, self.pipe, self.rows = name, plan, pipe, list[Row]()
+        self.network = network_from_proto(made.model)
+        seen, self.heldout = (samples_of(self.network, a) for a in (made.inputs, made.heldout))
+        session = Session(self.network.model)
+        self.references = [session.run(sample) for sample in self.heldout]
+        self.kept = frozenset(map(NodeName, (*plan.keep, *plan.movement)))
+        self.ranges = ranges(self.network, seen, plan.method)
+
+    def build(self, what: str, int8: frozenset[NodeName], **options: bool) -> Row:
+        """Build and judge an engine; `fp16` and `constrained` are True unless told otherwise."""
+        network = readable(quantised(self.network, int8, self.ranges), "8.6")
+        roles = roles_of(network)
+        pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
+        fp32 = self.kept | pinned | frozenset(quantised_nodes(network))
+        mixed, _ = rewrite(network, roles, fp32, FP16, fixed=frozenset(), low_io=frozenset())
+        given = (self.heldout, self.references, Criterion(rel_max=REL_MAX), None)
+        told = judge(mixed.model, *given).verdict
+        row: Row = {"what": what, "nodes": len(int8), "foretold": _off(told)}
+        asked = constraints(network, roles, fp32) if options.get("constrained", True) else ()
+        first = self.heldout[0]
+        profile = shape_profile({name: (a.shape,) * 3 for name, a in first.items()})
+        config: Row = {"low": "fp16" if options.get("fp16", True) else None, "keep": [*asked]}
+        config |= {"profiles": [profile], "shared_timing_cache": True}
+        try:
+            proto = ir.serde.serialize_model(network.model).SerializeToString()
+            built = self.pipe.build(proto, **config)
+            engine = built.header["engine"]["sha256"]
+            found = [self.pipe.run(engine, sample) for sample in self.heldout]
+            row["measured"] = _off(judge_outputs(found, *given).verdict)
+        except Refused as refused:
+            row["refused"] = "\n".join([str(refused), *refused.answer.get("log", ())])[-600:]
+        self.rows.append(row)
+        print(self.name, row, flush=True)
+        return row
+
+    def run(self, kind: str, end: float, step: Callable[[], None]) -> None:
+        """Build all."""
+        chosen = (*self.plan.int8, *self.plan.left_out) if kind == "all" else self.plan.int8
+        every = frozenset(map(NodeName, chosen))
+        for _ in range(AGAIN):
+            self.build("as planned", every)
+            step()
+        self.build("no constraint", every, constrained=False)
+        step()
+        row = self.build("neither constraint nor FP16", every, constrained=False, fp16=False)
+        step()
+        nodes = [name for name in map(node_name, self.network.nodes()) if name in every]
+        while _is_far(row) and len(nodes) > 1:
+            half = len(nodes) // 2
+            for part in (nodes[:half], nodes[half:]):
+                if time.monotonic() > end:
+                    return
+                what = f"no FP16, INT8 from {part[0]} to {part[-1]}"
+                row = self.build(what, frozenset(part), constrained=False, fp16=False)
+                step()
+                if _is_far(row):
+                    nodes = part
+                    break
+            else:
+                return
+
+
+def _off(verdict: Any) -> float:
+    return max(error.rel_max for error in verdict.outputs.values()) / REL_MAX
+
+
+def _is_far(row: Row) -> bool:
+    return float(row.get("measured", 0)) > FAR * max(row["foretold"], LEAST)
+
+
+def measure(jobs: list[str], host: Host, end: float, save: Callable[[Result], None]) -> Result:
+    """Return what the engines of all models show; `save` is called with what is known so far."""
+    plans = read(FILE)
+    with Pipe([host.trt_python], host.sources()) as pipe:
+        command = "python -m bench.gpu.int8_causes --trt-python PYTHON " + " ".join(jobs)
+        told = {**machine(), **pipe.told()}
+        result = Result(NAME, command, [], None, machine=told, details={})
+
+        for job in jobs:
+            name, _, kind = job.partition(":")
+            model = Model(name, plans[name], pipe)
+
+            def step(job: str = job, model: Model = model) -> None:
+                result.details[job] = [
+                    {key: repr(v) if isinstance(v, float) else v for key, v in row.items()}
+                    for row in model.rows
+                ]
+                save(result)
+
+            if time.monotonic() < end:
+                model.run(kind or "all", end, step)
+            for row in model.rows:
+                found = row.get("measured", "refused")
+                note = row.get("refused", f"foretold {row['foretold']:.3g}")
+                what = f"{job}: {row['what']}: error over what is allowed"
+                result.figures.append(reported(what, found, note))
+            save(result)
+    return result
+
+
+def main() -> int:
+    """Run the models that the command line names; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("jobs", nargs="+", metavar="NAME:KIND")
+    add_host(parser)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--seconds", type=float, default=400.0, help="begins no more halves later")
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+    result = measure(given.jobs, host_of(given), end, lambda found: _save(given.results, found))
+    print(table([result]), flush=True)
+    return 0
+
+
+def _save(folder: Path, result: Result) -> None:
+    result.save(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
