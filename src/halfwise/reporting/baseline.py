@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from halfwise.records import Baseline, Change, FigureKind, Run
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of
-from halfwise.wording import number, sentence, shorten
+from halfwise.wording import count, number, sentence, shorten
 
 _WHAT: Mapping[FigureKind, str] = {
     "rel-max": "rel max of output {}",
@@ -33,6 +33,17 @@ def worse_alone(run: Run) -> str:
     """Return the end of the title of a run that fails for nothing but its baseline; else "" ."""
     alone = {failure.kind for failure in run.verdict.failures} == {"worse"}
     return ": within tolerance, but worse than the baseline" if alone else ""
+
+
+def baseline_line(run: Run) -> str:
+    """Return a sentence on a baseline that nothing is worse than; "" where something is."""
+    found = run.compared
+    if found is None or not found.passed:
+        return ""
+    lacking = sum(change.now is None for change in found.changes)
+    missing = f"; {lacking} could not be compared" if lacking else ""
+    some = count(len(found.changes) - lacking, "figure")
+    return f"Of {some}, none is worse than the baseline {shorten(found.run, 40)} allows{missing}."
 
 
 def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from halfwise.metrics import effective
 from halfwise.records import EngineResult, OutputError, Run
+from halfwise.reporting.baseline import baseline_line
 from halfwise.reporting.diagnosis import diagnosed_screen
 from halfwise.reporting.int8 import int8_lines
 from halfwise.reporting.ladder import brief_ladder
@@ -47,6 +48,8 @@ def _result(run: Run) -> Iterator[str]:
         yield times
     elif run.worth is not None and not run.rungs:
         yield cost_line(run.worth, low_name(run))
+    if told := baseline_line(run):
+        yield told
 
 
 def _errors(run: Run) -> Iterator[str]:

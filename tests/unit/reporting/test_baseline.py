@@ -1,8 +1,9 @@
 import pytest
 
 from halfwise.records import Baseline, Change, Failure
-from halfwise.reporting.baseline import baseline_parts, worse_alone, worsened
+from halfwise.reporting.baseline import baseline_line, baseline_parts, worse_alone, worsened
 from halfwise.reporting.parts import Lines, Table
+from halfwise.reporting.screen import screen
 from tests.unit.reporting.runs import run, verdict
 
 WORSE = Change(kind="rel-max", of="y", before=0.001, now=0.0012, limit=0.00105, passed=False)
@@ -30,6 +31,16 @@ def test_what_is_worse_comes_first_and_what_lacks_is_told():
     assert any("whether they are the same is not known" in line for line in lines.lines)
     assert any("time in ms on A100, TensorRT 10.0" in line for line in lines.lines)
     assert list(baseline_parts(run())) == []
+
+
+def test_a_screen_tells_that_nothing_is_worse():
+    found = Baseline(run="before", date="d", same_samples=True, changes=(FINE, ELSEWHERE))
+    told = "Of 1 figure, none is worse than the baseline before allows; 1 could not be compared."
+    assert baseline_line(run(compared=found)) == told
+    parts = screen(run(compared=found)).parts
+    assert any(told in part.lines for part in parts if isinstance(part, Lines))
+    worse = found.model_copy(update={"changes": (FINE, WORSE)})
+    assert baseline_line(run()) == baseline_line(run(compared=worse)) == ""
 
 
 @pytest.mark.parametrize(
