@@ -155,8 +155,9 @@ function showItem(parts, key, focus) {
   const element = item && svg.querySelector(`.item[data-key="${item.key}"]`);
   element?.setAttribute("tabindex", 0);
   const scale = svg.width.baseVal.value / placed.width;
-  if (item && item.key === key) {
-    parts.canvas.scrollTo(item.x * scale - parts.canvas.clientWidth / 2, item.y * scale - parts.canvas.clientHeight / 2);
+  if (item) {
+    const top = item.key === key ? item.y * scale - parts.canvas.clientHeight / 2 : 0;
+    parts.canvas.scrollTo(item.x * scale - parts.canvas.clientWidth / 2, top);
   }
   if (focus) {
     element?.focus({ preventScroll: true });
