@@ -8,7 +8,8 @@ const { MARKS } = halfwise.graph;
 // Returns the elements of the section: {all, canvas, panel, say(words), update(scene)}.
 function elements(graph, kinds, state, { find, redraw, fit, setView, setSteps }) {
   const canvas = make("div", { class: "graph-canvas" });
-  const side = make("div", { class: "graph-panel", role: "region", "aria-label": "Selected", "aria-live": "polite", tabindex: 0 });
+  dragged(canvas);
+  const side = make("div", { class: "graph-panel", role: "region", "aria-label": "Selected", tabindex: 0 });
   const said = make("p", { class: "note", role: "status" });
   const legend = make("ul", { class: "graph-legend", "aria-label": "Legend" });
   const button = (text, label, onclick) => make("button", { type: "button", "aria-label": label, title: label, onclick }, text);
@@ -45,6 +46,23 @@ function elements(graph, kinds, state, { find, redraw, fit, setView, setSteps })
     canvas, panel: side, update,
     say: (words) => { said.textContent = plain(words); },
   };
+}
+
+// Lets the ground be dragged; what is drawn on it is clicked.
+function dragged(canvas) {
+  let from = null;
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button === 0 && event.pointerType === "mouse" && !event.target.closest("[role=button]")) {
+      from = { x: event.clientX + canvas.scrollLeft, y: event.clientY + canvas.scrollTop };
+      canvas.setPointerCapture(event.pointerId);
+    }
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (from !== null) {
+      canvas.scrollTo(from.x - event.clientX, from.y - event.clientY);
+    }
+  });
+  canvas.addEventListener("lostpointercapture", () => { from = null; });
 }
 
 function search(find) {
