@@ -1,6 +1,15 @@
 """Every section of the page, used: by mouse, by key, and by the links between them."""
 
+import pytest
+
 from tests.browser.conftest import Look, PageOf
+
+HEIGHTS = """(bars) => {
+    const scale = bars[0].getScreenCTM().d;
+    return [bars.map((bar) => bar.getBoundingClientRect().height / scale),
+        bars.map((bar) => Number(bar.getAttribute("height")))];
+}"""
+"""What bars are drawn as, and what they were meant to be: styles of another section change it."""
 
 
 def test_a_cause_leads_to_its_line_and_to_the_graph(look: Look, page_of: PageOf) -> None:
@@ -10,7 +19,10 @@ def test_a_cause_leads_to_its_line_and_to_the_graph(look: Look, page_of: PageOf)
     assert first.get_attribute("open") is not None
     assert "norm1.py:" in first.inner_text()
     assert "y = self.pow(x)" in first.inner_text()
-    assert first.locator("figure.histogram svg").first.is_visible()
+    bars = first.locator("figure.histogram").first.locator("rect.bar")
+    assert bars.count() > 10
+    drawn, meant = bars.evaluate_all(HEIGHTS)
+    assert drawn == pytest.approx(meant, rel=0.01)
     hidden = first.locator("li").filter(visible=False).count()
     first.get_by_role("button", name="Show all").first.click()
     assert first.locator("li").filter(visible=False).count() < hidden

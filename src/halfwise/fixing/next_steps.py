@@ -164,10 +164,10 @@ def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[s
         export = f"{folder} --trt-worker {names[0]}"
     return (
         *lines,
-        f"For another: halfwise verify {folder} --target tensorrt --inputs DATA builds and judges "
-        "it there.",
-        f"To build it without halfwise: halfwise export {export} --as trtexec (or python, cpp, "
-        "polygraphy, json).",
+        f"To build and judge it on another: halfwise verify {folder} --target tensorrt --inputs "
+        "DATA",
+        "To build it without halfwise (python, cpp, polygraphy and json are other forms): "
+        f"halfwise export {export} --as trtexec",
     )
 
 
