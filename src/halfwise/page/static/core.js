@@ -76,7 +76,7 @@ function number(value, digits = 3) {
     return "0";
   }
   const size = Math.abs(x);
-  if (size >= 1e6 || size < 1e-4) {
+  if (size >= 1e6 || Math.abs(Number(x.toPrecision(digits))) < 1e-4) {
     const [mantissa, exponent] = x.toExponential(digits - 1).split("e");
     return `${Number(mantissa)}e${Number(exponent)}`.replaceAll("-", "−");
   }
@@ -94,7 +94,10 @@ function link(name, key, text = key) {
   if (document.getElementById(name) === null) {
     return make("span", {}, text);
   }
-  return make("a", { href: fragment(name, key), title: key }, text);
+  const href = fragment(name, key);
+  // An address that is there already tells nobody of a change.
+  const again = () => location.hash === href && follow();
+  return make("a", { href, title: key, onclick: again }, text);
 }
 
 // Shows `key` in a section, and puts it in the address.
