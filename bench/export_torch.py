@@ -69,7 +69,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         return [], f"torch: {made.missing}"
     folder = bench.folder / "export_torch"
     folder.mkdir()
-    lines = _python(made, str(SCRIPT), str(folder)).stdout.splitlines()
+    lines = run_python(made, str(SCRIPT), str(folder)).stdout.splitlines()
     outcomes = []
     for line in lines:
         name, kind, *axes = line.split()
@@ -124,7 +124,7 @@ def _exported(
     options = [argument for axis in axes for argument in ("--dynamic", axis)]
     options += ["--exporter", exporter, *([] if folding else ["--no-fold"]), "--json"]
     command = ("-m", "halfwise", "export-torch", f"{SCRIPT}:{name}", "-o", str(model), *options)
-    done = _python(made, *command, check=False)
+    done = run_python(made, *command, check=False)
     if not model.is_file():
         said = next(iter(done.stderr.strip().splitlines()[-2:]), "")[:SHOWN]
         return Outcome(name, exporter, folding, done.returncode, said)
@@ -160,7 +160,7 @@ def _error(model: Path, recorded: Path) -> float:
     return max(float(np.abs(r - e).max() / max(np.abs(e).max(), 1e-30)) for r, e in pairs)
 
 
-def _python(
+def run_python(
     made: Environment, *arguments: str, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run the framework's Python; halfwise's own packages are those of this process."""

@@ -73,17 +73,18 @@ def scope_of(node: ir.Node) -> str | None:
     """Return the modules around a node, from the outside in, joined by "/"; "" for the model.
 
     Of other exporters it is what stands before the last "/" of the node's name, which is how
-    TorchScript, Keras and TensorFlow name nodes after scopes. None where nothing tells it.
+    TorchScript, Keras and TensorFlow name nodes after scopes: "/stem/stem.0/Conv". None where
+    nothing tells it.
     """
     names, _ = _modules(node)
-    if not names:
-        name = node.name or ""
-        return name.strip("/").rpartition("/")[0] if "/" in name else None
+    name = node.name or ""
+    if not names and "/" not in name:
+        return None
     parts, around = list[str](), ""
-    for name in names:
-        if name:
-            parts.append(name.removeprefix(f"{around}.") if around else name)
-            around = name
+    for module in names or name.strip("/").split("/")[:-1]:
+        if module:
+            parts.append(module.removeprefix(f"{around}.") if around else module)
+            around = module
     return "/".join(parts)
 
 

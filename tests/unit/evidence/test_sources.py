@@ -62,6 +62,7 @@ def test_other_metadata_tells_nothing(text) -> None:
         ("/blocks.0/attn/MatMul", "", "blocks.0/attn"),
         ("StatefulPartitionedCall/model/conv/Conv2D", "", "StatefulPartitionedCall/model/conv"),
         ("/MatMul", "", ""),
+        ("/stem/stem.0/stem.0.1/Conv", "", "stem/0/1"),
         ("node_Split_20", "", None),
     ],
 )
