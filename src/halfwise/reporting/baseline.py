@@ -24,8 +24,8 @@ def worsened(change: Change) -> str:
     if change.now is None:
         return f"the baseline has {what} ({before}), and this run has none"
     return (
-        f"{what} is {number(change.now)}, and was {before} in the baseline; at most "
-        f"{number(change.limit)} is allowed"
+        f"{what} is {number(change.now, 4)}, and was {before} in the baseline; at most "
+        f"{number(change.limit, 4)} is allowed"
     )
 
 
@@ -54,9 +54,7 @@ def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
     rows = [
         (
             sentence(_what(c)),
-            number(c.before),
-            number(c.now),
-            number(c.limit),
+            *(number(value, 4) for value in (c.before, c.now, c.limit)),
             "" if c.passed else "worse",
         )
         for c in sorted(found.changes, key=lambda change: change.passed)
