@@ -105,7 +105,7 @@ section("graph", (root, data) => {
   }
 
   const act = { near, show, isOpen: (box) => state.open.has(box), turn: (box) => { state.view = "whole"; turn(box); } };
-  parts.canvas.addEventListener("keydown", (event) => keyed(event, { parts, state, near, setSteps, act }));
+  parts.canvas.addEventListener("keydown", (event) => keyed(event, { parts, state, near, grow, setSteps, act }));
   redraw();
   return { open: (key) => opened(graph, key, near, parts) };
 });
@@ -166,7 +166,7 @@ function showItem(parts, key, focus) {
 
 const ARROWS = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
-function keyed(event, { parts, state, near, setSteps, act }) {
+function keyed(event, { parts, state, near, grow, setSteps, act }) {
   const key = event.target.closest?.(".item")?.dataset.key;
   const item = parts.drawn.placed.items.find((one) => one.key === key);
   if (item === undefined || event.ctrlKey || event.metaKey || event.altKey) {
@@ -180,6 +180,8 @@ function keyed(event, { parts, state, near, setSteps, act }) {
     event.target.dispatchEvent(new MouseEvent("click", { bubbles: true }));
   } else if ((event.key === "+" || event.key === "-") && state.view === "near") {
     setSteps(state.steps + (event.key === "+" ? 1 : -1));
+  } else if (event.key === "m" && item.more > 0) {
+    grow(item);
   } else if (event.key === "n" && item.key[0] === "n") {
     near(Number(item.key.slice(1)));
   } else if (event.key === "w" && item.key[0] === "n") {
