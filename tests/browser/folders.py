@@ -1,5 +1,6 @@
 """Run folders to open: what commands make of small models, and made-up runs."""
 
+import gzip
 import io
 import shlex
 import sys
@@ -21,6 +22,7 @@ from tests.browser.synthetic import Drawn, write_synthetic
 from tests.models import Ill
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+RECORDED = DIGITS.parents[1] / "bench" / "results" / "gpu_resnet50_run.json.gz"
 SAMPLES = 4
 """Of the digits, so that the demo takes seconds: its full data has 112."""
 
@@ -64,6 +66,14 @@ def engine(folder: Path, command: Callable[..., list[str]]) -> Path:
     return folder / "run"
 
 
+def old(folder: Path) -> Path:
+    """Return a run of an H200, as it was recorded before there were pages: without evidence."""
+    run = folder / "run"
+    run.mkdir()
+    (run / "run.json").write_bytes(gzip.decompress(RECORDED.read_bytes()))
+    return write_page(run).parent
+
+
 def large(folder: Path) -> Path:
     """Return a made-up run of 5,000 nodes."""
     return write_page(write_synthetic(folder / "run", 5000)).parent
@@ -105,6 +115,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "failed": failed,
     "ladder": ladder,
     "diagnosis": diagnosis,
+    "old": old,
     "large": large,
     "hostile": hostile,
 }

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.conftest import Look, PageOf, Seen
 
-KINDS = ("demo", "failed", "ladder", "diagnosis", "engine", "large", "hostile")
+KINDS = ("demo", "failed", "ladder", "diagnosis", "engine", "old", "large", "hostile")
 NARROW = """() => [...document.querySelectorAll("main *")]
     .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
     .filter((e) => !e.closest(".scroll, svg, pre"))

@@ -3,6 +3,8 @@
 // Tables: sorted by a click on a heading, stored as CSV, cut where they are long.
 
 const { make, number } = halfwise;
+// What stands in data for numbers that JSON lacks.
+const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
 const MOST = 50;
 // Characters from which on a cell is worth more width than its longest word needs.
 const PROSE = 24;
@@ -22,7 +24,7 @@ function shown(cell) {
   if (cell !== null && typeof cell === "object") {
     return cell.text ?? shown(cell.value ?? null);
   }
-  return typeof cell === "number" ? number(cell) : (cell ?? "");
+  return typeof cell === "number" || NOT_FINITE.has(cell) ? number(cell) : (cell ?? "");
 }
 
 // Returns what a cell is sorted by: a number where it begins with one and ends with a known unit.
