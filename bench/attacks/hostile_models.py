@@ -50,7 +50,7 @@ ENTRIES: Mapping[str, Mapping[str, str]] = {
 }
 _NAMED = ("node", "aaaa", "xxxx", "yyyy", "gggg", "dddd", "Relu", "alpha", "docs", "kkkk")
 _BYTES = {
-    "bytes that are no UTF-8": b"\xff\xfe\xfd\x80\x81",
+    "bytes that are not UTF-8": b"\xff\xfe\xfd\x80\x81",
     "half a surrogate pair": b"\xed\xa0\x80a\x81",
     "control characters": b"\0\x1b\r\na",
 }

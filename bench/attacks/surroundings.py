@@ -188,7 +188,7 @@ def _few_files(most: int) -> Callable[[], None]:
 
 
 def _no_text(what: str) -> Attack:
-    """Name something by bytes that are no UTF-8."""
+    """Name something by bytes that are not UTF-8."""
 
     def make(folder: Path) -> Command:
         place = folder / NO_TEXT if what == "the working directory" else folder

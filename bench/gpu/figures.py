@@ -189,7 +189,7 @@ def _keep(folder: Path) -> None:
 
 
 def _check(run: Run, host: Host, folder: Path) -> seen.Checked | None:
-    """Return how the delivered engine does on held-out samples; None where it is not here."""
+    """Return how the delivered engine does on held-out samples; None where it is missing."""
     assert run.engines is not None
     assert run.engines.delivered is not None
     engine = folder / "run" / run.engines.delivered.path

@@ -41,7 +41,7 @@ class HalfwiseError(Exception):
 
 
 class UsageError(HalfwiseError):
-    """An option or a combination of options that has no meaning."""
+    """An option or a combination of options that does not apply."""
 
     exit_code = 2
 

@@ -73,7 +73,7 @@ def read_text(path: Path, *, encoding: str = "utf-8", at_most: int = TEXT_BYTES)
 
     Raises:
         OSError: as for `open_regular`, or it is larger.
-        UnicodeDecodeError: it is no text of that encoding.
+        UnicodeDecodeError: it is not text of that encoding.
     """
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size

@@ -218,7 +218,7 @@ def read_run(folder: Path) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise RecordMismatch(
-            f"{folder} is no run folder: {path.name} cannot be read ({why}).",
+            f"{folder} is not a run folder: {path.name} cannot be read ({why}).",
             "Give the folder that was named with -o.",
         ) from error
     try:

@@ -52,7 +52,7 @@ def test_lint_a_model_that_other_commands_refuse(call, tmp_path):
     ("arguments", "code", "message"),
     [
         (["none.onnx"], 3, "none.onnx is not a file"),
-        (["--trt-version", "7.2"], 2, "'7.2' is no version of TensorRT"),
+        (["--trt-version", "7.2"], 2, "'7.2' is not a known version of TensorRT"),
         (["--ignore", "everything"], 2, "There is no rule called 'everything'"),
         (["--fail-on", "note"], 2, "Invalid value for '--fail-on'"),
     ],

@@ -118,7 +118,7 @@ def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
         (errno.EDQUOT, "a/b", "no room left for a/b"),
         (errno.EMFILE, "a/b", "More files are needed than may be open"),
         (errno.EACCES, b"a\xff", "no permission for a\udcff, or for a folder above"),
-        (errno.EIO, None, "The system says: Input/output error."),
+        (errno.EIO, None, "The system reported: Input/output error."),
         (errno.EROFS, "a/b", "a/b cannot be used: Read-only file system"),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_build_that_crashes(refused, fake_worker):
             "--layerPrecisions mul:fp16 cannot be had",
         ),
         (("--to", "fp16", "--layerPrecisions", "mul"), 2, "expected NAME:TYPE"),
-        (("--keep", "square"), 2, "--keep has no meaning where everything is FP32."),
+        (("--keep", "square"), 2, "--keep does not apply where everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),
         (("--tactic-sources", "CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
@@ -178,7 +178,7 @@ def test_engines_that_cannot_be_asked_for(refused, fake_worker, options, code, e
 
 def test_types_have_no_meaning_in_strong_typing(refused, fake_worker):
     ten = worker(fake_worker("10.0.1"))
-    assert "--to has no meaning in strong typing" in refused(2, *building(*KEEP, *ten))
+    assert "--to does not apply in strong typing" in refused(2, *building(*KEEP, *ten))
 
 
 def test_the_engine_exists(refused, fake_worker, tmp_path):
@@ -191,20 +191,20 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
     ("arguments", "code", "expected"),
     [
         (("m.onnx",), 2, "Nothing is given to judge against m.onnx."),
-        (("m.onnx", "m.onnx", "--trt-python", "p"), 2, "the candidate is no engine"),
-        (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate has no meaning"),
-        (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner has no meaning"),
+        (("m.onnx", "m.onnx", "--trt-python", "p"), 2, "the candidate is not an engine"),
+        (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
+        (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),
         (
             ("m.onnx", "e.engine", "--trt-python", "p", "--trt-command", "q"),
             2,
             "2 workers are named",
         ),
-        ((".", "m.onnx", "--target", "tensorrt"), 2, "CANDIDATE has no meaning with --target"),
+        ((".", "m.onnx", "--target", "tensorrt"), 2, "CANDIDATE does not apply with --target"),
         (("run", "m.onnx", "--target", "tensorrt"), 3, "run is not a file"),
-        (("run", "--target", "tensorrt", "--max-abs", "1"), 2, "--max-abs has no meaning"),
-        (("run", "--target", "tensorrt", "-o", "new"), 2, "--out has no meaning"),
-        (("m.onnx", "--target", "tensorrt"), 7, "is no run folder"),
-        (("absent", "--target", "tensorrt"), 7, "is no run folder"),
+        (("run", "--target", "tensorrt", "--max-abs", "1"), 2, "--max-abs does not apply"),
+        (("run", "--target", "tensorrt", "-o", "new"), 2, "--out does not apply"),
+        (("m.onnx", "--target", "tensorrt"), 7, "is not a run folder"),
+        (("absent", "--target", "tensorrt"), 7, "is not a run folder"),
     ],
 )
 def test_combinations_without_a_meaning(refused, arguments, code, expected):

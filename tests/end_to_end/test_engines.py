@@ -480,7 +480,7 @@ def test_options_of_engines_need_a_target(refused, files):
     model, inputs = files
     for option in (("--max-builds", 3), ("--tf32",), ("--trt-python", "python3"), ("--resume",)):
         text = refused(2, "fix", model, "--inputs", inputs, "-o", "run", *option)
-        assert f"{option[0]} has no meaning without --target tensorrt" in text
+        assert f"{option[0]} does not apply without --target tensorrt" in text
 
 
 def integers(factor: int = 1) -> Ill:

@@ -74,7 +74,7 @@ def test_what_has_no_meaning_is_refused(recorded, refused):
     message = refused(2, *verify)
     assert "holds the outputs of 2 runners: trt-runner-N0, trt-runner-N1" in message
     assert "--accumulate" in refused(2, *verify, "--runner", "trt", "--accumulate", "fp16")
-    assert "no meaning for a model" in refused(
+    assert "not apply to a model" in refused(
         2, "verify", model, model, "--inputs", inputs, "--runner", "trt"
     )
     write_runners(outputs, {"trt": [{"other": np.zeros(8)}] * models.COUNT})

@@ -99,7 +99,7 @@ def test_what_belongs_to_another_model_is_refused(fix, refused, saved, mixed, tm
     model, inputs = saved(models.small(), "small")
     fixing = ("fix", model, "--inputs", inputs, "-o", "run", "--start-from")
     assert "belongs to another model" in refused(7, *fixing, "first")
-    assert "only 0 are in it" in refused(3, *fixing, mixed(NORM, "square"))
+    assert "only 0 of 3 compute nodes" in refused(3, *fixing, mixed(NORM, "square"))
 
 
 def test_a_run_of_another_model_that_keeps_nothing_is_refused(fix, refused, saved, tmp_path):
@@ -116,12 +116,12 @@ def test_what_holds_no_plan_is_refused(refused, files, call, tmp_path):
     assert "nothing to start from at absent" in refused(3, *fixing, "absent")
     assert "is not an ONNX model" in refused(3, *fixing, files[1])
     (tmp_path / "empty").mkdir()
-    assert "no run folder" in refused(7, *fixing, "empty")
+    assert "not a run folder" in refused(7, *fixing, "empty")
     (tmp_path / "broken.json").write_text(json.dumps({"schema_version": 99}))
     assert "schema version 99" in refused(7, *fixing, "broken.json")
     assert call("verify", files[0], files[0], "--inputs", files[1], "-o", "judged").code == 0
     assert "halfwise verify" in refused(7, *fixing, "judged")
-    assert "--start-from has no meaning" in refused(2, *fixing, "judged", "--keep-above", "9")
+    assert "--start-from does not apply" in refused(2, *fixing, "judged", "--keep-above", "9")
 
 
 def test_repairs_may_take_away_what_the_starting_plan_keeps(fix):

@@ -200,12 +200,12 @@ def test_the_file_stands_for_its_folder(tmp_path):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(RecordMismatch, match="no run folder"):
+    with pytest.raises(RecordMismatch, match="not a run folder"):
         read_run(tmp_path / "absent")
-    with pytest.raises(RecordMismatch, match="no run folder"):
+    with pytest.raises(RecordMismatch, match="not a run folder"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecordMismatch, match="no run folder"):
+    with pytest.raises(RecordMismatch, match="not a run folder"):
         read_run(tmp_path)
 
 

@@ -222,7 +222,7 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
     from halfwise.wording import clean
 
     if out is None:
-        raise UsageError("A model for viewers is a file.", "Name it with -o, such as seen.onnx.")
+        raise UsageError("--as netron writes a file.", "Name it with -o, such as seen.onnx.")
     if other := sorted(options.keys() - {"model", "trt_worker"}):
         name = other[0].replace("_", "-")
         raise UsageError(f"--{name} is for recipes that build.", "Leave it out with --as netron.")

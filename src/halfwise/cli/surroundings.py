@@ -96,7 +96,9 @@ def told(error: OSError) -> UsageError | None:
         if error.errno in _OURS:
             return None
         # Such as that there is no folder for temporary files, with those that were tried.
-        return UsageError(f"The system says: {error.strerror}.", "Check what is around halfwise.")
+        return UsageError(
+            f"The system reported: {error.strerror}.", "Check what is around halfwise."
+        )
     if error.errno in _FORBIDDEN:
         return UsageError(
             f"There is no permission for {what}, or for a folder above it.", _ELSEWHERE

@@ -221,7 +221,7 @@ def verify(
 
 
 def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with one worker in place of lists; a list of several has no meaning."""
+    """Return the options with one worker in place of lists; a list of several does not apply."""
     lists = {name: options[name] for name in options if name in Workers.__annotations__}
     if (named := sum(map(len, lists.values()))) > 1:
         raise UsageError(
@@ -245,7 +245,7 @@ def _repeat(
     unfit = {**unfit, **{spelt(n): v for n, v in options.items() if n in others}}
     if wrong := next((name for name, value in unfit.items() if value is not None), None):
         raise UsageError(
-            f"{wrong} has no meaning with --target: the plan and what is acceptable are the run's.",
+            f"{wrong} does not apply with --target: the plan and what is acceptable are the run's.",
             "Leave it out, or leave --target out to judge a candidate.",
         )
     found = watched(

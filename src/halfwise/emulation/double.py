@@ -68,7 +68,7 @@ class DoubleSession:
                 continue
             self._run = run
             return found
-        raise RunFailed("The model cannot be run in FP64.", "Nothing is to be done.")
+        raise RunFailed("The model cannot be run in FP64.", "There is nothing to do.")
 
 
 def _say_types(node: ir.Node, opset: int) -> None:
@@ -97,7 +97,7 @@ def _reference(model: ir.Model) -> _Run:
             new_ops=[Conv, ConvTranspose, GlobalMaxPool, LayerNormalization],
         )
     except Exception as error:
-        raise CaseError(f"ONNX's reference does not take the model: {error}", "") from error
+        raise CaseError(f"ONNX's reference evaluator refuses the model: {error}", "") from error
 
     def run(sample: Mapping[str, Array]) -> Outputs:
         # It is plain Python: whatever a node does not manage is raised as it comes.
@@ -105,7 +105,9 @@ def _reference(model: ir.Model) -> _Run:
             with np.errstate(all="ignore"):
                 found = evaluator.run(None, dict(sample))
         except Exception as error:
-            raise RunFailed(f"ONNX's reference does not run the model: {error}", "") from error
+            raise RunFailed(
+                f"ONNX's reference evaluator cannot run the model: {error}", ""
+            ) from error
         return dict(zip(evaluator.output_names, found, strict=True))
 
     return run

@@ -151,7 +151,7 @@ def _quantised(run: Run) -> Network | None:
         return start
     if run.plan is not None and run.plan.int8 and run.plan.ranges is None:
         raise RecordMismatch(
-            f"The quantised model that the run began with, {named}, is not here.",
+            f"The quantised model that the run began with, {named}, is missing.",
             "Bring the file back, or make the run again.",
         )
     return None
@@ -184,7 +184,7 @@ def _joined(run: Run) -> tuple[str, ...]:
 
 def _curve(run: Run, folder: Path) -> Curve:
     if run.curve is None:
-        made = f"`halfwise {run.kind}` makes none" if run.kind != "fix" else "it is from before"
+        made = f"`halfwise {run.kind}` makes none" if run.kind != "fix" else "it is an older run"
         raise RecordMismatch(
             f"The run {folder} has no plans to choose from: {made}.",
             "Give a run of `halfwise fix`, or make it again.",
@@ -260,7 +260,7 @@ def _case(
     model = users_model(run) if named is None else Path(named)
     if not model.exists():
         raise RecordMismatch(
-            f"The model of the run, {model}, is not here.",
+            f"The model of the run, {model}, is missing.",
             "Run it where the path holds, or name the model: --model FILE.",
         )
     case = load_asked(model, request, watcher)

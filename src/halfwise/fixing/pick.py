@@ -106,9 +106,7 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
     """
     if len(wish.given) > 1:
         first, second = (spelt(name) for name in list(wish.given)[:2])
-        raise UsageError(
-            f"{first} and {second} are both given, and one of them chooses.", "Give one."
-        )
+        raise UsageError(f"{first} and {second} are both given; only one can choose.", "Give one.")
     if wish.worth is not None:
         return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), measure)
     if wish.kept is not None:

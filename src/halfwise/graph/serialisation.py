@@ -47,7 +47,7 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
             file = (folder / location).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links in a circle
             raise CaseError(
-                f"{path} names external data by what is no path: {_short(location)}.",
+                f"{path} names external data by something that is not a path: {_short(location)}.",
                 "Save the model again.",
             ) from error
         name = os.path.normpath(location)
@@ -110,7 +110,7 @@ def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
 def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
     """Give a path of the model whose external data are no links: files of zeros are in their place.
 
-    ONNX's checker refuses links, paths that are no UTF-8 too, and reads no data. The files are
+    ONNX's checker refuses links, paths that are not UTF-8 too, and reads no data. The files are
     sparse: they take no space. None is made under a name that leads out of the folder, which the
     checker refuses by itself.
 
@@ -119,7 +119,7 @@ def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
         OSError: the files cannot be made.
     """
     files = external_files(proto, path)
-    # Bytes that are no UTF-8 are lone surrogates (PEP 383).
+    # Bytes that are not UTF-8 are lone surrogates (PEP 383).
     readable = not any("\ud800" <= character <= "\udfff" for character in str(path))
     if readable and all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
         yield path

@@ -50,7 +50,7 @@ def unrolled(model: ir.Model, nodes: Collection[NodeName] | None = None) -> ir.M
         missing = [name for name in nodes if name not in found]
         if missing:
             raise CaseError(
-                f"{missing[0]} is no GRU or LSTM of the main graph, so it cannot be written out.",
+                f"{missing[0]} is not a GRU or LSTM of the main graph: it cannot be written out.",
                 "Name nodes of these operators.",
             )
         chosen = [node for name, node in found.items() if name in nodes]

@@ -169,7 +169,7 @@ def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
         raise _unreadable(where, path, error) from error
     if not isinstance(array, np.ndarray):
         raise CaseError(
-            f"{where} is no NumPy array, expected nothing but arrays in the archive.",
+            f"{where} is not a NumPy array, expected nothing but arrays in the archive.",
             "Save it with np.savez(path, name=array, …).",
         )
     return array

@@ -78,7 +78,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
             arrays[name] = np.asarray(value)
         except RAISED as error:
             raise CaseError(
-                f"{where}: input '{name}' is a {type(value).__name__} that is no array "
+                f"{where}: input '{name}' is a {type(value).__name__} that is not an array "
                 f"({described(error)}), expected a NumPy array.",
                 "Convert it with np.asarray(...) in a rectangular shape first.",
             ) from error

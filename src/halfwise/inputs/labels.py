@@ -134,7 +134,7 @@ def _read_text(path: Path) -> str:
         return read_text(path, encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise CaseError(
-            f"Labels {path.name}: found bytes that are no UTF-8 ({error.reason} at byte "
+            f"Labels {path.name}: found bytes that are not UTF-8 ({error.reason} at byte "
             f"{error.start}), expected text.",
             "Save the file as UTF-8.",
         ) from error

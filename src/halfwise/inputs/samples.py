@@ -305,8 +305,8 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
         found = hash_sample(sample)
         if before.setdefault(index, found) != found:
             raise CaseError(
-                f"{spec} made something else of {ids[index]} than before, expected the same each "
-                "time: samples are made anew when they are needed.",
+                f"{spec} returned something else for {ids[index]} than before, expected the same "
+                "each time: samples are made anew when they are needed.",
                 "Leave random augmentation out, as at inference.",
             )
         return sample

@@ -261,7 +261,7 @@ def _tolerance(
 def _only(names: Sequence[str], outputs: Sequence[Outputs]) -> list[Outputs]:
     if lacking := [name for name in names if any(name not in of for of in outputs)]:
         raise CaseError(
-            f"The metric is of output {lacking[0]!r}, which is not there.",
+            f"The metric needs output {lacking[0]!r}, which is missing.",
             "Give all outputs that the metric was chosen for, or name a metric of the others.",
         )
     return [{name: of[name] for name in names} for of in outputs]

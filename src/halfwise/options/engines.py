@@ -81,7 +81,7 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
     check(given)
     if names := given.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
         raise UsageError(
-            f"{spelt(min(names))} has no meaning without --target tensorrt.", "Give both."
+            f"{spelt(min(names))} does not apply without --target tensorrt.", "Give both."
         )
     return None
 
@@ -134,8 +134,7 @@ def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings
         )
     if "timing_cache" in given:
         raise UsageError(
-            "--timing-cache is of one GPU and one version of TensorRT, and several workers are "
-            "named.",
+            "--timing-cache belongs to one GPU and TensorRT; several workers are named.",
             "Leave it out: each worker has its own.",
         )
     others = {n: v for n, v in given.items() if n in ("trt_python", "trt_command")}

@@ -21,7 +21,7 @@ def refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     int8 = given.get("to") == INT8
     yield (
         "ranges" in given and not int8,
-        "--ranges is about INT8, and has no meaning without --to int8.",
+        "--ranges is about INT8, and does not apply without --to int8.",
         "Give --to int8 too, or leave it out.",
     )
     yield (

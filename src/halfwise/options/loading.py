@@ -59,7 +59,7 @@ def load_case(
     """
     if data.heldout is not None and not split:
         raise UsageError(
-            "--heldout has no meaning here: nothing is searched, so every input counts.",
+            "--heldout does not apply here: nothing is searched, so every input counts.",
             "Give all samples with --inputs.",
         )
     network, stored = upcast(load_model(model))

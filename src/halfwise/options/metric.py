@@ -122,7 +122,7 @@ def without_outputs(case: Case, lacking: Collection[str]) -> Case:
         return case
     if not left:
         raise CaseError(
-            f"The metric is of output {listed(recognised[0].outputs)}, which the candidate lacks.",
+            f"The metric needs output {listed(recognised[0].outputs)}, which the candidate lacks.",
             "Give a candidate that has it, or name a metric of the outputs that it has.",
         )
     criterion = case.criterion.model_copy(update={"recognised": left})

@@ -215,22 +215,22 @@ def _check_company(given: Mapping[str, Any]) -> None:
         ),
         (
             {"keep_above", "start_from"} <= asked,
-            "--keep-above searches nothing, so --start-from has no meaning beside it.",
+            "--keep-above searches nothing, so --start-from does not apply beside it.",
             "Give one of the two.",
         ),
         (
             "metric_drop" in asked and metric == AUTO,
-            "--metric-drop has no meaning beside --metric auto: each metric has its own.",
+            "--metric-drop does not apply beside --metric auto: each metric has its own.",
             "Leave it out, or name a metric.",
         ),
         (
             "metric_drop" in asked and "metric" not in asked,
-            "--metric-drop has no meaning without --metric.",
+            "--metric-drop does not apply without --metric.",
             "Give --metric too.",
         ),
         (
             "heldout_labels" in asked and "heldout" not in asked,
-            "--heldout-labels has no meaning without --heldout.",
+            "--heldout-labels does not apply without --heldout.",
             "Labels of samples that are split off are taken from --labels.",
         ),
         (

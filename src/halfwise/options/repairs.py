@@ -67,13 +67,13 @@ def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]
     unasked = sorted(without & APPROXIMATE) if without < frozenset(RULES) else []
     yield (
         bool(unasked) and _APPROXIMATE not in allow,
-        f"--no-repair {', '.join(unasked)} has no meaning without --allow {_APPROXIMATE}: such a "
+        f"--no-repair {', '.join(unasked)} does not apply without --allow {_APPROXIMATE}: such a "
         "repair is not made by itself.",
         "Leave it out.",
     )
     yield (
         "keep_above" in given and bool(allow),
-        "--keep-above searches nothing and repairs nothing, so --allow has no meaning beside it.",
+        "--keep-above searches nothing and repairs nothing, so --allow does not apply beside it.",
         "Give one of the two.",
     )
     yield (

@@ -51,7 +51,7 @@ class Record(BaseModel):
 
     # Any: what pydantic takes.
     def model_dump_json(self, **options: Any) -> str:
-        """Return the record as JSON; bytes of file names that are no UTF-8 are escaped in it.
+        """Return the record as JSON; bytes of file names that are not UTF-8 are escaped in it.
 
         Python has them as lone surrogates (PEP 383), which JSON readers refuse. So are characters
         that a terminal would act on, such as a name's that turns the direction of what follows.

@@ -48,11 +48,11 @@ def read_cache(path: Path) -> CalibrationCache:
     except OSError as error:
         raise CaseError(f"{path} cannot be read: {error.strerror}.", _EXPECTED) from error
     except UnicodeDecodeError as error:
-        raise CaseError(f"{path} is no calibration cache: it is no text.", _EXPECTED) from error
+        raise CaseError(f"{path} is not a calibration cache: it is not text.", _EXPECTED) from error
     header = _HEADER.fullmatch(lines[0].strip()) if lines else None
     if header is None:
         raise CaseError(
-            f"{path} is no calibration cache: its first line is not such as "
+            f"{path} is not a calibration cache: its first line is not such as "
             "TRT-8601-EntropyCalibration2.",
             _EXPECTED,
         )
@@ -63,7 +63,7 @@ def read_cache(path: Path) -> CalibrationCache:
             scales[found["tensor"]] = float(np.uint32(int(found["bits"], 16)).view(np.float32))
         elif line.strip():
             raise CaseError(
-                f"{path} is cut short or damaged: line {number} is no tensor with its scale.",
+                f"{path} is cut short or damaged: line {number} is not a tensor with its scale.",
                 _EXPECTED,
             )
     if not scales:

@@ -160,7 +160,7 @@ def demand_engine(path: Path) -> Path:
         raise CaseError(f"The engine {path} is empty.", "Build it again.")
     if path.suffix.lower() == ".onnx" and head[:4] != MAGIC:
         raise CaseError(
-            f"{path} is no engine: it has an ONNX model's name, and does not begin as engines do.",
+            f"{path} is not an engine: it is named as a model, and does not begin like an engine.",
             "Give an engine file; `halfwise build` makes one of a model.",
         )
     if head[4:] == b"{" and head[:4] != MAGIC:

@@ -201,8 +201,8 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
         raise UsageError("TensorRT 8.5 and 8.6 differ in what they take.", "Give 8.5 or 8.6.")
     if not oldest <= found < FIRST_UNKNOWN:
         raise UsageError(
-            f"{text!r} is no version of TensorRT that is known here.",
-            f"Give such as 8.6, 10.13 or 11; from {text_of(oldest)} to 11 are known "
+            f"{text!r} is not a known version of TensorRT.",
+            f"Give a version such as 8.6, 10.13 or 11; from {text_of(oldest)} to 11 are known "
             "(--trt-version).",
         )
     return found

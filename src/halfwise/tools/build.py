@@ -158,7 +158,7 @@ def _check_typing(typing: Typing, to: To | None, *, constrained: bool) -> None:
     if typing == "strong" and (to is not None or constrained):
         option = "--to" if to is not None else "--keep"
         raise UsageError(
-            f"{option} has no meaning in strong typing: there the types are the model's own.",
+            f"{option} does not apply in strong typing: there the types are the model's own.",
             "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
         )
 
@@ -168,7 +168,7 @@ def _check(to: To | None, kept: Sequence[str]) -> None:
         raise UsageError(f"--to is {to!r}; expected fp32, fp16 or bf16.", HELP)
     if kept and to in (None, "fp32"):
         raise UsageError(
-            "--keep has no meaning where everything is FP32.", "Give --to fp16 or --to bf16 too."
+            "--keep does not apply where everything is FP32.", "Give --to fp16 or --to bf16 too."
         )
 
 

@@ -283,7 +283,7 @@ def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Store
     path = users_model(run) if model is None else Path(model)
     if not path.is_file():
         raise CaseError(
-            f"The FP32 model is needed, and {path} is not here.",
+            f"The FP32 model is needed, and {path} is missing.",
             "Give the model that the run was made from: --model FILE.",
         )
     network, stored = upcast(load_model(path))

@@ -54,7 +54,7 @@ def demand_torch() -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise BackendMissing(
-            f"PyTorch is not here: {error}.", "Install it: pip install 'halfwise[torch]'."
+            f"PyTorch is not installed: {error}.", "Install it: pip install 'halfwise[torch]'."
         ) from error
 
 
@@ -98,7 +98,7 @@ class Module:
             return {self.names[0]: next(iter(arrays.values()))}
         if unknown := arrays.keys() - {*self.names}:
             raise CaseError(
-                f"Inputs {', '.join(sorted(unknown))} are no parameters of the module's forward.",
+                f"Inputs {', '.join(sorted(unknown))} are not parameters of the module's forward.",
                 f"It takes {', '.join(self.names)}: name the arrays so.",
             )
         return {name: arrays[name] for name in self.names if name in arrays}
@@ -176,7 +176,7 @@ class Module:
             isinstance(value, torch.Tensor) for value in given.values()
         ):
             raise CaseError(
-                f"The example inputs of {self.source} are no tensors.",
+                f"The example inputs of {self.source} are not tensors.",
                 "Return a tensor, a tuple of tensors, or a dictionary of them by parameter.",
             )
         return self.named({name: value.detach().numpy() for name, value in given.items()})

@@ -189,7 +189,7 @@ def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
 
 
 def test_a_run_without_a_curve_is_refused(moved):
-    with pytest.raises(RecordMismatch, match="no plans to choose from: it is from before"):
+    with pytest.raises(RecordMismatch, match="no plans to choose from: it is an older run"):
         choose(changed(moved, curve=None))
     text = json.loads((moved / "run.json").read_text())
     with pytest.raises(RecordMismatch, match="`halfwise verify` makes none"):
@@ -209,7 +209,7 @@ def test_model_and_inputs_have_to_be_those_of_the_run(moved):
     with pytest.raises(RecordMismatch, match="not the model that the run was made from"):
         choose(moved)
     (there / "m.onnx").unlink()
-    with pytest.raises(RecordMismatch, match="is not here"):
+    with pytest.raises(RecordMismatch, match="is missing"):
         choose(moved)
 
 

@@ -140,7 +140,7 @@ def test_lengths_that_vary_and_weights_that_are_computed_are_refused():
         unrolled(network.model, [NodeName("computed")])
     with pytest.raises(CaseError, match="of several lengths"):
         unrolled(network.model, [NodeName("lengths")])
-    with pytest.raises(CaseError, match="other is no GRU or LSTM"):
+    with pytest.raises(CaseError, match="other is not a GRU or LSTM"):
         unrolled(network.model, [NodeName("other")])
 
 

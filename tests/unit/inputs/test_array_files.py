@@ -151,7 +151,7 @@ def test_archives_with_other_files_are_errors(tmp_path):
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    with pytest.raises(CaseError, match=r"'readme.txt' is no NumPy array"):
+    with pytest.raises(CaseError, match=r"'readme.txt' is not a NumPy array"):
         read_npz(path)
 
 

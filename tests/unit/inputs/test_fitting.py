@@ -180,7 +180,7 @@ def test_values_are_read_as_arrays_without_a_copy():
 
 
 def test_values_that_are_no_arrays_are_errors():
-    with pytest.raises(CaseError, match="input 'a' is a list that is no array"):
+    with pytest.raises(CaseError, match="input 'a' is a list that is not an array"):
         as_arrays({"a": [[1], [1, 2]]}, "f")
     with pytest.raises(CaseError, match="found a key of type int"):
         as_arrays({3: np.zeros(1)}, "f")  # type: ignore[dict-item]

@@ -46,7 +46,7 @@ def test_array_labels(tmp_path):
         ("l.txt", b"label\n1\n2\n3\n", "found 4 labels, expected 3"),
         ("l.txt", b"1\n\n3\n", "line 2 is empty"),
         ("l.txt", b"", "found 0 labels"),
-        ("l.txt", b"\xff\xfe1", "found bytes that are no UTF-8"),
+        ("l.txt", b"\xff\xfe1", "found bytes that are not UTF-8"),
         ("l.csv", b"1\n2,5\n3\n", "line 2 has 2 columns, expected one"),
         ("l.npy", b"hello", "not a readable .npy file"),
         ("l.pkl", b"", "found the suffix '.pkl', expected one of .json"),

@@ -93,9 +93,9 @@ def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path):
 )
 def test_every_option_needs_a_target(name):
     value = {"typing": "weak", "prefer": "speed"}.get(name, 1)
-    with pytest.raises(UsageError, match="has no meaning without --target") as told:
+    with pytest.raises(UsageError, match="does not apply without --target") as told:
         understand("x.npz", {name: value})
-    assert f"{spelt(name)} has" in told.value.message
+    assert f"{spelt(name)} does not apply" in told.value.message
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_rules_are_left_out_by_name_or_all():
     [
         ({"no_repair": ["scael"]}, "--no-repair is 'scael'; expected a rule of repair: scale"),
         ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, and"),
-        ({"no_repair": ["epsilon"]}, "--no-repair epsilon has no meaning without --allow approx"),
+        ({"no_repair": ["epsilon"]}, "--no-repair epsilon does not apply without --allow approx"),
         ({"no_repair": "scale,fald"}, "--no-repair is 'fald'; expected a rule of repair: scale"),
         ({"allow": "bf16", "keep_above": 1e3}, "--keep-above searches nothing and repairs"),
         ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate or bf16"),

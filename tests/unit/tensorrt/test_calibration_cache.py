@@ -35,9 +35,9 @@ def test_versions(tmp_path, digits, version):
     [
         (b"", "its first line is not such as"),
         (b"x 3.5\n", "its first line is not such as"),
-        (b"\xff\xfe\x00", "it is no text"),
+        (b"\xff\xfe\x00", "it is not text"),
         (b"TRT-8601-EntropyCalibration2\n", "holds no scale"),
-        (b"TRT-8601-EntropyCalibration2\nx: 3c010a14\ny: zz\n", "line 3 is no tensor"),
+        (b"TRT-8601-EntropyCalibration2\nx: 3c010a14\ny: zz\n", "line 3 is not a tensor"),
         (b"TRT-8601-EntropyCalibration2\nx: 3c010a14\ny", "cut short or damaged: line 3"),
     ],
 )

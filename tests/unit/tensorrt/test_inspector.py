@@ -246,7 +246,7 @@ def test_what_is_not_there(tmp_path):
 def test_what_is_named_as_a_model_is_no_engine_unless_it_begins_as_one(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"hello")
-    with pytest.raises(CaseError, match="is no engine"):
+    with pytest.raises(CaseError, match="is not an engine"):
         demand_engine(path)
     path.write_bytes(b"ftrt and more")
     assert demand_engine(path) == path

@@ -142,7 +142,7 @@ def test_an_fp16_export_is_widened(tmp_path):
 def test_the_model_has_moved(fixed, tmp_path):
     run = unnamed(tmp_path)
     (tmp_path / "unnamed.onnx").rename(tmp_path / "moved.onnx")
-    with pytest.raises(CaseError, match="is not here"):
+    with pytest.raises(CaseError, match="is missing"):
         api.export(run, "json", trt_version="8.6")
     out = tmp_path / "out"
     api.export(run, "json", trt_version="8.6", out=out, model=tmp_path / "moved.onnx")

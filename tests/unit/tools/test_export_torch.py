@@ -22,7 +22,7 @@ def exported(tmp_path, factory="small", *arguments, **options):
 
 @pytest.mark.skipif(HERE, reason="PyTorch is here")
 def test_without_torch(tmp_path):
-    with pytest.raises(BackendMissing, match="PyTorch is not here"):
+    with pytest.raises(BackendMissing, match="PyTorch is not installed"):
         exported(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -15,7 +15,7 @@ needs_torch = pytest.mark.skipif(not HERE, reason="needs PyTorch: pip install 'h
 
 @pytest.mark.skipif(HERE, reason="PyTorch is here")
 def test_without_torch():
-    with pytest.raises(BackendMissing, match="PyTorch is not here") as caught:
+    with pytest.raises(BackendMissing, match="PyTorch is not installed") as caught:
         demand_torch()
     assert "halfwise[torch]" in caught.value.hint
     with pytest.raises(BackendMissing):
@@ -47,7 +47,7 @@ def test_names_of_arrays(small):
     image, scale = np.zeros((1, 3, 8, 8), np.float32), np.ones(1, np.float32)
     assert list(small.named({"scale": scale, "image": image})) == ["image", "scale"]
     assert list(small.named({"file": image})) == ["image"]
-    with pytest.raises(CaseError, match="no parameters of the module's forward"):
+    with pytest.raises(CaseError, match="not parameters of the module's forward"):
         small.named({"image": image, "weight": scale})
     with pytest.raises(CaseError, match=r"raised RuntimeError: .* on inputs of shape image 1×1"):
         small.run({"image": image[:, :1], "scale": scale})
@@ -83,7 +83,7 @@ def test_what_is_no_module():
     for made, message in (
         (3, "returned a int, not a torch.nn.Module"),
         (torch_modules.half(), "stores float16"),
-        ((torch_modules.Frozen(), "x"), "are no tensors"),
+        ((torch_modules.Frozen(), "x"), "are not tensors"),
     ):
         with pytest.raises(CaseError, match=message):
             Module(made, "m.py:make")

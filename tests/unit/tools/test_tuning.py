@@ -143,7 +143,7 @@ def test_what_is_left_out_is_told(tmp_path):
     ("options", "message"),
     [
         ({"trt_version": "10.16"}, "tunes no build routes; 11.1 and later do"),
-        ({"trt_version": "12"}, "no version of TensorRT that is known"),
+        ({"trt_version": "12"}, "not a known version of TensorRT"),
         ({"inputs": None}, "tuned on real inputs"),
         ({"out": None}, "tuned on real inputs"),
         ({"typing": "weak"}, "has no weak typing"),

@@ -102,7 +102,7 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
         own, its = ([tensor_name(v) for v in getattr(n.graph, ends)] for n in (original, wide))
         if sorted(own) != sorted(its):
             raise CaseError(
-                f"{start.path} is no quantised form of this model: its {what} are "
+                f"{start.path} is not a quantised form of this model: its {what} are "
                 f"{', '.join(its)}, those of the model {', '.join(own)}.",
                 "Give the quantised model that was made from this one.",
             )

@@ -259,8 +259,8 @@ def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network
     known = computing & matched.keys()
     if len(known) < ENOUGH * len(computing):
         raise CaseError(
-            f"{mixed.path} is no mixed form of this model: of {len(computing)} compute nodes only "
-            f"{len(known)} are in it, by name or by operator and outputs.",
+            f"{mixed.path} is not a mixed form of this model: it has only {len(known)} of "
+            f"{len(computing)} compute nodes, by name or by operator and outputs.",
             "Start from a mixed-precision model that was made from this one.",
         )
     low = low_nodes(mixed)

@@ -68,7 +68,9 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
         where = error.errors()[0] if isinstance(error, ValidationError) else None
         at = ".".join(map(str, where["loc"])) if where else ""
         why = f"{at and f' at {at}'}: {where['msg']}" if where else ""
-        raise CaseError(f"The metadata's {KEY} is no list of repairs{why[:200]}.", hint) from error
+        raise CaseError(
+            f"The metadata's {KEY} is not a list of repairs{why[:200]}.", hint
+        ) from error
     if made.version != VERSION:
         raise CaseError(
             f"The metadata's {KEY} has version {made.version}; this halfwise knows {VERSION}.",

@@ -186,7 +186,7 @@ def quoted(name: str, what: str, *, always: bool = False) -> str:
     """
     if character := unsayable(name):
         raise CaseError(
-            f"trtexec cannot be told of the {what} {shorten(name)!r}: it holds a {character}, "
+            f"trtexec cannot be given the {what} {shorten(name)!r}: it holds a {character}, "
             f"and trtexec {_UNSAYABLE[character]}.",
             OTHER_KIND,
         )

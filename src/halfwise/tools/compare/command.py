@@ -66,7 +66,7 @@ def compare(
             `max_builds` bounds the builds of each engine side.
 
     Raises:
-        UsageError: a source or an option has no meaning.
+        UsageError: a source or an option does not apply.
         CaseError: the model, the inputs, or a source cannot be used.
         BackendMissing, BuildFailed, RunFailed: as for `fix` with a target.
     """
@@ -95,10 +95,10 @@ def _demand_known(sources: Sequence[str], runner: str | None) -> None:
     for source in sources:
         kind, _, detail = source.partition(":")
         if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
-            raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+            raise UsageError(f"{source!r} cannot be compared.", _NEEDS)
     if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
         raise UsageError(
-            "--runner has no meaning where neither side is saved outputs.", "Leave it out."
+            "--runner does not apply where neither side is saved outputs.", "Leave it out."
         )
 
 
@@ -128,7 +128,7 @@ def _side(
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
     if path.suffix == ".onnx":
         return _model(path, case, settings, emulate=False)
-    raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+    raise UsageError(f"{source!r} cannot be compared.", _NEEDS)
 
 
 def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:

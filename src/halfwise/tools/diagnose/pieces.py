@@ -129,7 +129,9 @@ class Pieces:
     ) -> dict[str, NDArray[Any]]:
         """Give parts what they take from outside; return the inputs of the model."""
         if other := next((v for v in taken if not isinstance(v.type, ir.TensorType)), None):
-            raise CaseError(f"{other.name} is no tensor, so it cannot be given.", "Keep it inside.")
+            raise CaseError(
+                f"{other.name} is not a tensor, so it cannot be given.", "Keep it inside."
+            )
         values = self.values([tensor_name(value) for value in taken])
         model.graph.inputs[:] = []
         feed: dict[str, NDArray[Any]] = {}

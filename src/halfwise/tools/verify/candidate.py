@@ -97,7 +97,7 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
     except GraphRefused as refusal:
         if not any(map(is_low_custom, candidate.model.graph.all_nodes())):
             raise CaseError(
-                f"{candidate.path or 'The candidate'} is no valid model: {refusal.message}",
+                f"{candidate.path or 'The candidate'} is not a valid model: {refusal.message}",
                 "Run `python -m onnx.checker` on it, and convert the model again.",
             ) from refusal
     except (CaseError, RunFailed):

@@ -202,7 +202,7 @@ def _written(
 def _refuse_worker(options: Mapping[str, Any]) -> None:
     if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
-            "What names a worker has no meaning here: the candidate is no engine.",
+            "Worker options do not apply here: the candidate is not an engine.",
             "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or have "
             "an engine built of the candidate: --target tensorrt.",
         )
@@ -212,7 +212,7 @@ def _refuse_without_emulation(request: Request, runner: str | None) -> None:
     given = "--accumulate" if "accumulate" in request.given else "--runner" if runner else ""
     if given:
         raise UsageError(
-            f"{given} has no meaning for an engine: it runs, and nothing is emulated.",
+            f"{given} does not apply to an engine: it runs, and nothing is emulated.",
             "Leave it out.",
         )
 
@@ -229,7 +229,7 @@ def _judging(
     settings, samples = request.settings, case.calibration
     if runner is not None:
         raise UsageError(
-            f"--runner {runner} has no meaning for a model: it tells whose recorded outputs to "
+            f"--runner {runner} does not apply to a model: it tells whose recorded outputs to "
             "judge.",
             "Give the outputs in place of the model, or leave --runner out.",
         )
@@ -263,7 +263,7 @@ def _judging_recorded(
     settings, samples = request.settings, case.calibration
     if "accumulate" in request.given:
         raise UsageError(
-            "--accumulate has no meaning for recorded outputs: nothing is emulated.",
+            "--accumulate does not apply to recorded outputs: nothing is emulated.",
             "Leave it out, or give the model that computed them.",
         )
     own = {str(v.name) for v in case.network.graph.outputs}

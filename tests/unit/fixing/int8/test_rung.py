@@ -77,7 +77,7 @@ def test_a_quantised_model_is_improved_by_what_is_left_out(tmp_path):
     assert not fixed.all_int8.passed
     written = [n.op_type for n in fixed.rewritten.model.graph]
     assert written.count("DequantizeLinear") == 6
-    with pytest.raises(CaseError, match="no quantised form of this model"):
+    with pytest.raises(CaseError, match="not a quantised form of this model"):
         found(models.small(), start=start, snr_db=25)
 
 

@@ -119,7 +119,7 @@ def test_version_and_typing_of_a_run_with_engines(version, typing, chosen):
 @pytest.mark.parametrize(
     ("version", "typing", "message"),
     [
-        ("eight", None, "is no version"),
+        ("eight", None, "is not a known version"),
         ("8", None, "differ in what they take"),
         ("8.4", None, "8.5 to 11"),
         ("12", None, "8.5 to 11"),

@@ -165,7 +165,7 @@ def test_a_name_that_comes_twice():
 
 @pytest.mark.parametrize("name", ["a,b", "it's"])
 def test_names_that_trtexec_cannot_read(name):
-    with pytest.raises(CaseError, match="trtexec cannot be told of the input"):
+    with pytest.raises(CaseError, match="trtexec cannot be given the input"):
         format_shapes({name: (1,)})
 
 

@@ -165,7 +165,7 @@ def test_what_cannot_be_used_is_an_error(files):
         diagnose(files, expected=files / "nowhere.npz")
     with pytest.raises(UsageError, match="exists"):
         diagnose(files, out=files)
-    with pytest.raises(UsageError, match="no meaning without --target"):
+    with pytest.raises(UsageError, match="not apply without --target"):
         diagnose(files, trt_worker="x")
 
 

@@ -170,7 +170,7 @@ def test_what_is_no_tensor_of_the_model_is_not_unpacked(case, tmp_path):
 
 @pytest.mark.skipif(HERE, reason="PyTorch is here")
 def test_without_torch(case, tmp_path):
-    with pytest.raises(BackendMissing, match="PyTorch is not here"):
+    with pytest.raises(BackendMissing, match="PyTorch is not installed"):
         expected_tensors(case, f"{file(tmp_path)}:right", None)
 
 

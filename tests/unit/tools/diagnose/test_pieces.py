@@ -112,7 +112,7 @@ def test_what_is_no_tensor_cannot_be_given():
     graph = helper.make_graph(nodes, "g", [x], [y])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     cut = pieces(network_from_proto(proto), {"x": f32([1, 2])})
-    with pytest.raises(CaseError, match="s is no tensor"):
+    with pytest.raises(CaseError, match="s is not a tensor"):
         cut.cut([part("join")])
     check(cut.cut([part("make", "join")]), cut.values, [part("make", "join")])
 

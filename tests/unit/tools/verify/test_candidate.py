@@ -53,7 +53,7 @@ def halved(dtype: int) -> onnx.ModelProto:
 
 def test_types_that_contradict_each_other_in_a_body_are_refused():
     demand_valid(network_from_proto(halved(TensorProto.FLOAT16)))
-    with pytest.raises(CaseError, match=r"is no valid model: .*Type Error") as it:
+    with pytest.raises(CaseError, match=r"is not a valid model: .*Type Error") as it:
         demand_valid(network_from_proto(halved(TensorProto.FLOAT)))
     assert it.value.exit_code == 3
 

@@ -167,7 +167,7 @@ def test_what_is_made_behind_an_approximate_repair_may_not_change_the_function(m
 
 def test_metadata_that_cannot_be_read_is_one_clear_sentence(written):
     entry(written).value = "{"
-    with pytest.raises(CaseError, match="is no list of repairs"):
+    with pytest.raises(CaseError, match="is not a list of repairs"):
         verified(written)
 
 

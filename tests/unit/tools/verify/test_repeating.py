@@ -102,5 +102,5 @@ def test_runs_without_an_engine(tmp_path):
     fix(SQUARES, X, out=tmp_path / "run")
     with pytest.raises(CaseError, match="delivered no engine"):
         verify_run(tmp_path / "run", X)
-    with pytest.raises(RecordMismatch, match="no run folder"):
+    with pytest.raises(RecordMismatch, match="not a run folder"):
         verify_run(tmp_path, X)
