@@ -75,8 +75,8 @@ def build_int8(fixed: Fixed, attempt: Attempt, search: EngineSearch) -> None:
 
     It goes on from what the plan below keeps, and takes nothing of the search's budget. After
     Ctrl-C nothing is built. Where constraints keep nodes in FP32 and no rule of the user does, it
-    is then built without them: TensorRT 8.6 refuses some such networks, and computes others
-    wrongly (bench/results/gpu_int8_causes.json); the error decides.
+    is then built without them: TensorRT 8.6 refuses some networks for constraints beside INT8
+    (docs/int8.md). The error decides.
     """
     lowest = fixed.rungs[-1] if fixed.rungs else None
     if lowest is None or not (lowest.plan.int8 and lowest.verdict.passed):
