@@ -62,7 +62,7 @@ def test_both_typings_build_the_repaired_model_and_what_reads_the_run_knows_it(f
         for row in engines["results"]:
             assert row["verdict"]["passed"]
             assert [n["node"] for n in row["proof"]["nodes"]] == ["up_0", "wide_0", "down_0"]
-    assert "0 of 3 compute nodes in FP32, the rest in FP16; 1 repair" in ended.out
+    assert "All 3 compute nodes in FP16; 1 repair" in ended.out
     assert call("report", "run").out == ended.out
     again = call("verify", "run", "--target", "tensorrt", *workers, "--inputs", "model.npz")
     assert again.code == 0, again.err
