@@ -216,7 +216,7 @@ function all(root, groups, { metrics }, show) {
   const bound = ({ error, bound: least }) => (least && error !== undefined
     ? { text: `≥ ${number(error)}`, value: Number(error) } : numeric(error));
   const rows = points.map((point) => [
-    { text: heading(point), node: make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
+    { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
     point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
     ...names.map((name) => numeric(point.scores?.[name])), numeric(point.casts), numeric(point.evaluation),
     [point.chosen ? "chosen" : "", point.found ? "its plan" : "", point.recommended ? "recommended" : ""].filter(Boolean).join(", "),

@@ -40,7 +40,7 @@ function tell(told, node) {
 function list(root, nodes) {
   const order = [...nodes].sort((a, b) => gain(b) - gain(a));
   const rows = order.map((node) => [
-    { text: node.name, node: link("graph", node.name) }, node.place, node.depth, node.error, node.inherited,
+    { text: node.name, node: () => link("graph", node.name) }, node.place, node.depth, node.error, node.inherited,
     node.inherited > 0 && Number.isFinite(node.error) ? node.error / node.inherited : null,
   ]);
   const details = make("details", {}, make("summary", {}, "Nodes by how much they add"));

@@ -86,8 +86,8 @@ function said(root, { log: { columns, rows } }) {
     return;
   }
   root.append(make("h3", {}, "What the builder said"));
-  const words = (text) => ({ text, node: make("span", { class: "words" }, text) });
+  const words = (text) => ({ text, node: () => make("span", { class: "words" }, text) });
   const own = rows.map(([severity, means, todo, nodes, ...rest]) => [
-    severity, words(means), words(todo), { text: nodes.join(" "), node: layers.linked(nodes) }, ...rest]);
+    severity, words(means), words(todo), { text: nodes.join(" "), node: () => layers.linked(nodes) }, ...rest]);
   table(root, { name: "What the builder said", columns, rows: own });
 }

@@ -62,11 +62,11 @@ function one(place, engine, shared) {
     const word = (column) => shared.words[engine[column][i]];
     const ms = engine.ms[i];
     return [
-      { text: name, node: make("span", { class: "layer", title: name }, name) }, word("type"), word("precision"),
-      ms === null ? null : { value: ms, node: timed(ms, longest, word("precision")) },
+      { text: name, node: () => make("span", { class: "layer", title: name }, name) }, word("type"), word("precision"),
+      ms === null ? null : { value: ms, node: () => timed(ms, longest, word("precision")) },
       ms === null || !total ? null : { value: ms / total, text: `${number((100 * ms) / total)}%` },
-      { text: nodes.join(" "), node: linked(nodes) }, word("types"), word("weights"),
-      { text: word("tactic"), node: make("span", { class: "layer", title: word("tactic") }, word("tactic")) },
+      { text: nodes.join(" "), node: () => linked(nodes) }, word("types"), word("weights"),
+      { text: word("tactic"), node: () => make("span", { class: "layer", title: word("tactic") }, word("tactic")) },
     ];
   });
   const titles = ["layer", "type", "precision", "ms", "of time", "nodes", "reads → gives", "weights", "kernel"];

@@ -19,7 +19,7 @@ const UNITS = new Map([
 ]);
 
 // Returns what a cell shows: a cell is text, a number, null for unknown, or {text, value, node},
-// where `value` is sorted by, and `node`, an element such as a link, stands in for the text.
+// where `value` is sorted by, and `node` makes an element, such as a link, in place of the text.
 function shown(cell) {
   if (cell !== null && typeof cell === "object") {
     return cell.text ?? shown(cell.value ?? null);
@@ -126,7 +126,7 @@ function table(root, { name, columns, rows, most = MOST }) {
 
 function content(cell) {
   const text = shown(cell);
-  return cell?.node ?? (text.length > LONG ? make("div", { class: "long", title: text }, text) : text);
+  return cell?.node?.() ?? (text.length > LONG ? make("div", { class: "long", title: text }, text) : text);
 }
 
 function isNumeric(rows, i) {
