@@ -118,10 +118,12 @@ def _is_found(kept: KeptNode) -> bool:
 def _rungs(run: Run) -> Iterator[Causes]:
     for rung in run.diagnosis:
         if rung.passed is False:
-            signs = [(node, sign.text) for sign in rung.evidence for node in sign.nodes]
-            told = {node for node, _ in signs}
-            signs += [(node, "") for node in rung.nodes if node not in told]
-            found = tuple(Found(node, sentence(text)) for node, text in signs)
+            texts = dict.fromkeys(rung.nodes, "")
+            for sign in rung.evidence:
+                if sign.severity == "error":
+                    for node in sign.nodes:
+                        texts[node] = texts.get(node) or sign.text
+            found = tuple(Found(node, sentence(text)) for node, text in texts.items())
             yield Causes(sentence(rung.cause), "cause", found)
 
 

@@ -75,7 +75,11 @@ def test_verify_tells_what_it_saw_and_no_cause() -> None:
 
 
 def test_diagnose_tells_the_rung_that_failed_and_its_nodes() -> None:
-    signs = (Sign(severity="error", text="a is broken", nodes=(NodeName("a"),)),)
+    signs = (
+        Sign(severity="error", text="a is broken", nodes=(NodeName("a"),)),
+        Sign(severity="error", text="a is told once", nodes=(NodeName("a"),)),
+        Sign(severity="info", text="worth knowing", nodes=(NodeName("c"),)),
+    )
     nodes = (NodeName("a"), NodeName("b"))
     wrong = Rung(
         rung=3,
