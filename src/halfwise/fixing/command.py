@@ -24,6 +24,7 @@ from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
 from halfwise.fixing.engines.early import proven_folder
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.metadata import with_readable
@@ -127,7 +128,7 @@ def concluded(
     mixed, settings = fixed.rewritten.model, request.settings
     judged_on = fixed.heldout.samples, fixed.heldout.references
     verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)
-    fixed = replace(fixed, verdict=verdict)
+    fixed = with_growth(replace(fixed, verdict=verdict), folder)
     hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
@@ -204,7 +205,7 @@ def fix_in_engines(
         with folder_of(out) as partial:
             if partial is not None:
                 proven = engines.brought(proven, partial / engine_file())
-            fixed = delivered(fixed, proven, engines.seconds)
+            fixed = with_growth(delivered(fixed, proven, engines.seconds), partial)
             hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
             found = proven.engines
             run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)

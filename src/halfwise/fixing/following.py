@@ -1,14 +1,21 @@
 """Where the error of a plan comes from that no guard explains, as the run asks it."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
 
 from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.propagation import errors_of, follow, growth
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName
+
+SPREAD = 64
+"""Nodes whose errors are shown where nothing had to be followed: what four sessions compute."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
 
@@ -58,3 +65,32 @@ def _followed(
     if found.out_of_time:
         planner.budget.leave_out("origin")
     return path, found
+
+
+def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
+    """Return it with the error along the user's model, everything low, where none was followed.
+
+    That is for readers, and decides nothing: a run whose time was up does without, and so does one
+    whose model, all low, cannot be loaded, and one that makes no folder.
+    """
+    planner = fixed.planner
+    if (
+        folder is None
+        or fixed.growth
+        or {"seconds", "interrupt"}.intersection(planner.budget.ended_by)
+    ):
+        return fixed
+    while planner.original is not None:
+        planner = planner.original
+    with suppress(CaseError, RunFailed):
+        low, _ = planner.rewrite(frozenset())
+        path = growth(
+            planner.case.network,
+            emulate_typed(low.model, accumulate=planner.settings.accumulate),
+            planner.roles,
+            planner.trials.samples[0],
+            most=SPREAD,
+            runtime=planner.settings.runtime,
+        )
+        return replace(fixed, growth=path)
+    return fixed

@@ -33,6 +33,7 @@ def growth(
     roles: Roles,
     sample: Sample,
     *,
+    most: int | None = None,
     runtime: Runtime = CPU,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> tuple[Growth, ...]:
@@ -45,6 +46,7 @@ def growth(
         low: Typed emulation of the mixed model; same tensor names.
         roles: Roles of the network's nodes.
         sample: One sample.
+        most: Tensors to look at, spread evenly over the graph, ≥ 1; None for all.
         runtime: Where to run.
         progress: Called with how many tensors are done, and of how many, before each session; what
             it raises ends the work.
@@ -56,6 +58,8 @@ def growth(
         for v in n.outputs
         if v.name and is_float(v)
     ]
+    if most is not None and len(names) > most:
+        names = [names[(i + 1) * len(names) // most - 1] for i in range(most)]
     one = Samples(("sample",), lambda _: sample)
     reference, candidate = (
         ModelRunner(model, one, partial=model is low, runtime=runtime)

@@ -92,7 +92,9 @@ class Run(Record):
         without_int8: The nodes that could have INT8 where none of them has; empty where one has,
             and where it was not tried.
         guards: Suspicions, gravest first.
-        growth: Error growth through the model with only the nodes `followed.kept` in FP32.
+        growth: Error growth through the model with only the nodes `followed.kept` in FP32; where
+            nothing had to be followed, through the user's model with everything low, at nodes that
+            are spread over it. None without a run folder, and where time was up.
         followed: What that, and trials, show of where it comes from; None where guards and rules
             explain all kept nodes.
         plan: The plan.

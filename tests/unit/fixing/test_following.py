@@ -1,7 +1,13 @@
 """Where the error comes from that guards do not explain."""
 
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
 import pytest
 
+from halfwise.fixing import following
+from halfwise.fixing.following import with_growth
 from tests import models
 from tests.unit.fixing.test_loop import Clock, found
 
@@ -32,3 +38,28 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
     assert fixed.planner.budget.cut == ["origin", "curve"]
     assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
+
+
+def test_what_is_not_followed_is_shown_with_everything_low():
+    fixed = found(models.layer_norm())
+    assert fixed.growth == ()
+    shown = with_growth(fixed, Path())
+    assert len(shown.growth) == 8
+    assert any(step.error == inf for step in shown.growth)
+    assert replace(shown, growth=()) == fixed
+    assert with_growth(shown, Path()) is shown
+    assert with_growth(fixed, None) is fixed
+
+
+def test_of_many_nodes_some_are_shown_the_last_one_too(monkeypatch):
+    monkeypatch.setattr(following, "SPREAD", 3)
+    shown = with_growth(found(models.layer_norm()), Path()).growth
+    assert len(shown) == 3
+    whole = found(models.layer_norm()).planner.case.network.nodes()
+    assert shown[-1].node == [*whole][-1].name
+
+
+def test_where_time_was_up_nothing_is_shown():
+    fixed = found(models.layer_norm())
+    fixed.planner.budget.ended_by.append("seconds")
+    assert with_growth(fixed, Path()) is fixed

@@ -25,6 +25,7 @@ from halfwise.fixing.devices.run import DevicesRun
 from halfwise.fixing.devices.telling import Named, Shared
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
 from halfwise.fixing.engines.early import proven_folder
+from halfwise.fixing.following import with_growth
 from halfwise.fixing.outcome import Result, fix_run
 from halfwise.graph.model import Network
 from halfwise.metrics import verdict_hints
@@ -84,7 +85,7 @@ def fix_on_devices(
                 found = together.brought(found, {n: at / engine_file(n) for n in runs})
             found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
             found = (found if made_folder else found.as_built(passed)).in_order(workers)
-            fixed = delivered(fixed, found.one, together.seconds)
+            fixed = with_growth(delivered(fixed, found.one, together.seconds), made_folder)
             hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
             seconds = time.monotonic() - started
             first, *others = found.engines.values()

@@ -3,11 +3,10 @@
 from halfwise.page.columns import front_coded
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
-from halfwise.wording import count
 
 
 def depth(stored: Stored) -> Section | None:
-    """Return the section of the error after each node; None where the run did not follow it."""
+    """Return the section of the error after each node; None where the run measured none."""
     run = stored.run
     if not run.growth:
         return None
@@ -23,7 +22,9 @@ def depth(stored: Stored) -> Section | None:
             "error": [_short(step.error) for step in run.growth],
             "inherited": [_short(step.inherited) for step in run.growth],
             "origin": origin,
-            "kept": f"{count(len(kept), 'node')} in FP32" if kept else "nothing in FP32",
+            "low": "" if run.plan is None else run.plan.low.upper(),
+            "kept": len(kept),
+            "repaired": followed is None and run.plan is not None and bool(run.plan.repairs),
         },
         scripts=("columns", "scatter"),
         libraries=("uplot",),

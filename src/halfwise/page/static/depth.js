@@ -11,11 +11,12 @@ section("depth", (root, data) => {
   }));
   const points = nodes.map((node) => ({
     x: node.place, y: node.error, of: node, hollow: !isBorn(node), large: node.name === data.origin,
-    label: node.name === data.origin ? "most of it is born here" : null,
+    label: node.name === data.origin ? "most of it begins here" : null,
   }));
   const told = make("div", { class: "told", "aria-live": "polite" });
-  root.append(make("p", { class: "note" }, `Relative RMS error after each compute node on one sample, with ${data.kept}. `
-    + "Filled: what the node reads has less than a fifth of its error, so that it may be born there."));
+  const but = data.kept ? ` but ${data.kept} ${data.kept === 1 ? "node" : "nodes"}` : "";
+  root.append(make("p", { class: "note" }, `Relative RMS error after compute nodes on one sample, with everything in ${data.low}${but}`
+    + `${data.repaired ? ", before repairs" : ""}. Filled: what is read has less than a fifth of that error, so that it may begin there.`));
   scatter(root, () => ({
     label: `Relative error along ${nodes.length} nodes`, height: 300, small: points.length > 300,
     x: { title: "place in the graph", integer: true }, y: { title: "relative RMS error", log: true },
@@ -43,7 +44,7 @@ function list(root, nodes) {
     { text: node.name, node: () => link("graph", node.name) }, node.place, node.depth, node.error, node.inherited,
     node.inherited > 0 && Number.isFinite(node.error) ? node.error / node.inherited : null,
   ]);
-  const details = make("details", {}, make("summary", {}, "Nodes by how much they add"));
+  const details = make("details", { class: "tall" }, make("summary", {}, "Nodes by how much they add"));
   root.append(details);
   table(details, {
     name: "Error along the graph", rows,

@@ -19,8 +19,9 @@ def test_the_error_after_each_node_is_there_with_where_it_is_born() -> None:
     data: Any = section.data
     assert data["names"] == [0, "a", 1, "b"]
     assert (data["error"], data["inherited"]) == ([0.001235, inf], [0.0, 0.001])
-    assert (data["origin"], data["kept"]) == ("ab", "1 node in FP32")
+    assert (data["origin"], data["kept"], data["low"]) == ("ab", 1, "FP16")
+    assert not data["repaired"]
 
 
-def test_a_run_that_followed_no_error_has_no_such_section() -> None:
+def test_a_run_that_measured_none_has_no_such_section() -> None:
     assert depth(stored(growth=())) is None
