@@ -119,9 +119,12 @@ function neighbourhood(graph, node, steps, grown, most) {
       return isNew && Boolean(found.add(next));
     });
   }
-  for (const next of [...grown].filter((near) => found.has(near)).flatMap((near) => graph.around[near])) {
-    if (found.size < most) {
-      found.add(next);
+  // In the order in which they were asked for: one may be there because of one before.
+  for (const near of grown) {
+    for (const next of found.has(near) ? graph.around[near] : []) {
+      if (found.size < most) {
+        found.add(next);
+      }
     }
   }
   return found;
