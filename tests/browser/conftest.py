@@ -1,5 +1,6 @@
 """A real browser for reports: what it logs, and what it asks the network for, fails a test."""
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -121,19 +122,30 @@ def look(chromium: Browser) -> Iterator[Look]:
 
 
 @pytest.fixture(scope="session")
-def page_of(
-    tmp_path_factory: pytest.TempPathFactory, cuda_library: Path, interpreter: str
-) -> PageOf:
-    """The page of a kind of run, made once: of `folders.MAKERS`, or "engine"."""
+def page_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PageOf:
+    """The page of a kind of run, of `folders.MAKERS` or "engine": made once for all processes."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     @cache
     def page_of(kind: str) -> Path:
-        folder = tmp_path_factory.mktemp(kind)
+        folder = base / f"page of {kind}"
+        with (base / f"{kind}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "made").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                made(kind, folder)
+                (folder / "made").touch()
+        return folder / "run" / PAGE_FILE
+
+    def made(kind: str, folder: Path) -> None:
         if kind != "engine":
-            return folders.MAKERS[kind](folder) / PAGE_FILE
+            folders.MAKERS[kind](folder)
+            return
+        library, forks = map(request.getfixturevalue, ("cuda_library", "interpreter"))
         with pytest.MonkeyPatch.context() as patch:
             quick_timing(patch)
-            command = partial(worker_command, folder, cuda_library, interpreter=interpreter)
-            return folders.engine(folder, command) / PAGE_FILE
+            folders.engine(folder, partial(worker_command, folder, library, interpreter=forks))
 
     return page_of
