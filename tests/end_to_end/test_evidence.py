@@ -26,7 +26,7 @@ def ill():
             node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=STACK)
     rows, columns = np.mgrid[0:24, 0:24] / 24
     waves = [np.sin(rows * i + columns + k) for i in range(8) for k in range(3)]
-    return Ill(proto, {"images": np.float32(waves).reshape(8, 3, 24, 24)})
+    return Ill(proto, {"images": np.array(waves, np.float32).reshape(8, 3, 24, 24)})
 
 
 @pytest.mark.parametrize("options", [(), ("--no-repair", "--no-previews")])

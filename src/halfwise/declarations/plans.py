@@ -61,9 +61,7 @@ class Data(Reading, total=False):
 class Shown(TypedDict, total=False):
     """What a run shows of its samples."""
 
-    no_previews: Annotated[
-        bool, _data("Leave images and waves of samples out of the run folder and its page.")
-    ]
+    no_previews: Annotated[bool, _data("Leave pictures of samples out of the run folder.")]
 
 
 class TaskMetric(TypedDict, total=False):
