@@ -32,7 +32,7 @@ readme: demo ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/failure_classes.py
 
 picture: demo ## Take the picture of the demo's page for README.md (needs Chromium)
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1170 --virtual-time-budget=3000 \
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1055 --virtual-time-budget=3000 \
 	    --screenshot=docs/images/report.png file://$(CURDIR)/runs/demo/report.html
 
 test: $(STAMP) ## Check, then run every test that needs no GPU
