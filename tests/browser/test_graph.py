@@ -70,6 +70,8 @@ def items(page: Page) -> list[str]:
 def test_a_box_is_unfolded_and_folded_by_click_and_by_key(look: Look, page_of: PageOf) -> None:
     page = look(page_of("demo")).page
     before = items(page)
+    summed = page.get_by_role("region", name="Selected").inner_text()
+    assert all(word in summed for word in ("Whole graph", "operators", "kept"))
     box = page.locator("#graph .item.box").first
     key = box.get_attribute("data-key")
     assert key
@@ -125,6 +127,8 @@ def test_kept_nodes_casts_and_layers_are_told_apart_without_colour(
     data = page.evaluate("halfwise.data('graph')")
     assert data["kept"]
     assert data["layers"]
+    names = page.evaluate(f"{MODEL}.layers.map((layer) => layer.name)")
+    assert all(names)
     while page.locator("#graph .item.box").count():
         page.locator("#graph .item.box").first.click()
     assert page.locator("#graph .item.kept").count() == len(data["kept"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ _PERIOD = 300
 _LEAST = 4
 """Nodes that folding a repeated block must hide."""
 _TRIED = 8
-"""Candidates for a repeated block whose wiring is compared; those that hide most come first."""
+"""How often the wiring of a node may be compared while blocks are looked for."""
 _LABEL = 60
 """Characters of a label."""
 _TO = " … "
@@ -152,22 +152,19 @@ def _repeat_inside(part: _Part, structure: Structure) -> None:
 def _repeated(items: list[_Item], structure: Structure) -> list[_Item]:
     """Return items with each row of copies of one block in a box of its own."""
     solid = [i for i, item in enumerate(items) if not structure.is_passed(_nodes([item]))]
-    found = _best(items, solid, structure)
-    if found is None:
-        return items
-    start, period, times = found
-    ends = [solid[start + k * period] for k in range(times)]
-    ends.append(solid[start + times * period - 1] + 1)
-    copies = [_copy(items[a:b], structure) for a, b in pairwise(ends)]
-    if all(isinstance(items[a], _Part) and b - a == 1 for a, b in pairwise(ends)):
-        label = listed([copy.label for copy in copies], most=2, width=_LABEL // 2)
-    else:
-        label = _label(items[ends[0] : ends[-1]], structure)
-    return [
-        *_repeated(items[: ends[0]], structure),
-        _Part(label, list(copies), times),
-        *_repeated(items[ends[-1] :], structure),
-    ]
+    found: list[_Item] = []
+    done = 0
+    for start, period, times in _rows([_nodes([items[i]]) for i in solid], structure):
+        ends = [solid[start + k * period] for k in range(times)]
+        ends.append(solid[start + times * period - 1] + 1)
+        copies = [_copy(items[a:b], structure) for a, b in pairwise(ends)]
+        if all(isinstance(items[a], _Part) and b - a == 1 for a, b in pairwise(ends)):
+            label = listed([copy.label for copy in copies], most=2, width=_LABEL // 2)
+        else:
+            label = _label(items[ends[0] : ends[-1]], structure)
+        found += [*items[done : ends[0]], _Part(label, list(copies), times)]
+        done = ends[-1]
+    return [*found, *items[done:]]
 
 
 def _copy(items: list[_Item], structure: Structure) -> _Part:
@@ -186,27 +183,36 @@ def _label(items: Sequence[_Item], structure: Structure) -> str:
     return f"{first[: _LABEL // 2]}{_TO}{last[-_LABEL // 2 :]}"
 
 
-def _best(
-    items: Sequence[_Item], solid: Sequence[int], structure: Structure
-) -> tuple[int, int, int] | None:
-    """Return where in `solid` a block begins, how many items it has, and how often it comes.
+def _rows(parts: Sequence[Sequence[int]], structure: Structure) -> list[tuple[int, int, int]]:
+    """Return where rows of copies begin, how many parts a copy has, and how many copies there are.
 
-    That is the one that hides most nodes in all its copies but one; None where none hides enough.
+    Rows do not overlap; those that hide most nodes in all copies but one come before others.
+
+    Args:
+        parts: The nodes of each part, in order.
+        structure: That of the graph.
     """
-    inside = [_nodes([items[i]]) for i in solid]
-    weights = np.array([len(nodes) for nodes in inside])
-    kinds = np.array([structure.kind(nodes) for nodes in inside])
+    kinds = np.array([structure.kind(nodes) for nodes in parts])
+    weights = np.array([len(nodes) for nodes in parts])
+    taken = np.zeros(len(parts), bool)
+    found = []
+    work = _TRIED * int(weights.sum())
     for start, period, times in _candidates(kinds, weights):
+        span = slice(start, start + times * period)
+        if taken[span].any() or work < 0:
+            continue
+        work -= int(weights[span].sum())
         blocks = [
-            structure.kind(_nodes(items[solid[at] : solid[at + period - 1] + 1]))
+            structure.kind(sorted(chain.from_iterable(parts[at : at + period])))
             for at in range(start, start + times * period, period)
         ]
         ends = [k for k in range(1, times) if blocks[k] != blocks[k - 1]]
         runs = zip([0, *ends], [*ends, times], strict=True)
         first, beyond = max(runs, key=lambda run: run[1] - run[0])
         if beyond - first > 1:
-            return start + first * period, period, beyond - first
-    return None
+            found.append((start + first * period, period, beyond - first))
+            taken[start + first * period : start + beyond * period] = True
+    return sorted(found)
 
 
 def _candidates(
@@ -223,7 +229,7 @@ def _candidates(
             if times > 1 and size > 1 and (times - 1) * size >= _LEAST:
                 found.append(((times - 1) * size, start, period, times))
     found.sort(key=lambda one: (-one[0], one[2], one[1]))
-    return [one[1:] for one in found[:_TRIED]]
+    return [one[1:] for one in found]
 
 
 def _runs(same: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Iterator[tuple[int, int]]:

@@ -1,7 +1,6 @@
 """The graph: its nodes with all that is known of them, and how they fold into boxes."""
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
 
 from halfwise.formats import LOW_FORMATS
 from halfwise.page.columns import Interned, front_coded, sparse
@@ -19,7 +18,6 @@ from halfwise.reporting.nodes import (
     type_words,
 )
 
-T = TypeVar("T")
 _SCRIPTS = ("model", "measures", "scene", "drawing", "panel", "controls")
 Facts = Mapping[NodeName, NodeFacts]
 
@@ -43,7 +41,7 @@ def graph(stored: Stored) -> Section | None:
         "graph",
         "Graph",
         data,
-        scripts=("columns", *(f"graph-{part}" for part in _SCRIPTS)),
+        scripts=("columns", "source", *(f"graph-{part}" for part in _SCRIPTS)),
         libraries=("dagre",),
     )
 
@@ -86,11 +84,13 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
     keys, texts, precisions = Interned[str](), Interned[str](), Interned[str]()
     words: dict[str, Data] = {}
     for i, name in enumerate(graph.nodes):
-        if name in facts and (told := tuple(planned_words(facts[name]))):
+        if name in facts and (told := tuple(_words(facts[name]))):
             words[str(i)] = [place for k, text in told for place in (keys.of(k), texts.of(text))]
 
-    def column(value: Callable[[NodeFacts], T | None]) -> list[T | None]:
-        return sparse([value(facts[name]) if name in facts else None for name in graph.nodes])
+    def column(value: Callable[[NodeFacts], float | None]) -> list[float | None]:
+        return sparse(
+            [_short(value(facts[name])) if name in facts else None for name in graph.nodes]
+        )
 
     def marked(has: Callable[[NodeFacts], object]) -> list[int]:
         return [i for i, name in enumerate(graph.nodes) if name in facts and has(facts[name])]
@@ -112,6 +112,14 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
     }
 
 
+def _words(known: NodeFacts) -> Iterator[tuple[str, str]]:
+    """Yield what is told of a node, but for a suspicion that the reason for keeping it tells."""
+    reason = known.kept.reason.lower() if known.kept is not None else ""
+    for key, text in planned_words(known):
+        if text.lower() not in reason or key in ("kept", "reason"):
+            yield key, text
+
+
 def _precision(graph: Graph, facts: Facts, node: int) -> str:
     known = facts.get(graph.nodes[node])
     if known is not None and known.int8:
@@ -123,35 +131,37 @@ def _precision(graph: Graph, facts: Facts, node: int) -> str:
 
 
 def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
-    """Return layers of the engine with nodes of the graph, and what each node computes in."""
+    """Return layers of the engine with nodes of the graph, and what each node computes in.
+
+    A layer without a name is called as its nodes, joined by " + ", as TensorRT calls most.
+    """
     if proof is None:
         return {"engine": [], "layers": []}
     places = {name: i for i, name in enumerate(graph.nodes)}
     found = {node.node: node.precision for node in proof.nodes}
-    layers = [
-        {
-            "name": layer.name,
-            "type": layer.type,
-            "precision": layer.precision,
-            "ms": layer.milliseconds,
-            "nodes": [places[name] for name in layer.nodes if name in places],
-        }
-        for layer in proof.layers
-    ]
-    return {
-        "engine": sparse([found.get(name) for name in graph.nodes]),
-        "layers": [layer for layer in layers if layer["nodes"]],
-    }
+    layers: list[Data] = []
+    for layer in proof.layers:
+        nodes = [places[name] for name in layer.nodes if name in places]
+        name = "" if layer.name == " + ".join(graph.nodes[i] for i in nodes) else layer.name
+        if nodes:
+            told = {"name": name, "type": layer.type, "ms": _short(layer.milliseconds)}
+            layers.append({**told, "nodes": nodes})
+    return {"engine": sparse([found.get(name) for name in graph.nodes]), "layers": layers}
+
+
+def _short(value: float | None) -> float | None:
+    """Return `value` with four significant digits: what is drawn has three."""
+    return None if value is None else float(f"{value:.4g}")
 
 
 def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
-    """Return the places that nodes come from, which is that of each node, and their lines."""
+    """Return where nodes come from; only the section of causes has the calls that lead there."""
     lines = Interned[tuple[str | int, ...]]()
     line: list[Data] = []
     for source in evidence.sources:
         frame = None if source.own is None else evidence.frames[source.own]
-        told = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
-        line.append(lines.of(told))
+        own = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
+        line.append(lines.of((source.kind, *own)))
     return {
         "source": sparse(graph.sources),
         "modules": front_coded(source.module for source in evidence.sources),

@@ -42,7 +42,7 @@ function byType(name, title, wordOf) {
       return { shares: told.map(([word, count]) => ({ cls: typeClass(word), count })), text };
     },
     legend: [["fp32", "FP32"], ["tf32", "TF32"], ["fp16", "FP16"], ["bf16", "BF16"], ["int8", "INT8"],
-      ["cast", "Cast"], ["other", "other"]],
+      ["cast", "Cast"], ["other", "no float"]],
   };
 }
 

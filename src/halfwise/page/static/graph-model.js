@@ -26,6 +26,8 @@ function graphModel(data) {
     graph.around[to].push(from);
   });
   graph.around = graph.around.map((nodes) => [...new Set(nodes)]);
+  graph.layers = data.layers.map((layer) =>
+    ({ ...layer, name: layer.name || layer.nodes.map((node) => graph.names[node]).join(" + ") }));
   graph.layersOf = lists(size);
   graph.layers.forEach((layer, i) => layer.nodes.forEach((node) => graph.layersOf[node].push(i)));
   graph.members = lists(graph.boxes.labels.length);

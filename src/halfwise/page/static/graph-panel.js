@@ -2,20 +2,22 @@
 
 // What is known of the node or box that is selected, beside the drawing.
 
-const { make, link, number } = halfwise;
-const { boxLabel, measures, short, tally, tensorWords, time } = halfwise.graph;
+const { make, link, number, place } = halfwise;
+const { boxLabel, measures, tally, tensorWords, time } = halfwise.graph;
 const FEW = 12;
 
 // Returns the panel's content. `act` has {near(node), show(node), turn(box),
 // isOpen(box)}.
 function panel(graph, key, act) {
-  const place = Number((key ?? "").slice(1));
+  const at = Number((key ?? "").slice(1));
   switch (key?.[0]) {
-    case "n": return nodePanel(graph, place, act);
-    case "b": return boxPanel(graph, place, act);
-    case "t": return tensorPanel(graph, place, act);
-    case "o": return tensorPanel(graph, place, act);
-    default: return [make("p", { class: "note" }, "Select a node, or search for one.")];
+    case "n": return nodePanel(graph, at, act);
+    case "b": return boxPanel(graph, at, act);
+    case "t": return tensorPanel(graph, at, act);
+    case "o": return tensorPanel(graph, at, act);
+    default: return [make("h3", {}, "Whole graph"),
+      make("p", { class: "note" }, "Select a node for what is known of it, a box to unfold it."),
+      ...summary(graph, [...graph.names.keys()], act)];
   }
 }
 
@@ -40,7 +42,7 @@ function causeLink(name) {
 }
 
 function facts(rows) {
-  return make("dl", { class: "facts" }, rows.filter(([, text]) => text !== "" && text !== null)
+  return make("dl", {}, rows.filter(([, text]) => text !== "" && text !== null)
     .flatMap(([title, text]) => [make("dt", {}, title), make("dd", {}, text)]));
 }
 
@@ -80,18 +82,15 @@ function fused(graph, node) {
 }
 
 function source(graph, node) {
-  const place = graph.source[node] ?? null;
-  if (place === null) {
+  const at = graph.source[node] ?? null;
+  if (at === null) {
     return [];
   }
-  const [file, line, called, text] = graph.lines[graph.line[place]];
-  const module = graph.moduleNames[place];
-  return [
-    make("h4", {}, "Source"),
-    module ? make("p", { class: "where" }, module) : null,
-    file ? make("p", { class: "where" }, `${file}:${line}${called ? `, ${called}` : ""}`) : null,
-    text ? make("pre", {}, text) : null,
-  ];
+  const [kind, file, line, name, text] = graph.lines[graph.line[at]];
+  const frames = file === undefined ? [] : [{ file, line, function: name, text }];
+  const module = graph.moduleNames[at];
+  const shown = place({ module, kind, frames: [...frames.keys()], own: frames.length > 0 ? 0 : null }, frames);
+  return [make("h4", {}, "Source"), module ? make("p", { class: "where" }, module) : null, shown];
 }
 
 function tensors(graph, title, places, nodesOf, act) {
@@ -114,8 +113,7 @@ function rest(count) {
 }
 
 function nodeButton(graph, node, act) {
-  return make("button", { type: "button", title: graph.names[node], onclick: () => act.near(node) },
-    `${graph.ops[graph.op[node]]} ${short(graph.names[node], graph.ops[graph.op[node]])}`);
+  return make("button", { type: "button", title: graph.ops[graph.op[node]], onclick: () => act.near(node) }, graph.names[node]);
 }
 
 function tensorPanel(graph, tensor, act) {
@@ -132,21 +130,25 @@ function tensorPanel(graph, tensor, act) {
 }
 
 function boxPanel(graph, box, act) {
-  const nodes = graph.members[box];
   const times = graph.boxes.times[box];
-  const marked = (name) => nodes.filter((node) => graph.marks[name].has(node));
-  const ops = tally(nodes.map((node) => graph.ops[graph.op[node]])).map(([op, count]) => `${count} ${op}`);
-  const lists = ["kept", "repaired", "suspected"].map((name) => [name, marked(name)]).filter(([, found]) => found.length > 0);
   return [
     make("h3", {}, boxLabel(graph, box)),
     make("div", { class: "acts" }, make("button", { type: "button", onclick: () => act.turn(box) }, act.isOpen(box) ? "Fold" : "Unfold")),
+    times > 1 ? make("p", { class: "note" }, `The same structure, ${times} times.`) : null,
+    ...summary(graph, graph.members[box], act),
+  ];
+}
+
+function summary(graph, nodes, act) {
+  const ops = tally(nodes.map((node) => graph.ops[graph.op[node]])).map(([op, count]) => `${count} ${op}`);
+  const lists = ["kept", "repaired", "suspected"].map((name) => [name, nodes.filter((node) => graph.marks[name].has(node))]);
+  return [
     facts([
       ["nodes", String(nodes.length)],
-      ["repeats", times > 1 ? `${times} times, with the same structure` : ""],
       ["operators", ops.slice(0, FEW).join(", ") + (ops.length > FEW ? " and others" : "")],
       ...measures(graph).map((measure) => [measure.title.toLowerCase(), measure.of(nodes).text]),
     ]),
-    ...lists.flatMap(([name, found]) => [
+    ...lists.filter(([, found]) => found.length > 0).flatMap(([name, found]) => [
       make("h4", {}, `${found.length} ${name}`),
       make("ul", {}, found.slice(0, FEW).map((node) => make("li", {}, nodeButton(graph, node, act))),
         found.length > FEW ? make("li", {}, rest(found.length)) : null),

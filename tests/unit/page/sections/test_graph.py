@@ -87,16 +87,17 @@ def test_layers_of_the_engine_name_nodes_of_the_graph() -> None:
         precision="fp16",
         milliseconds=0.2,
     )
+    named = EngineLayer(name=f"{UP} + {ACT}", type="kgen", nodes=(UP, ACT), precision="fp16")
     lost = EngineLayer(name="c", type="kgen", nodes=(NodeName("gone"),), precision="fp16")
     nodes = (NodePrecision(node=UP, precision="fp16"),)
     row = engines().row
     assert row is not None
-    row = row.model_copy(update={"proof": proof(nodes=nodes, layers=(layer, lost))})
+    row = row.model_copy(update={"proof": proof(nodes=nodes, layers=(layer, named, lost))})
     data = section_data(
         RunEvidence(graph=SHOWN), engines=engines(results=(result("FP16", 4, 1.0), row))
     )
     names = decoded(data["nodes"])
-    assert [told["name"] for told in data["layers"]] == ["a+b"]
+    assert [told["name"] for told in data["layers"]] == ["a+b", ""]
     assert data["layers"][0]["nodes"] == [names.index(UP), names.index(ACT)]
     assert data["engine"][names.index(UP)] == "fp16"
 
@@ -106,10 +107,10 @@ def test_each_node_leads_to_its_line() -> None:
         Frame(file="lib.py", line=3, function="run"),
         Frame(file="m.py", line=7, function="f", text="x @ w"),
     )
-    sources = (Source(module="blocks.0", frames=(0, 1), own=1), Source(module="blocks.1"))
+    sources = (Source(module="blocks.0", kind="M", frames=(0, 1), own=1), Source(module="blocks.1"))
     places = (0, 1, *[None] * (len(LINES) - 2))
     shown = SHOWN.model_copy(update={"sources": places})
     data = section_data(RunEvidence(graph=shown, frames=frames, sources=sources))
     assert data["source"][:3] == [0, 1, None]
     assert decoded(data["modules"]) == ["blocks.0", "blocks.1"]
-    assert [data["lines"][i] for i in data["line"]] == [["m.py", 7, "f", "x @ w"], []]
+    assert [data["lines"][i] for i in data["line"]] == [["M", "m.py", 7, "f", "x @ w"], [""]]
