@@ -68,7 +68,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
     if folder is not None:
         return Earlier(Path(folder), read_run(Path(folder)), allowed)
     if words:
-        raise UsageError("--may-worsen has no meaning without --baseline.", HELP)
+        raise UsageError("--may-worsen does not apply without --baseline.", HELP)
     return None
 
 
