@@ -32,7 +32,7 @@ class Fixed:
         rewritten: The mixed model.
         observations: What the reference looked like.
         guards: Suspicions.
-        growth: Error growth; empty where it was not needed.
+        growth: Error growth; empty where none was measured.
         followed: What it and trials show of where the error comes from; None without.
         plan: The plan.
         search: How it was found.

@@ -3,19 +3,23 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from math import inf, prod
 from pathlib import Path
 
+from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.propagation import errors_of, follow, growth
+from halfwise.fixing.propagation import computed, errors_of, follow, growth
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName
 
 SPREAD = 64
-"""Nodes whose errors are shown where nothing had to be followed: what four sessions compute."""
+"""Tensors whose errors are shown where nothing had to be followed: what four sessions compute."""
+LARGEST = 1 << 18
+"""Elements of such a tensor at most: so many at a time take 64 MiB at most, see `growth`."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
 
@@ -55,7 +59,7 @@ def _followed(
         path = growth(
             network,
             emulate_typed(low.model, accumulate=settings.accumulate),
-            planner.roles,
+            computed(network, planner.roles),
             trials.samples[errors.index(max(errors))],
             runtime=settings.runtime,
             progress=step,
@@ -74,23 +78,24 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     whose model, all low, cannot be loaded, and one that makes no folder.
     """
     planner = fixed.planner
-    if (
-        folder is None
-        or fixed.growth
-        or {"seconds", "interrupt"}.intersection(planner.budget.ended_by)
-    ):
+    late = {"seconds", "interrupt"}.intersection(planner.budget.ended_by)
+    if folder is None or fixed.growth or late:
         return fixed
     while planner.original is not None:
         planner = planner.original
+    network, sample = planner.case.network, planner.trials.samples[0]
+    runtime = planner.settings.runtime
     with suppress(CaseError, RunFailed):
+        sizes = {n: prod(s) for n, s in seen_shapes(network, sample, runtime=runtime).items()}
+        names = [n for n in computed(network, planner.roles) if sizes.get(n, inf) <= LARGEST]
+        few = min(len(names), SPREAD)
         low, _ = planner.rewrite(frozenset())
         path = growth(
-            planner.case.network,
+            network,
             emulate_typed(low.model, accumulate=planner.settings.accumulate),
-            planner.roles,
-            planner.trials.samples[0],
-            most=SPREAD,
-            runtime=planner.settings.runtime,
+            [names[(i + 1) * len(names) // few - 1] for i in range(few)],
+            sample,
+            runtime=runtime,
         )
         return replace(fixed, growth=path)
     return fixed

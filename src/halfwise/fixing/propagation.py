@@ -27,39 +27,39 @@ No more than that: a mean near zero, or a mask that becomes infinite, has a larg
 that no output feels. Trials decide (`halfwise.fixing.propagation`)."""
 
 
-def growth(
-    network: Network,
-    low: ir.Model,
-    roles: Roles,
-    sample: Sample,
-    *,
-    most: int | None = None,
-    runtime: Runtime = CPU,
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
-) -> tuple[Growth, ...]:
-    """Return the relative RMS error after each compute node on one sample, in graph order.
-
-    It is inf behind a node that the low model cannot run.
-
-    Args:
-        network: The reference model.
-        low: Typed emulation of the mixed model; same tensor names.
-        roles: Roles of the network's nodes.
-        sample: One sample.
-        most: Tensors to look at, spread evenly over the graph, ≥ 1; None for all.
-        runtime: Where to run.
-        progress: Called with how many tensors are done, and of how many, before each session; what
-            it raises ends the work.
-    """
-    names = [
+def computed(network: Network, roles: Roles) -> list[TensorName]:
+    """Return the float tensors that compute nodes give, in graph order."""
+    return [
         tensor_name(v)
         for n in network.nodes()
         if roles[name_of(n)].role is Role.COMPUTE
         for v in n.outputs
         if v.name and is_float(v)
     ]
-    if most is not None and len(names) > most:
-        names = [names[(i + 1) * len(names) // most - 1] for i in range(most)]
+
+
+def growth(
+    network: Network,
+    low: ir.Model,
+    names: Sequence[TensorName],
+    sample: Sample,
+    *,
+    runtime: Runtime = CPU,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> tuple[Growth, ...]:
+    """Return the relative RMS error after nodes on one sample, in graph order.
+
+    It is inf behind a node that the low model cannot run.
+
+    Args:
+        network: The reference model.
+        low: Typed emulation of the mixed model; same tensor names.
+        names: The tensors to look at.
+        sample: One sample.
+        runtime: Where to run.
+        progress: Called with how many tensors are done, and of how many, before each session; what
+            it raises ends the work.
+    """
     one = Samples(("sample",), lambda _: sample)
     reference, candidate = (
         ModelRunner(model, one, partial=model is low, runtime=runtime)

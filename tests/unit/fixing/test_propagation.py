@@ -12,7 +12,7 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import propagation as stage
-from halfwise.fixing.propagation import MOST, errors_of, follow, growth
+from halfwise.fixing.propagation import MOST, computed, errors_of, follow, growth
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -27,7 +27,7 @@ from tests.unit.graph.sketch import Sketch, f32
 def followed(ill, kept=frozenset()):
     prepared = prepare(ill)
     low = emulate_typed(rewrite(prepared.network, prepared.roles, kept, FP16).model)
-    return growth(prepared.network, low, prepared.roles, ill.sample(0))
+    return growth(prepared.network, low, computed(prepared.network, prepared.roles), ill.sample(0))
 
 
 def test_errors_are_those_of_numpy():
@@ -209,7 +209,7 @@ def followed_of_origin(prepared: Prepared, *fp32: str) -> Followed:
     path = growth(
         prepared.network,
         low_model(prepared, kept),
-        prepared.roles,
+        computed(prepared.network, prepared.roles),
         prepared.samples[errors.index(max(errors))],
     )
     return follow(prepared.network, prepared.roles, trials, kept, errors, path, silent)
