@@ -64,7 +64,7 @@ def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     else:
         words += [option for profile in profiles[:1] for option in shape_options(profile)]
         words.append(f"--saveEngine={model.with_suffix('.engine')}")
-    return f"TensorRT {since('strong typing')} and later: {shlex.join(words)}"
+    return f"Build it with TensorRT {since('strong typing')} or later: {shlex.join(words)}"
 
 
 def _needs_fp32(kept: KeptNode) -> bool:
@@ -73,34 +73,34 @@ def _needs_fp32(kept: KeptNode) -> bool:
 
 def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     if plan.low == "bf16":
-        return f"{_OLDER} has no BF16, nor have GPUs before compute capability 8.0."
-    older = f"{_OLDER} ignores Casts in the graph"
+        return f"{_OLDER} has no BF16, and neither have GPUs before compute capability 8.0."
+    older = f"{_OLDER} ignores the Casts in the model"
     names = planned_nodes(plan)
     if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
-        return f"{older}, and layer constraints reach no layer in the bodies of kept nodes."
+        return f"{older}, and constraints do not reach layers in the bodies of kept nodes."
     path = case.network.path
     if not (names or plan.repairs or plan.int8):
-        return f"{older}; nothing is kept: {_plain(case.network, plan, profiles, out)}"
+        return f"{older}, and nothing is kept: {_plain(case.network, plan, profiles, out)}"
     own = f"the {'repaired ' * bool(plan.repairs)}FP32 model"
-    own += " with its pairs of Q and DQ" * bool(plan.int8)
+    own += " and its Q/DQ pairs" * bool(plan.int8)
     parts = [own] if plan.repairs or plan.int8 else []
-    which = "the kept nodes" if plan.keep else "what moves data in FP32"
-    what = " and ".join([*parts, *([f"layer constraints for {which}"] if names else [])])
+    which = "kept nodes" if plan.keep else "what moves data in FP32"
+    what = " with ".join([*parts, *([f"layer constraints on {which}"] if names else [])])
     if out is None or path is None:
-        return f"{older}: halfwise export writes {what}."
+        return f"{older}; `halfwise export` writes {what}."
     trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
     kind = "trtexec" if trtexec else "python"
     # A folder: where nodes have no names of their own, a model with names is written there.
     words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", text_of(WEAK_ONLY)]
     words += ["-o", str(out / f"tensorrt-{text_of(WEAK_ONLY)}")]
-    return f"{older}; {what}: {shlex.join(words)}"
+    return f"{older}; build {what}: {shlex.join(words)}"
 
 
 def _plain(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     """Return what builds the model as given where weak typing needs no constraint."""
     flags = [f"--{flag}" for flag in (*builder_flags(network), plan.low)]
     if out is None or network.path is None or not _sayable(profiles):
-        return f"build the model as given with {' and '.join(flags)} alone."
+        return f"build the original model with {' and '.join(flags)}."
     words = ["trtexec", f"--onnx={network.path}", *flags]
     words += [option for profile in profiles[:1] for option in shape_options(profile)]
     return shlex.join([*words, f"--saveEngine={out / f'tensorrt-{text_of(WEAK_ONLY)}.engine'}"])
@@ -120,11 +120,11 @@ _DIAGNOSED = (
 """Options of `fix` that mean the same to `diagnose`."""
 _SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")
 _GONE: Mapping[RungEnd, str] = {
-    "lost": "The worker was lost, which tells nothing of {name} engines: when it answers,",
+    "lost": "The worker was lost, so nothing is known of {name} engines: once it answers,",
     "unfetched": "The {name} engine that passed could not be fetched:",
 }
 _OTHER_BUILDS = (
-    "another --optimization-level (0 to 5), other --tactic-sources, or another version of TensorRT"
+    "another --optimization-level (0 to 5), other --tactic-sources, or another TensorRT version"
 )
 
 
@@ -154,13 +154,13 @@ def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[s
     if out is None:
         return ()
     folder, engine = (shlex.quote(str(p)) for p in (out, out / engine_file()))
-    lines = [f"The engine is {engine}; it runs with that version of TensorRT on that kind of GPU."]
+    lines = [f"The engine is {engine}; it runs on this GPU model with this TensorRT version."]
     export = folder
     if len(devices) > 1:
         names = [e.worker.name for e in devices]
         files = [shlex.quote(str(out / engine_file(e.shares or e.worker.name))) for e in devices]
         told = listed([f"{file} ({name})" for file, name in zip(files, names, strict=True)])
-        lines = [f"The engines are {told}; each runs on that kind of GPU with that TensorRT."]
+        lines = [f"The engines are {told}; each runs on its GPU model and TensorRT version."]
         export = f"{folder} --trt-worker {names[0]}"
     return (
         *lines,
@@ -181,34 +181,33 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
     lines = []
     if low.end in _GONE:
         lines.append(
-            f"{_GONE[low.end].format(name=name)} run the command again with -o of another folder; "
-            "--start-from this one spares the search without engines."
+            f"{_GONE[low.end].format(name=name)} run the command again with another -o; "
+            "--start-from this folder skips the search without engines."
         )
     if {"no-engine", "refused"} & set(kinds):
         model = case.network.path
         words = ["halfwise", "modernize", str(model or "MODEL")]
         words += ["-o", str(model.with_suffix(".modern.onnx") if model else "MODERN.onnx")]
         lines.append(
-            f"For an {name} engine, build from a model whose norms are one node each: "
-            f"{shlex.join(words)}"
+            f"For an {name} engine, try a model whose norms are one node each: {shlex.join(words)}"
         )
     if "ignored" in kinds and engines.typing == "weak":
         lines.append(
-            "Constraints are not honoured: from TensorRT "
-            f"{text_of(FIRST_WITH['strong typing by default'])} on --typing strong lets the Casts "
-            "of the model decide."
+            "The builder ignores constraints: from TensorRT "
+            f"{text_of(FIRST_WITH['strong typing by default'])} on, use --typing strong, where the "
+            "Casts in the model decide."
         )
     if {"no-engine", "refused", "not-run", "kernel"} & set(kinds):
         lines.append(f"For an {name} engine, try {_OTHER_BUILDS}.")
     if "kernel" in kinds:
-        lines.append("Where kernels may sum in FP16, --accumulate fp16 emulates that.")
+        lines.append("If kernels may accumulate in FP16, --accumulate fp16 emulates that.")
     shown = {number for cause in engines.causes for number in cause.builds}
     if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
-        lines.append("What is kept may compute in TF32: leave --tf32 out.")
+        lines.append("Kept nodes may compute in TF32: leave --tf32 out.")
     unclear = {"no-effect", "precision", "unknown", "ignored"} & set(kinds)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
     if not spared and (unclear or not (kinds or low.end in _GONE)):
-        lines.append("Let the search for a plan use more builds: --max-builds N.")
+        lines.append("Let the search use more builds: --max-builds N.")
     return tuple(lines)
 
 
@@ -250,11 +249,16 @@ def next_steps(
         return (*other, *lower, *_after_failure(verdict, case, fixed, devices))
     if verdict.level == "engine":
         return (*delivered_next(out, devices), *other, *lower)
+    strong, weak = building_commands(case, fixed.plan, profiles, out)
+    proving = "This verdict is emulated; judge the engine itself with --target tensorrt."
+    if out is not None:
+        run = shlex.quote(str(out))
+        proving = f"Judge the engine itself: halfwise verify {run} --target tensorrt --inputs DATA"
     return (
         *other,
-        *building_commands(case, fixed.plan, profiles, out),
-        "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
-        "--target tensorrt.",
+        strong,
+        proving,
+        weak,
     )
 
 
@@ -268,16 +272,16 @@ def _after_failure(
         lines.append("Give more samples, or a second set with --heldout DATA.")
     lines += after_untested(verdict)
     if not case.real:
-        lines.append("Give real inputs; --allow-random accepts a verdict without.")
+        lines.append("Give real inputs, or accept a verdict without them: --allow-random.")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
     if alone := runs_of_their_own(devices):
         lines.append(alone)
     elif ran and _is_out_of_tolerance(verdict):
         lines.append(
-            "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
-            "--metric."
+            "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric "
+            "(--metric)."
         )
-    lines.append("The best model found and the reasons are in the run folder.")
+    lines.append("The run folder holds the best model that was found.")
     return tuple(lines)
 
 
@@ -290,8 +294,8 @@ def runs_of_their_own(devices: Sequence[Engines]) -> str:
     each = verb(len(failing), "a run of its own", "a run of its own for each")
     options = ", or ".join(f"--trt-worker {shlex.quote(name)}" for name in failing)
     return (
-        f"What is right on the other devices is not on {listed(failing)}, which may need {each}: "
-        f"{options} alone."
+        f"The plan is right on the other devices and wrong on {listed(failing)}, which may need "
+        f"{each}: only {options}."
     )
 
 
@@ -300,11 +304,8 @@ def after_untested(verdict: Verdict) -> tuple[str, ...]:
     if verdict.passed or not verdict.unjudged:
         return ()
     idle = any(found.kind == "never-ran" for found in verdict.unjudged)
-    keep = ", or keep the node whose body never ran in FP32 (--keep NODE)" if idle else ""
-    return (
-        f"Give samples that test what is not judged{keep}; --allow-unjudged accepts a verdict "
-        "without.",
-    )
+    keep = ", or keep the node whose body never ran (--keep NODE)" if idle else ""
+    return (f"Give samples that test what is not judged{keep}, or accept that: --allow-unjudged.",)
 
 
 def _after_cost(
@@ -315,7 +316,7 @@ def _after_cost(
         yield from cheaper(worth, required)
     if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
         yield (
-            "The search was not finished; to find a plan that keeps less, "
+            "The search did not finish; to find a plan that keeps less, "
             f"{allow_more(fixed.search)}."
         )
 
@@ -325,9 +326,9 @@ def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
     if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
         return
     if fixed.planner.settings.keep_above is not None:
-        yield "Leave --keep-above out: it searches nothing, and looks at no output."
+        yield "Leave --keep-above out: it skips the search, and looks at no output."
     if fixed.plan.lowered:
-        yield f"Leave --lower out: it decides about {count(len(fixed.plan.lowered), 'node')}."
+        yield f"Leave --lower out: it forces {count(len(fixed.plan.lowered), 'node')} low."
 
 
 def _is_out_of_tolerance(verdict: Verdict) -> bool:

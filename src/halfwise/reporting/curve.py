@@ -27,7 +27,7 @@ from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.wording import count, number, ratio, shorten, verb
 
-_SKETCHED = "; without repairs, plans were tried and none was searched for"
+_SKETCHED = "; plans without repairs were tried, not searched for"
 
 
 def curve_table(run: Run) -> Table | None:
@@ -54,7 +54,7 @@ def curve_table(run: Run) -> Table | None:
     sketched = any(c is not None and c.unrepaired for c in (curve, curve.beside))
     told += beyond_seen(run, ", both at") + (_SKETCHED if sketched else "")
     return Table(
-        f"What precision buys: {told}",
+        f"Plans to choose from: {told}",
         columns,
         tuple(rows),
     ).without_empty_columns()
@@ -127,7 +127,8 @@ def part_table(run: Run) -> Table | None:
     ]
     columns = (Column("part"), *(Column(c, "right") for c in ("nodes", "alone", "error")))
     return Table(
-        "What parts of the plan buy: alone, and the plan without them; errors over what is allowed",
+        "What parts of the plan bring: alone, and the plan without them; errors over what is "
+        "allowed",
         (*columns, Column("without", "right"), Column("error", "right")),
         tuple(rows),
     )
@@ -206,12 +207,12 @@ def offer(run: Run) -> str:
         f"{_scored(point)} on {_heldout(run)}{emulated}.{_doubt(point)}{_off(curve, point, run)}"
     )
     if point is plan:
-        return f"By its task this plan will do: {where}"
+        return f"By its task this plan is good enough: {where}"
     beside = "" if plan is None else f" (this one: {plan.count}{_at(plan)})"
     cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
     return (
-        f"By its task {cheaper} plan will do: {point.count} of {count(len(curve.nodes), 'node')} "
-        f"{_kept(curve)}{_at(point)}{beside}, {where}"
+        f"By its task {cheaper} plan is good enough: {point.count} of "
+        f"{count(len(curve.nodes), 'node')} {_kept(curve)}{_at(point)}{beside}, {where}"
     )
 
 
@@ -228,7 +229,7 @@ def overflowing(run: Run) -> str:
     if not where or (plan.error < inf and not plan.nonfinite):
         return ""
     return (
-        f"{where} this plan gives NaN or infinite values; the verdict is at the ranges of its "
+        f"{where} this plan gives NaN or infinite values; the verdict holds for the ranges of its "
         "samples."
     )
 
@@ -241,7 +242,7 @@ one in four of others may be wrong (95 %)."""
 def _doubt(point: Point) -> str:
     if not any(score.evidence is not None and score.evidence < FEW for score in point.scores):
         return ""
-    return " That is little evidence: judge it on more inputs."
+    return " This is little evidence: judge it on more inputs."
 
 
 def _off(curve: Curve, point: Point, run: Run) -> str:
@@ -265,7 +266,8 @@ def choosing(
         return
     run = out or Path("RUN")
     words = ["halfwise", "choose", str(run), "-o", str(run.with_name(f"{run.name}.chosen"))]
-    yield f"Take the recommended plan: {shlex.join(words)}"
+    what = f"{count(point.count, 'node')} {_kept(curve)}{_at(point)}"
+    yield f"Take the recommended plan ({what}): {shlex.join(words)}"
 
 
 def chosen_line(
@@ -286,9 +288,9 @@ def chosen_line(
     if measured:
         told += f", after measuring {count(measured, 'plan')}"
     if left:
-        told += f"; {left} more may answer it better and {verb(left, 'was', 'were')} not measured"
+        told += f"; {left} more that may fit better {verb(left, 'was', 'were')} not measured"
     if curve.unrepaired is not None:
-        told += "; plans without repairs are none to choose, `halfwise fix --no-repair` finds them"
+        told += "; plans without repairs cannot be chosen, `halfwise fix --no-repair` finds them"
     return f"{told}; judged by: {allowed(criterion)}"
 
 

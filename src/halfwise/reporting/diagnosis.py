@@ -16,13 +16,13 @@ from halfwise.reporting.parts import (
 from halfwise.wording import clean, count, listed, sentence
 
 QUESTIONS: dict[RungName, str] = {
-    "harness": "do the inputs fit, and are they real?",
-    "export": "is the ONNX what the framework computed?",
+    "harness": "are the inputs right, and real?",
+    "export": "does the ONNX give what the framework gives?",
     "model": "is the model healthy?",
-    "fp32": "does an FP32 engine compute the same?",
+    "fp32": "does an FP32 engine give the same?",
     "tf32": "does TF32 matter?",
     "precision": "which nodes does the low format break?",
-    "kernels": "does the engine do what its emulation does?",
+    "kernels": "does the engine match its emulation?",
 }
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
@@ -62,7 +62,7 @@ def _title(run: Run, failed: Rung | None) -> str:
     found = f"othing wrong on {count(len(looked), 'rung')} of {len(run.diagnosis)}"
     if run.verdict.passed:
         return f"N{found}"
-    return f"NOT JUDGED: n{found}, and the samples do not test all that they looked at"
+    return f"NOT JUDGED: n{found}, but the samples do not test everything"
 
 
 def _ladder(run: Run) -> Table:

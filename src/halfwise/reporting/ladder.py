@@ -16,7 +16,7 @@ _BY: Mapping[RightBy, str] = {
 }
 
 _WHY_NOT: Mapping[bool | None, str] = {
-    True: "no product that is low can have it",
+    True: "no low product can have it",
     False: "the rung before it fails",
     None: "the rung before it is not judged",
 }
@@ -110,8 +110,8 @@ def _told(run: Run) -> Iterator[str]:
     fp32 = run.rungs[0]
     if fp32.passed is None:
         yield (
-            "Whether FP32 itself is right, nobody told: --labels with a metric, or --expected "
-            "with what the framework computes, would judge it."
+            "FP32 itself is not judged: give --labels with a metric, or --expected with what the "
+            "framework gives."
         )
     if fp32.passed is False:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
@@ -120,7 +120,7 @@ def _told(run: Run) -> Iterator[str]:
     yield from _speed(run)
     quantised = quantised_note(run)
     if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
-        yield "TF32 has no row: no product that is not quantised could have it."
+        yield "TF32 has no row: every product is quantised."
     chosen = run.curve is not None and run.curve.beside is not None
     asked = run.provenance.options.get("to") == "int8" and not chosen
     if asked and run.rungs[-1].rung != "int8":
@@ -138,8 +138,8 @@ def _worse_in_search(rung: LadderRung) -> bool:
 
 def _held_out(rung: LadderRung) -> str:
     return (
-        f"{rung_name(rung.rung)} is judged on held-out samples, and passes there; on those of the "
-        f"search its error is {number(rung.error or 0.0)} times what is allowed."
+        f"{rung_name(rung.rung)} passes on held-out samples, which decide; on those of the search "
+        f"its error is {number(rung.error or 0.0)} times what is allowed."
     )
 
 
@@ -149,6 +149,6 @@ def _speed(run: Run) -> Iterator[str]:
         return
     if run.engines is None:
         yield (
-            f"By predicted cost {rung_name(chosen.rung)} is the cheapest that is not shown to be "
-            "wrong; times are unknown without engines, --target tensorrt measures them."
+            f"{rung_name(chosen.rung)} has the lowest predicted cost of all that are not shown to "
+            "be wrong; --target tensorrt measures times."
         )

@@ -7,7 +7,6 @@ from math import isfinite
 from halfwise.records import (
     AdjustedConstant,
     Criterion,
-    Followed,
     Guard,
     GuardKind,
     KeptNode,
@@ -153,43 +152,6 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
     name = shorten(criterion.metric.rpartition(":")[2], 20)
     fall = f"{name} −{number(least - 1 + criterion.metric_drop)}"
     return fall if least == max(excesses) else f"{fall} or more"
-
-
-def followed_lines(run: Run) -> Iterator[str]:
-    """Yield where the error comes from that no guard or rule explains, as far as trials show it."""
-    if run.followed is None or run.plan is None:
-        return
-    found, keep, own = run.followed, run.plan.keep, len(run.plan.own)
-    start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
-    lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
-    allowed = "the default tolerance" if run.criterion.metric else "what the search allows"
-    on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
-    yield (
-        f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
-        f"is {ratio(found.error)} {allowed} on {on}: {_origin(found, run)}."
-    )
-
-
-def _origin(found: Followed, run: Run) -> str:
-    if (origin := found.origin) is not None:
-        rest = [name for name in origin.kept if name != origin.node]
-        beside = f" with {listed(rest)}" if rest else ""
-        most = " or less on each of them" if found.samples > 1 else ""
-        return (
-            f"most of it starts at {shorten(origin.node)}, since FP32 there{beside} leaves "
-            f"{ratio(origin.error)}{most}"
-        )
-    if found.accumulates:
-        places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
-        path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
-        return f"it grows with depth (relative RMS: {', '.join(path)})"
-    tried = count(len(found.tried), "node")
-    ended = " before the budget was spent" if found.out_of_time else ""
-    undone = " on all samples that fail, and lets the others pass" if found.samples > 1 else ""
-    return (
-        f"where it starts is unknown; of {tried} tried in FP32{ended}, each with its neighbours, "
-        f"none halves the error{undone}"
-    )
 
 
 def _constant_line(constant: AdjustedConstant, low: str) -> str:

@@ -18,7 +18,6 @@ from halfwise.reporting.ladder import ladder_lines, ladder_table
 from halfwise.reporting.notes import cut_lines, quantised_note
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
-    followed_lines,
     in_words,
     kept_table,
     minimality,
@@ -29,7 +28,7 @@ from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
 from halfwise.reporting.tasks import below_one, part_lines, rests_on
-from halfwise.reporting.trouble import low_name, trouble
+from halfwise.reporting.trouble import followed_lines, low_name, trouble
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,

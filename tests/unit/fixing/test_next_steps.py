@@ -47,7 +47,7 @@ def test_fixed_shapes_need_no_profile(fixed, tmp_path):
         f"--saveEngine={tmp_path}/a run/model.engine",
     ]
     # A model in memory is no file that constraints could be set on.
-    assert "halfwise export writes layer constraints" in weak
+    assert "`halfwise export` writes layer constraints" in weak
 
 
 def test_a_model_in_a_file_has_a_command_for_eight(fixed, tmp_path):
@@ -67,7 +67,7 @@ def test_where_no_node_is_kept_none_is_told_of(fixed, tmp_path):
     case, plan = fixed
     moved = plan.model_copy(update={"keep": (), "data_movement": (plan.keep[0].node,)})
     _, weak = building_commands(case, moved, (), tmp_path / "run")
-    assert weak.endswith("halfwise export writes layer constraints for what moves data in FP32.")
+    assert weak.endswith("`halfwise export` writes layer constraints on what moves data in FP32.")
 
 
 def test_where_nothing_is_kept_eight_needs_no_constraints(fixed, tmp_path):
@@ -91,7 +91,7 @@ def test_for_eight_int8_is_left_out_nowhere(fixed, tmp_path):
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
     some = none.model_copy(update={"int8": ("conv",)})
     _, weak = building_commands(filed, some, (), tmp_path / "run")
-    assert "; the FP32 model with its pairs of Q and DQ: halfwise export" in weak
+    assert "; build the FP32 model and its Q/DQ pairs: halfwise export" in weak
     # A model that came with pairs is built as it is.
     paired = network_from_proto(quantised_relu(ill=False))
     filed = replace(case, network=replace(paired, path=tmp_path / "q.onnx"))
@@ -153,8 +153,8 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
 @pytest.mark.parametrize(
     ("end", "kinds", "said"),
     [
-        ("lost", ("lost",), "The worker was lost, which tells nothing of FP16 engines"),
-        ("lost", (), "The worker was lost, which tells nothing of FP16 engines"),
+        ("lost", ("lost",), "The worker was lost, so nothing is known of FP16 engines"),
+        ("lost", (), "The worker was lost, so nothing is known of FP16 engines"),
         ("unfetched", (), "The FP16 engine that passed could not be fetched"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
     other = right.worker.model_copy(update={"name": "cloud"})
     wrong = engines(verdict=verdict(level="engine", passed=False), worker=other)
     told = runs_of_their_own((right, wrong))
-    assert "not on cloud" in told
-    assert "--trt-worker cloud alone" in told
+    assert "wrong on cloud" in told
+    assert "only --trt-worker cloud" in told
     for same in ((), (right, right), (wrong, wrong), (engines(),)):
         assert runs_of_their_own(same) == ""

@@ -46,7 +46,7 @@ def test_what_was_tried_without_repairs_is_told_as_not_searched():
     table = curve_table(run(curve=MADE.model_copy(update={"unrepaired": bare})))
     assert table is not None
     assert [row[-1] for row in table.rows[3:]] == ["tried without repairs"] * 2
-    assert table.title.endswith("without repairs, plans were tried and none was searched for")
+    assert table.title.endswith("plans without repairs were tried, not searched for")
     assert "without repairs" in chosen_line(
         MADE.model_copy(update={"unrepaired": bare}), ONE, Criterion()
     )
@@ -102,15 +102,15 @@ def test_without_scores_there_is_no_table():
 def test_what_the_recommended_plan_offers_is_told_before_all_else():
     shown = report(run(curve=MADE, verdict=verdict(passed=False)))
     assert shown.caution == (
-        "By its task a cheaper plan will do: 1 of 3 nodes kept at 1.2 × (this one: 2 at 2 ×), "
-        "top1 0.995 (at least 0.99) on 64 held-out samples."
+        "By its task a cheaper plan is good enough: 1 of 3 nodes kept at 1.2 × (this one: 2 at 2 "
+        "×), top1 0.995 (at least 0.99) on 64 held-out samples."
     )
-    assert [part.title for part in shown.parts if part.title.startswith("What precision buys")]
+    assert [part.title for part in shown.parts if part.title.startswith("Plans to choose from")]
 
 
 def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
     failed = run(curve=MADE.model_copy(update={"plan": 1}), verdict=verdict(passed=False))
-    assert offer(failed).startswith("By its task this plan will do: top1 0.995")
+    assert offer(failed).startswith("By its task this plan is good enough: top1 0.995")
     assert offer(run(curve=MADE.model_copy(update={"plan": 1}))) == ""
     assert offer(run()) == ""
 
@@ -118,7 +118,7 @@ def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
 def test_where_the_plan_failed_another_may_cost_more():
     low = MADE.model_copy(update={"plan": 0})
     told = offer(run(curve=low, verdict=verdict(passed=False)))
-    assert told.startswith("By its task another plan will do: 1 of 3 nodes kept")
+    assert told.startswith("By its task another plan is good enough: 1 of 3 nodes kept")
 
 
 def test_errors_are_told_as_their_field_writes_them():
@@ -187,7 +187,7 @@ def test_no_metric_is_proposed_where_the_plan_that_it_leads_to_is():
     assert "--metric top1" in report(run(worth=worth)).title
     shown = report(run(worth=worth, curve=MADE))
     assert "--metric top1" not in shown.title
-    assert "By its task a cheaper plan will do" in shown.caution
+    assert "By its task a cheaper plan is good enough" in shown.caution
 
 
 def test_what_a_score_rests_on_is_told():
@@ -198,7 +198,7 @@ def test_what_a_score_rests_on_is_told():
     few = curve(point("", 1.0, 2.0, scores=(three,)), PLAN, plan=1, recommended=0)
     told = offer(run(curve=few))
     assert "top1 1 (at least 0.99; on 1 box) on" in told
-    assert told.endswith("That is little evidence: judge it on more inputs.")
+    assert told.endswith("This is little evidence: judge it on more inputs.")
     more = curve(point("", 1.0, 2.0, scores=(many,)), PLAN, plan=1, recommended=0)
     assert "little evidence" not in offer(run(curve=more))
     table = curve_table(run(curve=few.model_copy(update={"reference": (three,)})))

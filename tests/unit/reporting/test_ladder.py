@@ -95,6 +95,6 @@ def test_a_rung_that_passes_held_out_samples_alone_says_what_it_is_judged_on():
         climbed(LadderRung(rung="fp32", passed=True, error=3.0, by="labels"), *rungs)
     )
     assert told is not None
-    (line,) = (line for line in told.lines if "judged on held-out samples" in line)
+    (line,) = (line for line in told.lines if "passes on held-out samples" in line)
     assert line.startswith("TF32 ")
     assert line.endswith("its error is 1.05 times what is allowed.")

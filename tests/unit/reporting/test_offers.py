@@ -85,7 +85,9 @@ def test_this_plan_will_not_do_where_its_engine_failed(measured):
     broken = verdict(level="engine", passed=False)
     found = shown(tried(3, measured))
     assert offer(run(curve=itself, verdict=broken, engines=found)) == ""
-    assert offer(run(curve=itself, verdict=broken)).startswith("By its task this plan will do")
+    assert offer(run(curve=itself, verdict=broken)).startswith(
+        "By its task this plan is good enough"
+    )
 
 
 def test_no_metric_is_proposed_that_leads_to_a_plan_that_was_refused():

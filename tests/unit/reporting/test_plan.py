@@ -2,9 +2,9 @@ from typing import get_args
 
 import pytest
 
-from halfwise.records import Because, Criterion, Followed, KeptNode, NodeName, Remark, RemarkKind
+from halfwise.records import Because, Criterion, KeptNode, NodeName, Remark, RemarkKind
 from halfwise.reporting.parts import MOST_ROWS
-from halfwise.reporting.plan import _REMARKS, followed_lines, in_words, kept_table
+from halfwise.reporting.plan import _REMARKS, in_words, kept_table
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
 
 INF = float("inf")
@@ -127,41 +127,6 @@ def test_a_single_node_of_which_nothing_is_known_is_named():
     table = kept_table(run(plan=plan(unknown(1, "Add"))))
     assert table is not None
     assert table.rows[0][0] == "/u0 (Add)"
-
-
-def followed(**changed) -> str:
-    values = {
-        "kept": (),
-        "error": 10.5,
-        "tried": ("/a", "/b"),
-        "origin": None,
-        "accumulates": False,
-        "samples": 6,
-    }
-    found = Followed.model_validate(values | changed)
-    (line,) = followed_lines(run(followed=found))
-    return line
-
-
-ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
-
-
-def test_over_how_many_samples_an_origin_was_seen_is_told():
-    line = followed(origin=ORIGIN)
-    assert "error is 10.5 × what the search allows on the worst of 6 samples: most of it" in line
-    assert line.endswith("starts at /a, since FP32 there leaves 4.28 × or less on each of them.")
-    line = followed(origin=ORIGIN, samples=1)
-    assert "what the search allows on one sample: most of it" in line
-    assert line.endswith("FP32 there leaves 4.28 ×.")
-
-
-def test_an_unknown_origin_says_what_was_tried():
-    assert followed().endswith(
-        "unknown; of 2 nodes tried in FP32, each with its neighbours, none "
-        "halves the error on all samples that fail, and lets the others pass."
-    )
-    assert followed(samples=1).endswith(", none halves the error.")
-    assert "tried in FP32 before the budget was spent, each" in followed(out_of_time=True)
 
 
 @pytest.mark.parametrize(
