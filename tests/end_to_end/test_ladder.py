@@ -45,7 +45,7 @@ def test_each_type_is_judged_and_the_cheapest_recommended(call):
     assert [name for name, r in found.items() if r["chosen"]] == [cheapest["rung"]]
     told = " ".join(ended.out.split())
     assert "TF32 fails: output" in told
-    assert "times are unknown without engines" in told
+    assert "--target tensorrt measures times" in told
     assert "FP32 itself is not judged" in told
     again = call("report", "run")
     assert (again.code, again.out) == (0, ended.out)
@@ -111,7 +111,7 @@ def test_engines_tell_times(call, fake_worker):
     assert all(found[rung]["latency"]["median_ms"] > 0 for rung in ("fp32", "tf32", "fp16"))
     assert [name for name, r in found.items() if r["chosen"]] == [delivered]
     assert "delivered" in ended.out
-    assert "times are unknown" not in ended.out
+    assert "measures times" not in ended.out
     wrong = call(*LADDER[:-1], "wrong", *engines(broken={"dense": 1.5}), folder="wrong")
     assert wrong.code == 10
     assert [(r["rung"], r["passed"]) for r in wrong.record["rungs"]] == [("fp32", False)]

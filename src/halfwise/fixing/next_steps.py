@@ -93,7 +93,7 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     # A folder: where nodes have no names of their own, a model with names is written there.
     words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", text_of(WEAK_ONLY)]
     words += ["-o", str(out / f"tensorrt-{text_of(WEAK_ONLY)}")]
-    return f"{older}; build {what}: {shlex.join(words)}"
+    return f"{older}; {'build' if parts else 'use'} {what}: {shlex.join(words)}"
 
 
 def _plain(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
