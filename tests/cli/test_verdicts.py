@@ -26,6 +26,28 @@ def test_fix_as_json_prints_the_record_and_nothing_else(call, answer, passed):
     assert Run.model_validate_json(out) == made
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_one_screen_the_whole_report_or_the_verdict_alone(call, answer, passed):
+    answer("fix", run(verdict=verdict(passed=passed)))
+    code, screen, _ = call(*FIX)
+    assert code == (0 if passed else 10)
+    assert len(screen.splitlines()) <= 24
+    assert screen.endswith("\nWhole report: halfwise report r --full\n")
+    assert "In figures" not in screen
+    code, whole, _ = call(*FIX, "--full")
+    assert code == (0 if passed else 10)
+    assert "In figures" in whole
+    code, quiet, err = call(*FIX, "--quiet")
+    assert (code, err) == (0 if passed else 10, "")
+    assert quiet == f"{'PASSED' if passed else 'FAILED'} (emulated) on 64 held-out samples\n"
+
+
+def test_what_no_folder_holds_is_shown_whole_by_the_option(call, answer):
+    answer("verify", verification())
+    line = ("verify", "m.onnx", "c.onnx", "--inputs", "x.npz")
+    assert call(*line)[1].endswith("This is a part of the report; --full prints all of it.\n")
+
+
 def test_out_and_a_watcher_reach_the_library(call, answer):
     calls = answer("fix", run())
     assert call(*FIX)[0] == 0
