@@ -47,7 +47,9 @@ def diagnosed_screen(run: Run) -> Report:
     whole = diagnosed(run)
     failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
     if failed is None:
-        return whole
+        ladder, rest = _ladder(run), whole.parts[1:]
+        answers = tuple(row[:3] for row in ladder.rows)
+        return replace(whole, parts=(Table(ladder.title, ladder.columns[:3], answers), *rest))
     where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
     errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
     seen = lines_of("Evidence", (f"{sign.text}{_at(sign.nodes)}" for sign in errors))

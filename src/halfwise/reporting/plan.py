@@ -175,7 +175,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     carry = f"that only {verb(moved, 'moves data is', 'move data are')} in FP32{beside}"
     carried = f"; {count(moved, 'node')} {carry}" if moved else ""
     of_all = count(plan.candidates, "compute node")
-    kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}, the rest in {low}"
+    kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}"
+    kept += f", the rest in {low}" * (len(plan.keep) < plan.candidates)
     if not plan.keep:
         kept = (
             f"All {of_all} in {low}" if plan.candidates > 1 else f"The only compute node in {low}"

@@ -110,3 +110,9 @@ def test_the_rung_that_fails_its_evidence_and_what_to_do():
     assert shown.title.startswith("Rung 4 (fp32) fails")
     assert list(parts(shown)) == ["Where", "Evidence", "Next"]
     assert parts(shown)["Evidence"].lines == ("Off by 0.3. (b)",)
+
+
+def test_a_diagnosis_without_a_fault_has_the_answer_of_each_rung():
+    told = parts(screen(diagnosis(passed=True)))["The ladder"]
+    assert [row[0] for row in told.rows] == ["1", "2"]
+    assert len(told.columns) == 3
