@@ -250,7 +250,7 @@ def _off(curve: Curve, point: Point, run: Run) -> str:
     shown = against(curve, point, run.devices)
     if shown is None or shown.excess is None:
         return ""
-    return f" Its engine has {number(shown.excess)} of what is allowed (build {shown.build})."
+    return f" Its engine has {number(shown.excess)} times what is allowed (build {shown.build})."
 
 
 def choosing(

@@ -58,8 +58,8 @@ _CAUSES: Mapping[CauseKind, str] = {
     "lost": "nothing is known of engines of the low format: the worker was lost in all of {builds}",
     "no-engine": "no engine of the low format could be built, in {builds}",
     "refused": "the builder refused every plan that the emulation predicts to pass[, at {place}] "
-    "({builds})[; the nearest engine has {excess} of what is allowed, where low precision explains "
-    "{least} to {most}|; the nearest engine has {excess} of what is allowed]",
+    "({builds})[; the nearest engine has {excess} times what is allowed, where low precision "
+    "explains {least} to {most}|; the nearest engine has {excess} times what is allowed]",
     "not-run": "no engine of the low format runs, of {builds}",
     "ignored": "the builder did not honour constraints: the inspector shows {nodes} in the low "
     "format, where FP32 was asked for ({builds})",
@@ -69,11 +69,11 @@ _CAUSES: Mapping[CauseKind, str] = {
     "asked, and its error is [{excess}|unknown] of what is allowed, where [low precision explains "
     "{least} to {most}; the engine that has these nodes in FP32 too is right|the emulation "
     "predicts {other}] ({builds})",
-    "precision": "low precision explains it: the nearest has [{excess}|too large an error] of what "
-    "is allowed[, where {least} to {most} was to be expected] ({builds})",
+    "precision": "low precision explains it: the nearest has [{excess} times what "
+    "is allowed|too large an error][, where {least} to {most} was to be expected] ({builds})",
     "unknown": "why the engines are off is unknown: none shows a constraint that was not honoured "
-    "or a kernel at fault[; the nearest has {excess} of what is allowed, where low precision "
-    "explains {least} to {most}|; the nearest has {excess} of what is allowed, {other} by the "
+    "or a kernel at fault[; the nearest has {excess} times what is allowed, where low precision "
+    "explains {least} to {most}|; the nearest has {excess} times what is allowed, {other} by the "
     "emulation] ({builds})",
 }
 """Templates, see `wording.filled`."""

@@ -67,7 +67,7 @@ def test_of_a_build_that_was_lost_or_of_another_plan_nothing_is_known():
 def test_an_engine_that_is_off_as_foreseen_is_told_and_one_that_is_off_more_is_not_offered():
     band = Band(least=2.0, most=4.0)
     text, _ = lines(shown(tried(3, 3.68, band=band)))
-    assert text.endswith(" Its engine has 3.68 of what is allowed (build 3).")
+    assert text.endswith(" Its engine has 3.68 times what is allowed (build 3).")
     assert lines(shown(tried(3, 9.0, band=band))) == [""]
     assert mark(shown(tried(3, 9.0, band=band))) == "off in build 3"
     by_task = Criterion(metric="top1")

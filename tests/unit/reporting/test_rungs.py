@@ -103,9 +103,9 @@ def test_causes_are_told_with_their_builds():
     shown = line("kernel", nodes=(NodeName("conv"),), excess=9.0, band=band)
     assert "low precision explains 0.25 to 0.5; the engine that has these nodes in" in shown
     assert "where 0.25 to 0.5 was to be" in line("precision", excess=0.4, band=band)
-    assert line("precision").endswith("too large an error of what is allowed (builds 2, 3)")
+    assert line("precision").endswith("too large an error (builds 2, 3)")
     assert "where low precision explains 0.25 to 0.5" in line("unknown", excess=1.4, band=band)
-    assert "the nearest has 1.4 of" in line("unknown", excess=1.4)
+    assert "the nearest has 1.4 times" in line("unknown", excess=1.4)
     assert line("unknown").endswith("a kernel at fault (builds 2, 3)")
 
 

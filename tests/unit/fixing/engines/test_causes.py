@@ -74,7 +74,7 @@ def test_where_all_that_is_predicted_to_pass_was_refused_plain_precision_is_no_c
     assert (found.excess, found.band) == (99.0, band(100.0))
     assert cause_line(found) == (
         "the builder refused every plan that the emulation predicts to pass, at 2 nodes from a to "
-        "b (builds 3, 5); the nearest engine has 99 of what is allowed, where low precision "
+        "b (builds 3, 5); the nearest engine has 99 times what is allowed, where low precision "
         "explains 50 to 100"
     )
     # In several places none is told; of a build that was lost nothing is known.
