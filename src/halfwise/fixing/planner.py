@@ -294,13 +294,11 @@ class Planner:
         them no value depends.
         """
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
-        full = kept | moves | self._carrying(low_io)(kept)
-        return full - frozenset(self.forced.lowered)
+        return (kept | moves | self._carrying(low_io)(kept)) - frozenset(self.forced.lowered)
 
     def all_low(self) -> Assignment:
         """Return all FP32 nodes of the model where neither rule nor search keeps any."""
-        moves = self._carrying(self.low_io)(frozenset())
-        return moves - frozenset(self.forced.lowered)
+        return self._carrying(self.low_io)(frozenset()) - frozenset(self.forced.lowered)
 
     def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
         """Return the mixed model that keeps `kept`, and all its FP32 nodes."""
