@@ -25,6 +25,15 @@ TEXT = """() => [document.body].map(function told(e) {
 }).join("")"""
 """All text of a page, of what is hidden, too."""
 
+SAVED = """async () => {
+    const [texts, names] = [[], []];
+    URL.createObjectURL = (blob) => { texts.push(blob.text()); return "data:,"; };
+    HTMLAnchorElement.prototype.click = function () { names.push(this.download); };
+    document.querySelectorAll("button[aria-label$=' as CSV']").forEach((button) => button.click());
+    return (await Promise.all(texts)).map((text, i) => [names[i], text]);
+}"""
+"""Presses the button of each table; returns the names and the texts of the files."""
+
 
 class Tags(HTMLParser):
     """Counts the tags of a document, and the attributes that could run or load something."""
@@ -62,15 +71,15 @@ def test_nothing_gets_out_of_its_place(look: Look, page_of: PageOf) -> None:
 
 
 def test_no_cell_of_a_table_is_a_formula(look: Look, page_of: PageOf) -> None:
+    """Of all tables: what would be saved, since Chromium saves no more than ten files at once."""
     page = look(page_of("hostile")).page
-    buttons = page.get_by_role("button", name="as CSV")
-    assert buttons.count() > 4
+    files = page.evaluate(SAVED)
+    assert len(files) > 8
     cells: list[str] = []
-    for place in range(buttons.count()):
-        with page.expect_download() as started:
-            buttons.nth(place).click()
-        assert started.value.suggested_filename.removesuffix(".csv").replace("-", "").isalnum()
-        rows = list(csv.reader(io.StringIO(started.value.path().read_text(encoding="utf-8"))))
+    for name, text in files:
+        assert name.removesuffix(".csv").replace("-", "").isalnum()
+        assert len(name) < 100
+        rows = list(csv.reader(io.StringIO(text)))
         assert len({len(row) for row in rows}) == 1
         cells += [cell for row in rows for cell in row]
     assert any(cell.startswith("'") for cell in cells)

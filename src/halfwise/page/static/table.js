@@ -67,7 +67,8 @@ function csv({ columns, rows }) {
 
 function download(name, text) {
   const address = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
-  const file = `${name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "table"}.csv`;
+  const plain = name.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 80).replace(/^-|-$/g, "");
+  const file = `${plain || "table"}.csv`;
   make("a", { href: address, download: file }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
