@@ -1,4 +1,4 @@
-"""The best plan so far: told while the search goes on, and what Ctrl-C keeps."""
+"""The best plan so far: reported during the search, and kept on Ctrl-C."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ everything low costs: so few lines tell a long search."""
 
 
 class Best:
-    """Tells of plans that pass, or that serve by the metric of their task, as they get better."""
+    """Reports improving plans: those that pass, and those that pass by their task metric."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class Best:
         self._told: float | None = None
 
     def passed(self, kept: Assignment, error: float | None, *, whole: bool) -> None:
-        """Tell of a plan that passes on all calibration samples, where it is clearly better.
+        """Report a plan that passes on all calibration samples if it is clearly better.
 
         Args:
             kept: Its compute nodes in FP32.
-            error: Over what is allowed; None where a metric decides.
-            whole: Whether it was tried on all of them. Else nothing is told, but where the search
-                ends, such a plan is tried on all.
+            error: Relative to what is allowed; None if a metric decides.
+            whole: Whether it ran on all of them. If not, nothing is reported; the search tries such
+                plans on all samples at its end.
         """
         if len(kept) >= self._candidates:
             return
@@ -47,10 +47,10 @@ class Best:
             return
         price, fp32 = self._price(kept), self._price(self._everything)
         if price is not None and fp32 is not None and price >= fp32:
-            return  # FP32 itself does better
+            return  # all of FP32 is better
         least = min(1.0, self._price(frozenset()) or 1.0)
         extra = float(len(kept)) if price is None else price - least
-        # That nothing need be kept ends the search, which says so itself.
+        # An empty plan ends the search, which reports it itself.
         if not kept or (self._told is not None and extra > CLEARLY * self._told):
             return
         self._told = extra
@@ -58,7 +58,7 @@ class Best:
         self._watcher.note(f"best plan so far: {self._described(kept, price)}{error_told}")
 
     def serves(self, kept: Assignment, scores: tuple[TaskScore, ...]) -> None:
-        """Tell of a plan whose task metrics pass on held-out samples, before the search."""
+        """Report a plan whose task metrics pass on held-out samples, before the search."""
         self._interruption.ready = True
         told = ", ".join(
             f"{score.metric} {number(usual(score.metric, score.value))}" for score in scores

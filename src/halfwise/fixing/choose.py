@@ -1,4 +1,4 @@
-"""`choose`: take another plan of a run's curve, judge it on held-out samples and write it."""
+"""`choose`: take another plan from a run's curve, judge it on held-out samples, write it."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ _OF_THE_RUN = frozenset[str]().union(
 ) - {"start_from", "keep_above", "no_repair", "allow"}
 """Options of `fix` that mean the same here."""
 _CODE = ("preprocess", "ort_library")
-"""Those of them that run code: what only a run folder names is not run."""
+"""Options that run code: code that only a run folder names is not run."""
 _OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
 
 
@@ -66,24 +66,24 @@ def choose(
     watcher: Watcher | None = None,
     **options: Unpack[ChooseOptions],
 ) -> Result:
-    """Take the point of a run's curve that answers an option, judge it and write it.
+    """Take the point of a run's curve that satisfies an option, judge it and write it.
 
-    Nothing is searched. The case is that of the run; a held-out sample that joined its search does
-    not judge. Without an option that chooses, it is the recommended plan. What is acceptable is
-    what the choice implies: see `halfwise.fixing.pick.implied`.
+    It does not search. The case is that of the run; held-out samples that joined its search do not
+    judge. Without an option that chooses, it takes the recommended plan. The choice implies what is
+    acceptable: see `halfwise.fixing.pick.implied`.
 
     Args:
-        run: Run folder of a `fix`, or of a `choose`.
-        out: Run folder to make; must not exist. None writes nothing.
-        inputs: Samples, as for `fix`; those of the run where none are given.
-        model: The run's model, where it lies elsewhere now.
-        watcher: Is told about progress.
+        run: Folder of a `fix` or `choose` run.
+        out: Run folder to create; must not exist. None writes nothing.
+        inputs: Samples, as for `fix`; None for those of the run.
+        model: The run's model, if it has moved.
+        watcher: Receives progress.
         options: See `ChooseOptions`.
 
     Raises:
-        UsageError: options contradict each other, or the run named code that nobody else names.
-        CaseError: no plan fits, or the model or the inputs cannot be used.
-        RecordMismatch: no run folder, one without a curve, or model or inputs are others now.
+        UsageError: options contradict each other, or the run names code that the caller does not.
+        CaseError: no plan fits, or the model or the inputs are unusable.
+        RecordMismatch: no run folder, a run without a curve, or a changed model or inputs.
     """
     started, watcher = time.monotonic(), watcher or Silent()
     folder, asked = free_folder(out), given(**options)
@@ -112,7 +112,7 @@ def choose(
     with frozen_named(case, settings):
         start = _quantised(record)
         fixed = run_fix(case, settings, watcher, start_from=start, choosing=choosing, repairs=made)
-    # Whoever chooses of what is chosen now has to know them too.
+    # A later choice from this run must know them too.
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
@@ -120,14 +120,14 @@ def choose(
 
 
 def _known(request: Request, run: Run, same: bool) -> Request:
-    """Return the options with what FP32 was found right by in the run, on the `same` inputs."""
+    """Return the options with the run's check of FP32, if the inputs are the `same`."""
     if not same:
         return request
     return replace(request, right_by=run.rungs[0].by if run.rungs else None)
 
 
 def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
-    """Return the settings for a choice; of a plan with INT8, with the plan below and its ranges."""
+    """Return the settings of a choice; with INT8, those of the plan below and its ranges."""
     int8, plan = curve.rung == "int8", run.plan
     found = replace(request.settings, int8=int8)
     kept = frozenset[NodeName]()
@@ -138,11 +138,11 @@ def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
 
 
 def _quantised(run: Run) -> Network | None:
-    """Return the quantised model that a run began with, whose nodes its plans are about; or None.
+    """Return the quantised model that the run began with and its plans refer to; or None.
 
     Raises:
-        CaseError: the file cannot be read.
-        RecordMismatch: it is not there any more.
+        CaseError: the file is unreadable.
+        RecordMismatch: the file is gone.
     """
     named = run.provenance.options.get("start_from", "")
     path = next((p for p in (Path(run.provenance.folder, named), Path(named)) if p.is_file()), None)
@@ -158,13 +158,13 @@ def _quantised(run: Run) -> Network | None:
 
 
 def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
-    """Return it without a bound where the judged samples chose: they show none of others then."""
+    """Drop the bound if the judged samples chose: they say nothing about other samples."""
     chose = wish.rel_max is not None
     return verdict.model_copy(update={"failure_bound": None}) if chose else verdict
 
 
 def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
-    """Return the case where metrics beside others may fall as asked; those hold as before."""
+    """Let the additional metrics fall as requested; those not named keep their limits."""
     drop = wish.metric_drop
     if drop is None or not has_others(curve):
         return case
@@ -195,7 +195,7 @@ def _curve(run: Run, folder: Path) -> Curve:
 def _request(
     run: Run, curve: Curve, wish: Wish, inputs: Inputs | None, asked: Mapping[str, Any]
 ) -> Request:
-    """Return the options of the run with those that are given now, and what the choice implies."""
+    """Return the run's options, updated with the given ones and what the choice implies."""
     check(asked)
     data = run.provenance.data if inputs is None else inputs
     if data is None:
@@ -218,7 +218,7 @@ def _request(
 
 
 def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
-    """Raise UsageError where a recorded option names code, for a folder may come from anybody."""
+    """Raise UsageError if a recorded option names code: the folder may come from anybody."""
     named = {name: text for name, text in recorded.items() if name in _CODE or _is_code(text)}
     named |= {"inputs": inputs} if inputs is not None and _is_code(inputs) else {}
     for name, text in named.items():
@@ -244,7 +244,7 @@ def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[s
 
 
 def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
-    """Return the value of a recorded option, which is told as text."""
+    """Return the value of a recorded option, which is stored as text."""
     kind = shell_type(Options.__annotations__[name])
     if kind in (int, float):
         return kind(text)
@@ -256,7 +256,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
 def _case(
     run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, others: bool
 ) -> Case:
-    """Return the case of the run; held-out samples that its search saw are searched ones."""
+    """Return the run's case; held-out samples that its search saw count as searched."""
     model = users_model(run) if named is None else Path(named)
     if not model.exists():
         raise RecordMismatch(
@@ -282,7 +282,7 @@ def _case(
     case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
     if seen:
         return _without(case, known)
-    # Records of before know no more than names.
+    # Older records hold names only.
     joined, names = _joined(run), case.heldout.ids
     searched = len(run.search.calibration) - len(joined) if run.search else 0
     if len(case.calibration) != searched or not set(joined) <= set(names):
@@ -295,12 +295,12 @@ def _case(
 
 
 def _seen(run: Run) -> frozenset[str]:
-    """Return the marks of the samples that the search has seen, or one that this run comes from."""
+    """Return marks of the samples seen by the search, of this run or one it derives from."""
     return frozenset(run.search.seen if run.search else ())
 
 
 def _without(case: Case, seen: Sequence[int]) -> Case:
-    """Return the case where held-out samples are searched ones, for a search has seen them."""
+    """Return the case with held-out samples moved to the searched ones: a search saw them."""
     unseen = [i for i in range(len(case.heldout)) if i not in seen]
     return replace(
         case,

@@ -1,4 +1,4 @@
-"""`fix`: the smallest set of FP32 nodes, a mixed model and its verdict; engines decide, if any."""
+"""`fix`: the smallest set of FP32 nodes, a mixed model, its verdict; engines decide, if any."""
 
 import time
 from dataclasses import replace
@@ -66,12 +66,12 @@ def fix(
     Args:
         model: FP32, FP16 or BF16 model: path or proto.
         inputs: Samples: file, folder, `file.py:function`, or arrays in memory.
-        out: Run folder to make; must not exist. None writes nothing.
-        watcher: Is told about progress.
+        out: Run folder to create; must not exist. None writes nothing.
+        watcher: Receives progress.
         options: See `Options`.
 
     Raises:
-        HalfwiseError: the model, the inputs or an option cannot be used. A failed verdict is no
+        HalfwiseError: the model, the inputs or an option is unusable. A failed verdict is not an
             error: see `Result.run.verdict`.
     """
     return fix_asked(model, understand(inputs, options), out=out, watcher=watcher)
@@ -84,7 +84,7 @@ def fix_asked(
     out: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> Result:
-    """Return what `fix` gives for options that are understood.
+    """Run `fix` with parsed options.
 
     Raises:
         HalfwiseError: see `fix`.
@@ -115,15 +115,15 @@ def concluded(
     started: float,
     watcher: Watcher,
 ) -> Result:
-    """Return the run of what was found without engines, and write it into `folder`, if any.
+    """Return the run of a result found without engines, and write it into `folder`, if any.
 
     Args:
         case: The case.
         request: The options.
-        fixed: What was found.
-        folder: Run folder to make.
-        started: `time.monotonic()` when the run began.
-        watcher: Is told about progress.
+        fixed: Result of the search.
+        folder: Run folder to create.
+        started: `time.monotonic()` at the start of the run.
+        watcher: Receives progress.
     """
     mixed, settings = fixed.rewritten.model, request.settings
     judged_on = fixed.heldout.samples, fixed.heldout.references
@@ -139,14 +139,14 @@ def concluded(
 
 
 def _linted(case: Case, watcher: Watcher) -> Case:
-    """Return the case with what the linter has against its file among the notes."""
+    """Add the linter's findings about the case's file to its notes."""
     remarks = precision_remarks(case.network)
     tell(watcher, remarks)
     return replace(case, notes=(*case.notes, *remarks))
 
 
 def _readable(case: Case, watcher: Watcher) -> Case:
-    """Return the case without an entry on repairs that nobody can read, and a warning of it."""
+    """Drop an unreadable record of repairs from the case, with a warning."""
     network, why = with_readable(case.network)
     if not why:
         return case
@@ -164,15 +164,15 @@ def fix_in_engines(
     out: Path | None,
     started: float,
 ) -> Result:
-    """Return what `fix` gives with a target; the engine is brought into the run folder.
+    """Run `fix` with a target; moves the engine into the run folder.
 
     Args:
         case: The case.
         request: The options, with a target.
-        watcher: Is told about progress.
-        start: Where the search starts.
-        out: Run folder to make.
-        started: `time.monotonic()` when the run began.
+        watcher: Receives progress.
+        start: Plan to start the search from.
+        out: Run folder to create.
+        started: `time.monotonic()` at the start of the run.
 
     Raises:
         HalfwiseError: see `fix`.

@@ -1,17 +1,17 @@
-"""What a plan costs before any engine exists, by a roofline of every node.
+"""Predicts the cost of a plan before any engine exists, by a roofline of every node.
 
 A node takes as long as its arithmetic or its memory traffic, whichever is longer (Williams,
 Waterman, Patterson, "Roofline: an insightful visual performance model", 2009). Costs are in bytes:
-what the memory could move in that time. Values inside of what builders fuse are never stored. A
-constant time per kernel is left out: it is the same in every precision, so small inputs on large
-GPUs, where it is all, gain less than this says.
+what memory could move in that time. Values inside fused nodes are never stored. A constant time per
+kernel is left out because it is the same in every precision; small inputs on large GPUs, where it
+dominates, therefore gain less than predicted.
 
-INT8 nodes read a byte for each element of what they take quantised. The kernel that makes a value
-quantises it too, and stores nothing else where nobody reads anything else (TensorRT's documentation
-on explicit quantisation: QuantizeLinear is fused with what comes before it); graph inputs are
-quantised by a kernel of their own. Sums are wider inside: the kernel gives what its readers take.
+INT8 nodes read one byte per element of quantised inputs. The kernel that makes a value also
+quantises it, and stores nothing else unless something else is read (TensorRT's documentation on
+explicit quantisation: QuantizeLinear is fused with the preceding layer); graph inputs are quantised
+by a separate kernel. Sums are wider internally: the kernel writes what its readers take.
 
-Nothing is fitted. `bench/worth.py` compares with times of real engines.
+Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
 FLOPS_PER_BYTE_LOW = 200.0
-"""Dense FP16 (BF16) tensor-core operations for each byte that memory moves, by NVIDIA's data
+"""Dense FP16 (BF16) tensor-core operations per byte of memory traffic, from NVIDIA's data
 sheets: A100 312 TFLOP/s at 1.555 TB/s, H200 989 at 4.8, T4 65 at 0.32, all within 3 %."""
 FLOPS_PER_BYTE_FP32 = 14.0
-"""FP32 without TF32: A100 19.5 TFLOP/s, H200 67; T4 has 25 for each byte with 8.1."""
+"""FP32 without TF32: A100 19.5 TFLOP/s, H200 67; T4 has 25 per byte with 8.1."""
 FLOPS_PER_BYTE_TF32 = 100.0
 """A100 156 TFLOP/s, H200 494; T4 has no TF32."""
 FLOPS_PER_BYTE_INT8 = 2 * FLOPS_PER_BYTE_LOW
-"""Dense INT8, by the same data sheets: A100 624 TOP/s, H200 1979, T4 130."""
+"""Dense INT8, from the same data sheets: A100 624 TOP/s, H200 1979, T4 130."""
 LOW_BYTES, FP32_BYTES = 2, 4
 INT8_BYTES = 1
 
@@ -45,7 +45,7 @@ _NONE: Assignment = frozenset()
 
 
 class CostModel:
-    """Predicts what assignments of a network cost."""
+    """Predicts the cost of assignments of a network."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class CostModel:
         low_io: frozenset[TensorName] = frozenset(),
         runs: Mapping[Key, float] | None = None,
     ) -> None:
-        """Take the model, the roles of its nodes, and the shapes that its tensors have.
+        """Take the model, the roles of its nodes, and the shapes of its tensors.
 
         Args:
             network: The FP32 model.
             roles: Roles of its nodes.
-            shapes: Shapes of float tensors; those that are missing cost nothing.
-            low_io: Float graph inputs and outputs that have the low type.
-            runs: How often bodies of If, Loop and Scan run; without, they cost nothing.
+            shapes: Shapes of float tensors; tensors without one cost nothing.
+            low_io: Float graph inputs and outputs of the low type.
+            runs: How often bodies of If, Loop and Scan run; if missing, they cost nothing.
         """
         self.low_io, self._roles = low_io, roles
         self._nodes: list[Kernel] = []
@@ -90,7 +90,7 @@ class CostModel:
     def _add(
         self, graph: ir.Graph, shapes: Shapes, runs: Mapping[Key, float], times: float
     ) -> None:
-        """Take the nodes of a graph that runs so many times, those of bodies before their node."""
+        """Add the nodes of a graph that runs `times` times, bodies before their node."""
         for node in graph:
             part, name = self._roles.part(node), node_name(node)
             if part.role.role is Role.BLIND or node.op_type in QUANTISING or name in self._folded:
@@ -120,12 +120,12 @@ class CostModel:
         """Return the cost in bytes.
 
         Args:
-            fp32: The nodes that are not low, moved data included.
-            bf16: Those of them that have BF16.
-            int8: The products of the main graph that have INT8, in `fp32` or not, beside those that
-                the network quantises. They take in INT8 what they read through a quantisation, or
-                both factors where the network has none.
-            tf32: Whether what is FP32 computes its products in TF32.
+            fp32: The nodes that are not low, including data movement.
+            bf16: Those that are BF16.
+            int8: The products of the main graph that are INT8, in `fp32` or not, in addition to
+                those that the network quantises. They read in INT8 what they read through a
+                quantisation, or both factors if the network has none.
+            tf32: Whether FP32 products compute in TF32.
         """
         own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
         low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
@@ -159,7 +159,7 @@ class CostModel:
         return total + casts.cost
 
     def macs(self, nodes: Assignment) -> float:
-        """Return the share of all multiply-accumulates that `nodes` do; 0 where there are none."""
+        """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
         each = {n.name: n.times * n.flops for n in self._nodes}
         whole = sum(each.values())
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
@@ -188,10 +188,10 @@ class CostModel:
         return _Type.BF16 if part.decider in bf16 else _Type.FP32
 
     def terms(self) -> Terms:
-        """Return the cost as a sum over nodes and over pairs, up to a constant.
+        """Return the cost as a sum over nodes and pairs, up to a constant.
 
-        Exact but where a node's arithmetic takes longer than its memory traffic and a neighbour
-        that it is fused with has the other precision: then storing the value is counted beside it.
+        Exact except if a node's arithmetic takes longer than its memory traffic and a neighbour
+        fused with it has the other precision: then storing the value is counted in addition.
         """
         terms = Terms()
         ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
@@ -211,16 +211,16 @@ class CostModel:
         for name, count in self._outputs:
             read.setdefault(name, ([], float(count)))[0].append(name not in self.low_io)
         for name, (readers, most) in read.items():
-            # Where fused, it is stored and read beside the Cast.
+            # If fused, it is stored and read in addition to the Cast.
             bytes_each = (LOW_BYTES + FP32_BYTES) * (2 if name in self._inner else 1)
             terms.values.append((ends.get(name, True), tuple(readers), bytes_each * most))
         return terms
 
     def int8_terms(self, candidates: Assignment) -> Terms:
-        """Return the cost of leaving candidates out of INT8, as `terms` tells that of FP32.
+        """Return the cost of leaving candidates out of INT8, in the form of `terms`.
 
-        A node is then True where it is low, and False where it is INT8. Exact where memory decides,
-        nothing else is FP32, and no INT8 node gives FP32.
+        True then means a low node, False an INT8 node. Exact if memory dominates, nothing else is
+        FP32, and no INT8 node outputs FP32.
         """
         terms = Terms()
         made = {name for node in self._nodes for name, _, _ in node.outputs}
@@ -245,7 +245,7 @@ class CostModel:
         return terms
 
     def _alone(self, node: Kernel, own: "_Type") -> float:
-        """Return what a node costs where all that may be fused with it has its precision."""
+        """Return a node's cost if everything that may be fused with it has its precision."""
         moved = node.weights * own.size + (node.stored - node.weights) * own.made.size
         for read in node.inputs:
             if read.name not in self._inner:
@@ -256,13 +256,13 @@ class CostModel:
     def _stays_inside(
         self, value: TensorName, made: "_Type", own: Mapping[NodeName, "_Type"]
     ) -> bool:
-        """Return whether one kernel makes and reads a value: one precision, and fused."""
+        """Return whether one kernel makes and reads a value: same precision, and fused."""
         reader = self._inner.get(value)
         return reader is not None and own[reader] is made
 
 
 class _Type(Enum):
-    """The type that a node computes in, as the options call it."""
+    """The type that a node computes in, named as in the options."""
 
     INT8 = "int8"
     LOW = "low"
@@ -271,43 +271,43 @@ class _Type(Enum):
 
     @property
     def size(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return {_Type.INT8: INT8_BYTES, _Type.FP32: FP32_BYTES}.get(self, LOW_BYTES)
 
     @property
     def flops_per_byte(self) -> float:
-        """Operations of a product in the time in which memory moves a byte."""
+        """Operations of a product in the time that memory takes to move one byte."""
         rates = {_Type.INT8: FLOPS_PER_BYTE_INT8, _Type.FP32: FLOPS_PER_BYTE_FP32}
         return rates.get(self, FLOPS_PER_BYTE_LOW)
 
     @property
     def made(self) -> "_Type":
-        """The type of what a node of this one gives, and takes where that is not quantised."""
+        """The type that such a node outputs, and reads unless quantised."""
         return _Type.LOW if self is _Type.INT8 else self
 
     def gives(self, wants: set["_Type"]) -> "_Type":
-        """Return the type of what a node of this one gives to such readers."""
+        """Return the type that such a node outputs for these readers."""
         return _Type.FP32 if self is _Type.INT8 and _Type.FP32 in wants else self.made
 
     def read(self, *, low: bool, quantised: bool) -> "_Type":
-        """Return the type in which a node of this one takes an input."""
+        """Return the type in which such a node reads an input."""
         if self is _Type.INT8 and quantised:
             return self
         return self.made if low else _Type.FP32
 
 
 def _stored(made: _Type, wants: set[_Type]) -> int:
-    """Return the bytes that are written of each element of a value that is read in `wants`."""
+    """Return the bytes written per element of a value that is read in `wants`."""
     if _Type.INT8 not in wants:
         return made.size
     return INT8_BYTES + (made.size if len(wants) > 1 else 0)
 
 
 class _Casts:
-    """What conversions cost, of each tensor one into each precision.
+    """The cost of conversions, one per tensor and precision.
 
     Attributes:
-        cost: Of those so far, in bytes.
+        cost: Of the conversions so far, in bytes.
     """
 
     def __init__(self, times: Mapping[TensorName, float]) -> None:
@@ -315,7 +315,7 @@ class _Casts:
         self._done: set[tuple[TensorName, _Type]] = set()
 
     def add(self, name: TensorName, elements: int, given: _Type, wanted: _Type) -> None:
-        """Convert a tensor that has another precision than is wanted."""
+        """Convert a tensor if it is in a different precision."""
         if given is not wanted and (name, wanted) not in self._done:
             self._done.add((name, wanted))
             self.cost += self._times.get(name, 1.0) * elements * (given.size + wanted.size)

@@ -1,4 +1,4 @@
-"""The trade-off of a run: which plans to choose from, and what they give on held-out samples."""
+"""The trade-off of a run: the plans to choose from, and their results on held-out samples."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,16 +20,16 @@ MEASURED = 12
 """Plans beside these that are evaluated on all samples for it at most: a trial that fails tells a
 bound, which may exclude a plan, but is no error."""
 SHARE = 0.1
-"""Of the search's budget, which this may take on top of it."""
+"""Share of the search's budget that this may spend on top of it."""
 LOOKED_AT = 4
-"""Times that a plan is mended for infinities inside."""
+"""How often a plan is mended for infinities inside."""
 
 
 class TradeOff:
-    """Follows a search, and makes the curve of what it evaluated."""
+    """Follows a search, and makes a curve of what it evaluated."""
 
     def __init__(self, planner: Planner, heldout: HeldOut) -> None:
-        """Take what tries plans, and the samples that no search has seen."""
+        """Take what tries plans, and the unseen samples."""
         self._planner, self._heldout = planner, heldout
         self._scoring = Scoring(planner, heldout)
         whole = planner.budget
@@ -42,10 +42,10 @@ class TradeOff:
         self._written = cache(lambda kept: runs(sorted(places[name] for name in kept)))
 
     def begin(self) -> None:
-        """Measure what costs least, until it serves: nothing kept, what is certain, all suspects.
+        """Measure the cheapest plans until one serves: nothing kept, what is certain, all suspects.
 
-        So the plan that a task needs is known before the search. Where one passes the search, that
-        ends there.
+        This finds the plan that the task needs before the search. It ends at a plan that passes the
+        search.
         """
         planner = self._planner
 
@@ -62,7 +62,7 @@ class TradeOff:
         planner.budget.within("curve", look, None)
 
     def sketched(self) -> Curve:
-        """Return what costs least until it passes: nothing kept, what is certain, all suspects."""
+        """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""
 
         def look() -> None:
             for kept in dict.fromkeys(self._guesses()):
@@ -75,13 +75,13 @@ class TradeOff:
         return Curve(nodes=tuple(self._nodes), points=tuple(points), front=tuple(spread(points)))
 
     def curve(self, found: Found) -> Curve:
-        """Return the curve of all that was tried, when the search is over.
+        """Return the curve of everything tried, once the search is over.
 
-        Where it found that nothing need be kept there is nothing to choose from, and nothing more
-        is measured.
+        If nothing need be kept, there is nothing to choose from, and nothing more is measured.
         """
         if self._planner.held_nodes - self._planner.choices != self._held:
-            # Held since, and for no plan to choose: what is known is of other files.
+            # Nodes were held since and no plan was to be chosen: earlier results are of other
+            # files.
             return TradeOff(self._planner, self._heldout).curve(found)
         chosen = self._planner.settings.chosen is not None
         if (found.kept or not found.passed) and not chosen:
@@ -103,14 +103,14 @@ class TradeOff:
 
     @property
     def begins(self) -> bool:
-        """Whether a task metric tells which plan serves, so that it is known before the search."""
+        """Whether a task metric says which plan serves, so that it is known before the search."""
         planner = self._planner
         asked = planner.case.metric is not None or bool(self._scoring.recognised)
         return asked and self._heldout.unseen and planner.settings.searches
 
     @property
     def _ruled(self) -> Assignment:
-        """Return what rules keep or what is held of the nodes that a plan may keep."""
+        """Return the nodes that rules keep or that are held, among those that a plan may keep."""
         planner = self._planner
         return (planner.ruled | planner.held_nodes) & planner.choices
 
@@ -120,7 +120,7 @@ class TradeOff:
             yield (some & self._all) - lowered | self._ruled
 
     def _known(self) -> list[Assignment]:
-        """Return what was tried, first things first, and everything in FP32."""
+        """Return everything tried, in order, and the plan that is all FP32."""
         kept = [plan for plan in self._planner.trials.since if plan <= self._all]
         return kept if self._all in kept or not self._planner.is_safe else [*kept, self._all]
 
@@ -153,7 +153,7 @@ class TradeOff:
         return None if needs is None else bool(needs)
 
     def _complete(self, plan: Assignment) -> None:
-        """Measure what is shown on all samples, cheapest ends first, and score it."""
+        """Measure the shown points on all samples, cheapest ends first, and score them."""
         trials = self._planner.trials
         self._measure(plan)
         trials.excess(self._planner.islands)
@@ -183,9 +183,9 @@ class TradeOff:
         return kept, [self._point(each) for each in kept]
 
     def _settle(self, plan: Assignment) -> None:
-        """Look closer at what would be recommended, cheapest first, until one of them holds.
+        """Examine candidates for recommendation, cheapest first, until one holds.
 
-        Where none is yet, the run's own plan is looked at first, so that there is one.
+        If none holds yet, the run's own plan comes first, so that there is one.
         """
         if self._recommended(*self._seen()) is None:
             self._serving(plan)
@@ -205,9 +205,9 @@ class TradeOff:
             self._serving(kept[min(cheaper, key=lambda i: points[i].price)])
 
     def _serving(self, kept: Assignment) -> Assignment | None:
-        """Return the plan if it serves and nothing is infinite inside, else with what that needs.
+        """Return the plan if it serves with nothing infinite inside, else with what that requires.
 
-        None where neither serves. What is infinite otherwise shows only when the first are not.
+        None if neither serves. Other infinities appear only once the first ones are gone.
         """
         for _ in range(LOOKED_AT):
             self._measure(kept)
@@ -230,7 +230,7 @@ class TradeOff:
         self._scoring.measure(kept, original=self._planner.is_safe and kept == self._all)
 
     def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
-        """Return the plan that keeps a part alone, and the one without it; rules hold in both."""
+        """Return the plan that keeps only a part, and the one without it; rules apply to both."""
         return part.nodes & self._all | self._ruled, plan - part.nodes | self._ruled
 
     def _rows(self, kept: Sequence[Assignment], plan: Assignment) -> Iterator[Row]:
@@ -254,7 +254,7 @@ class TradeOff:
         return spread(points, [*wanted, *([] if best is None else [best])])
 
     def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
-        """Return the place of the cheapest that serves, and of which that is known inside too."""
+        """Return the index of the cheapest plan that serves, also known to be sound inside."""
         holding = [
             i
             for i in self._candidates(kept, points)
@@ -263,6 +263,6 @@ class TradeOff:
         return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
 
     def _candidates(self, kept: Sequence[Assignment], points: Sequence[Point]) -> list[int]:
-        """Return the places of the plans that serve and keep what rules and guards demand."""
+        """Return the indices of the plans that serve and keep what rules and guards demand."""
         ruled = self._ruled
         return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]

@@ -1,4 +1,4 @@
-"""What a run with engines has beside them: the search meanwhile, the journal, the run folder."""
+"""What a run with engines needs around them: the concurrent search, the journal, the run folder."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,11 +49,11 @@ from halfwise.tensorrt.worker.journal import Journal
 
 
 class _Provable(Protocol):
-    """What engines came to, on one device or on several."""
+    """The result of engines, on one device or several."""
 
     @property
     def refuted(self) -> bool:
-        """Whether engines speak against every plan that was built."""
+        """Whether engines refute every plan that was built."""
         ...
 
 
@@ -66,9 +66,9 @@ TIMING_CACHE_FILE = "timing.cache"
 def searching(
     case: Case, request: Request, start: Network | Run | None, watcher: Watcher
 ) -> AbstractContextManager[Callable[[], Fixed]]:
-    """Search for a plan in the emulation, beside what the block does where that does not disturb.
+    """Search for a plan in the emulation, concurrently with the block unless that disturbs it.
 
-    On the GPU it waits until its result is asked for.
+    On the GPU it starts only when its result is requested.
     """
 
     def search(told: Watcher) -> Fixed:
@@ -82,15 +82,15 @@ def searching(
 def proving(
     found: Fixed, prove: Callable[[Fixed], _Proven], without: Callable[[], Fixed]
 ) -> tuple[Fixed, _Proven]:
-    """Prove a plan in engines; where these refute every one of a repaired model, one without.
+    """Prove a plan in engines; if they refute all of a repaired model, try one without repairs.
 
     Args:
-        found: What was found.
-        prove: Returns what engines come to.
+        found: Result of the search.
+        prove: Returns the result of engines.
         without: Searches without repairs.
 
     Returns:
-        What was found that the engines are of, and what they came to.
+        The result that the engines were built for, and theirs.
     """
     proven, repairs = prove(found), len(found.plan.repairs)
     if not (repairs and proven.refuted):
@@ -106,13 +106,13 @@ def unrepaired(
     case: Case, request: Request, start: Network | Run | None, watcher: Watcher
 ) -> Fixed:
     """Search for a plan in the emulation, without repairs."""
-    watcher.note("no engine of the repaired model passed, so the search begins again without")
+    watcher.note("no engine of the repaired model passed; searching again without repairs")
     settings = replace(request.settings, no_repair=RULES)
     return run_fix(case, settings, watcher, start_from=start)
 
 
 def folder_of(out: Path | None) -> AbstractContextManager[Path | None]:
-    """Give the run folder while it is made; None for none."""
+    """Provide the run folder while it is made; None if there is none."""
     return nullcontext() if out is None else new_folder(out)
 
 
@@ -125,16 +125,16 @@ def store(
     journals: Mapping[str, Journal | None],
     watcher: Watcher,
 ) -> Run:
-    """Write everything into the folder; return the run with the engines' places in it.
+    """Write everything into the folder; return the run with its engines' paths.
 
     Args:
         partial: The folder.
-        run: The run; its engines lie somewhere here.
+        run: The run; its engines are still elsewhere on this machine.
         case: The case.
         fixed: What was found.
         request: The options, with a target.
-        journals: Those of each device, by the name of its worker; "" for the only one.
-        watcher: Is told about progress.
+        journals: Per device, by the name of its worker; "" for the only one.
+        watcher: Receives progress.
     """
     assert request.target is not None
     engines, mixed = run.engines, replace(case.network, model=fixed.rewritten.model)
@@ -142,7 +142,7 @@ def store(
     if engines and engines.typing == "strong":
         mixed = readable(mixed, version)
     save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
-    # Weakly typed engines are built of it, and those of other workers are judged against it.
+    # Weakly typed engines are built from it, and other workers' engines are compared with it.
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
         planner = fixed.planner
@@ -166,9 +166,9 @@ def store(
 
 
 def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
-    """Return the record with its engine's place in the run folder, where it is moved to.
+    """Return the record with its engine's path in the run folder, after moving it there.
 
-    What workers share lies there once.
+    Files that workers share are stored once.
     """
     if engines.delivered is None:
         return engines
@@ -180,7 +180,7 @@ def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
 
 
 def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
-    """Return what was found with the plan, the model and the verdict that the engines led to."""
+    """Return the result with the plan, the model and the verdict from the engines."""
     if fixed.rungs:
         own = fixed.rungs[-1] if proven.int8 else fixed.rungs[0]
         fixed = replace(own, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
@@ -217,7 +217,7 @@ def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
 
 
 def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixed:
-    """Return what was found as a plan of the model without repairs, whose engine is delivered."""
+    """Return the result as a plan of the unrepaired model, whose engine is delivered."""
     planner, curve = fixed.planner.original, fixed.curve.unrepaired
     assert planner is not None
     assert curve is not None
@@ -237,7 +237,7 @@ def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixe
 
 
 def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tuple[Rewritten, Plan]:
-    """Return the mixed model and the record of a plan that is not the emulation's."""
+    """Return the mixed model and the record of a plan other than the emulation's."""
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
     rewritten, placed = fixed.planner.rewrite(keep)
     found = replace(fixed.found, kept=keep, minimal=proven.minimal)
@@ -275,12 +275,12 @@ def refused(
     Args:
         case: The case.
         request: The options.
-        proven: What the engines show.
-        out: Run folder to make.
-        started: `time.monotonic()` when the run began.
-        watcher: Is told about progress.
-        further: Of several devices, all but the first.
-        worker: The device on which it is wrong, of several.
+        proven: Results of the engines.
+        out: Run folder to create.
+        started: `time.monotonic()` at the start of the run.
+        watcher: Receives progress.
+        further: Results of the other devices, if there are several.
+        worker: The device whose engine is wrong, if there are several.
     """
     run = unsearched_run(
         "fix",
@@ -289,7 +289,7 @@ def refused(
         final_verdict(proven.verdict, case, request, ()),
         cost(0, time.monotonic() - started, {}),
         next_step=(
-            "Find the first thing that is wrong, from the inputs up to the kernels: "
+            "Find the first fault, from the inputs down to the kernels: "
             f"{diagnose_command(case, request, out, worker)}",
             "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
             "or another version of TensorRT.",
@@ -308,13 +308,13 @@ def refused(
 def journal_of(
     out: Path | None, worker: WorkerInfo, *, resume: bool, device: str = ""
 ) -> Iterator[Journal | None]:
-    """Give the journal beside the run folder; it stays only where a crash is to be remembered.
+    """Provide the journal next to the run folder; it is kept only to remember a crash.
 
-    Of several devices it bears the name of each.
+    With several devices, each journal bears the device's name.
 
     Raises:
-        UsageError: there is one of a run that ended early, and nobody said what to do with it, or
-            it cannot be written.
+        UsageError: a journal of a run that ended early exists and no option says what to do with
+            it, or it cannot be written.
     """
     if out is None:
         yield None
@@ -332,7 +332,7 @@ def journal_of(
     except OSError as error:
         raise UsageError(
             f"The journal {path} cannot be written: {error.strerror}.",
-            "It lies beside the run folder: name another with -o.",
+            "It is next to the run folder: choose another folder with -o.",
         ) from error
     finished = False
     try:

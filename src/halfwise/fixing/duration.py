@@ -1,4 +1,4 @@
-"""How long a search may take, told before it begins."""
+"""How long a search may take, estimated before it begins."""
 
 from halfwise.case import Settings
 from halfwise.emulation.budget import WEIGHTS, Budget
@@ -13,15 +13,15 @@ CONFIRMED = 3
 def expected(
     budget: Budget, settings: Settings, run: float, samples: int, worst: int, certain: int
 ) -> str:
-    """Return how long the search will take, as a note.
+    """Return a note that estimates how long the search will take.
 
     Args:
-        budget: What it may still spend.
+        budget: What is left to spend.
         settings: Its limits, and the low format.
-        run: Seconds of one sample in the emulation.
-        samples: How many there are.
-        worst: How many of them a quick trial looks at.
-        certain: Nodes that guards are certain about.
+        run: Seconds per sample in the emulation.
+        samples: Number of samples.
+        worst: Number of samples in a quick trial.
+        certain: Number of nodes that guards are certain about.
     """
     limit = settings.time_budget
     whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run)

@@ -1,4 +1,4 @@
-"""What the FP32 reference shows on the calibration samples, and what follows from it."""
+"""What the FP32 reference shows on the calibration samples, and what follows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from halfwise.observing import DETAIL_SAMPLES, Observer
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
 FIRST_LOOK = 8
-"""Samples whose elements are visited before anything is known of a model: see `gather`."""
+"""Samples whose elements are visited before anything is known about a model: see `gather`."""
 
 
 def kept_above(
@@ -29,12 +29,13 @@ def kept_above(
 ) -> tuple[frozenset[NodeName], frozenset[NodeName]]:
     """Return the compute nodes with an output beyond `limit`, and those kept because they read it.
 
-    The first are the classic rule, for comparison: AutoCast's `data_max` (512 by default) and the
-    advice in many threads ("flag above 10000") are it. It looks at no output of the model.
+    The first group is the classic rule, for comparison: AutoCast's `data_max` (512 by default), and
+    advice in many threads ("flag above 10000"). It looks at no model output.
 
-    An edge is FP32 only between two kept nodes, so what reads an overflowing tensor has to be kept
-    with its producer: all that compute with it (through data movement), where `headroom` times its
-    range reaches `fmt.overflow_threshold`. What is beyond `limit` and fits is rounded at the edge.
+    An edge is FP32 only between two kept nodes, so readers of an overflowing tensor have to be kept
+    with its producer: all that compute with it (through data movement), if `headroom` times its
+    range reaches `fmt.overflow_threshold`. A tensor beyond `limit` that fits is rounded at the
+    edge.
     """
     producers, readers = set[NodeName](), set[NodeName]()
     made = (v for n in network.nodes() for v in n.outputs if v.name)
@@ -53,11 +54,12 @@ def kept_above(
 def headroom_limits(
     network: Network, roles: Roles, observations: Observations, fmt: Format, headroom: float
 ) -> dict[TensorName, float]:
-    """Return, for tensors that fit but would not at `headroom` times their range, a smaller range.
+    """Return a smaller range for tensors that fit, but not at `headroom` times their range.
 
-    The search emulates these tensors with it: elements beyond max / headroom become infinite. So
-    the output decides whether an overflow on larger data would matter. A format with FP32's range
-    has none, nor has a tensor that gets that far by selecting constants: masks do not grow.
+    The search emulates these tensors with that range: elements beyond max / headroom become
+    infinite. The output then shows whether an overflow on larger data would matter. A format with
+    FP32's range has none; nor does a tensor whose large values are constants it selects: masks do
+    not grow.
     """
     if fmt.has_range_of_fp32:
         return {}
@@ -76,9 +78,9 @@ class Evidence:
     Attributes:
         observations: Ranges and inner numbers.
         references: Outputs of each sample.
-        guards: Suspicions, gravest first.
-        limits: Smaller ranges of tensors that would overflow within the headroom.
-        closer: Returns what more samples show; None where all have been looked at that may be.
+        guards: Guards, gravest first.
+        limits: Reduced ranges of tensors that would overflow within the headroom.
+        closer: Returns what more samples show; None once all permitted ones were visited.
     """
 
     observations: Observations
@@ -113,10 +115,10 @@ def gather(
     *,
     first: bool = False,
 ) -> Evidence:
-    """Return the evidence that `samples` give, less where the budget ends: see `Observer`.
+    """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
 
-    With `first`, elements are visited on `FIRST_LOOK` samples only where these show nothing: no
-    guard, and no op that chooses, whose closest choice is what counts. Extrema are of all samples.
+    With `first`, elements are visited on only `FIRST_LOOK` samples if these show nothing: no guard,
+    and no op that chooses, whose closest choice is what counts. Extrema cover all samples.
     """
     observer = Observer(
         network,
@@ -126,7 +128,7 @@ def gather(
         runtime=settings.runtime,
         progress=progress,
         budget=budget,
-        # Guards read them only there: see `sum_guards`.
+        # Guards read sums only then: see `sum_guards`.
         few_sums=settings.accumulate != "fp16",
     )
 

@@ -30,24 +30,24 @@ class Fixed:
 
     Attributes:
         rewritten: The mixed model.
-        observations: What the reference looked like.
-        guards: Suspicions.
-        growth: Error growth; empty where none was measured.
-        followed: What it and trials show of where the error comes from; None without.
+        observations: Observations of the reference.
+        guards: Guards.
+        growth: Error growth; empty if not measured.
+        followed: What growth and trials show about the source of the error; None if not followed.
         plan: The plan.
-        search: How it was found.
-        baseline: Verdict on the model with everything low but what its file computes in FP32.
+        search: Record of the search.
+        baseline: Verdict on the model with everything low, except what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
-        heldout: What was judged on, and what no search has seen.
-        found: What the search found; its kept nodes are those of the plan.
-        planner: Makes models and records of other plans, and predicts their errors.
-        curve: The plans to choose from.
-        evaluations: Number of assignments tried.
-        stage_seconds: Time per stage.
-        all_int8: Verdict on INT8 wherever it could be; None without INT8.
-        rungs: What each type came to where several were asked for, most exact first; one of them is
-            what the run delivers.
+        heldout: The samples that judged, and those no search has seen.
+        found: Result of the search; its kept nodes are the plan's.
+        planner: Builds models and records of other plans, and predicts their errors.
+        curve: Plans to choose from.
+        evaluations: Assignments tried.
+        stage_seconds: Seconds per stage.
+        all_int8: Verdict on INT8 wherever possible; None without INT8.
+        rungs: Results of each type if several were requested, most exact first; the run delivers
+            one of them.
     """
 
     rewritten: Rewritten
@@ -71,13 +71,13 @@ class Fixed:
 
     @property
     def without_int8(self) -> tuple[KeptNode, ...]:
-        """What could have INT8, where it was tried and no node has it; else empty."""
+        """What could be INT8, if INT8 was tried and no node has it; else empty."""
         found = self.rungs[-1].plan if self.rungs else self.plan
         return () if found.int8 or self.plan.has_int8 else found.left_out
 
     @property
     def first(self) -> Planner:
-        """What planned for the model as it was given, without repairs."""
+        """The planner of the model as given, without repairs."""
         planner = self.planner
         while planner.original is not None:
             planner = planner.original
@@ -85,7 +85,7 @@ class Fixed:
 
     @property
     def seen(self) -> Observations:
-        """The observations, with what repairs of the plan mended in the model as it was given."""
+        """The observations, including what the plan's repairs mended in the model as given."""
         answered = {guard for repair in self.plan.repairs for guard in repair.guards}
         evidence = self.first.evidence
         mended = tuple(guard for guard in evidence.guards if label(guard) in answered)
@@ -94,12 +94,12 @@ class Fixed:
         return self.observations.model_copy(update={"mended": mended, "before": before})
 
     def telling(self, *remarks: Remark) -> "Fixed":
-        """Return it with more to know of its plan."""
+        """Return a copy with more facts about its plan."""
         remarks = (*self.plan.remarks, *remarks)
         return replace(self, plan=self.plan.model_copy(update={"remarks": remarks}))
 
     def improves(self, below: "Fixed") -> bool:
-        """Return whether it has INT8, passed, and is not predicted to cost as much as `below`."""
+        """Return whether it has INT8, passed, and is predicted to be cheaper than `below`."""
         own, its = (one.planner.price(one.found.kept) for one in (self, below))
         cheaper = own is None or its is None or own < its
         return self.verdict.passed and bool(self.plan.int8) and cheaper
@@ -110,11 +110,11 @@ class Passed:
     """A plan that passed on held-out samples.
 
     Attributes:
-        planner: Of the network with its repairs.
+        planner: For the network with its repairs.
         found: The plan.
-        types: What its kept nodes have instead of FP32.
-        unrepaired: Plans of the network without them; None where none were made.
-        undone: Remarks on those that were undone.
+        types: Types of its kept nodes in place of FP32.
+        unrepaired: Plans of the network without repairs; None if none were made.
+        undone: Remarks on undone repairs.
     """
 
     planner: Planner

@@ -1,4 +1,4 @@
-"""Where the error of a plan comes from that no guard explains, as the run asks it."""
+"""Where the error of a plan comes from if no guard explains it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -17,7 +17,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName
 
 SPREAD = 64
-"""Tensors whose errors are shown where nothing had to be followed: what four sessions compute."""
+"""Tensors whose errors are shown if nothing had to be followed: the outputs of four sessions."""
 LARGEST = 1 << 18
 """Elements of such a tensor at most: so many at a time take 64 MiB at most, see `growth`."""
 
@@ -27,15 +27,15 @@ Stage = Callable[[str], AbstractContextManager[None]]
 def followed_of(
     planner: Planner, found: Found, watcher: Watcher, stage: Stage
 ) -> tuple[tuple[Growth, ...], Followed | None]:
-    """Follow the error where guards do not explain it, with what they explain kept.
+    """Follow the error that guards do not explain, with the explained nodes kept.
 
-    Nothing where they do, where nothing was searched, and where the budget is spent.
+    Does nothing if guards explain it, if there was no search, or if the budget is spent.
 
     Args:
         planner: After its search.
         found: What that found.
-        watcher: Is told how far it is.
-        stage: Begins a stage of the run, and ends it.
+        watcher: Receives progress.
+        stage: Begins and ends a stage of the run.
     """
     explained = found.kept & planner.explained
     if found.kept == explained or not planner.settings.searches:
@@ -72,10 +72,10 @@ def _followed(
 
 
 def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
-    """Return it with the error along the user's model, everything low, where none was followed.
+    """Add the error along the user's model, everything low, if none was followed.
 
-    That is for readers, and decides nothing: a run whose time was up does without, and so does one
-    whose model, all low, cannot be loaded, and one that makes no folder.
+    For readers only; it decides nothing. Skipped if time is up, if the all-low model cannot be
+    loaded, or if the run writes no folder.
     """
     planner = fixed.planner
     late = {"seconds", "interrupt"}.intersection(planner.budget.ended_by)

@@ -1,4 +1,4 @@
-"""The plans that none beats in both cost and error, and a few of them that are far apart."""
+"""The plans that none beats in both cost and error, and a few of them that lie far apart."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, log10
@@ -6,15 +6,15 @@ from math import inf, log10
 from halfwise.records import Point
 
 SHOWN = 8
-"""Points that are shown and measured on held-out samples: what a reader compares at a glance."""
+"""Points shown and measured on held-out samples: as many as a reader can compare at a glance."""
 _FAINT, _LOUD = 1e-3, 1e6
-"""Errors beyond which all are alike where plans are to be far apart."""
+"""Errors beyond this count as equal when plans are spread apart."""
 
 
 def front(points: Sequence[Point]) -> list[int]:
-    """Return the places of the points that none beats in both cost and error, cheapest first.
+    """Return the indices of points that none beats in both cost and error, cheapest first.
 
-    Those whose error is a bound are not among them: their error may be anything beyond.
+    Points whose error is only a lower bound are left out: the true error may be anything above.
     """
     found: list[int] = []
     known = (i for i, point in enumerate(points) if not point.is_bound)
@@ -28,10 +28,10 @@ def front(points: Sequence[Point]) -> list[int]:
 
 
 def next_open(points: Sequence[Point]) -> int | None:
-    """Return the place of the point to measure next; None where the front cannot change.
+    """Return the index of the point to measure next; None if the front cannot change.
 
-    It is one whose bound leaves it open whether a known point beats it, farthest in cost from what
-    is known of the front; of several the one of the smallest bound, then the cheapest.
+    Candidates are points whose bound leaves open whether a known point beats them. The one farthest
+    in cost from the known front wins; ties go to the smallest bound, then the lowest cost.
     """
     known = [points[place] for place in front(points)]
     left = [
@@ -49,16 +49,16 @@ def next_open(points: Sequence[Point]) -> int | None:
 
 
 def excludes(known: Point, point: Point) -> bool:
-    """Return whether a point, its error known, is as good as another can be, at no higher cost."""
+    """Return whether a point of known error equals the best case of another, at no higher cost."""
     return known.price <= point.price and known.error <= point.error
 
 
 def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOWN) -> list[int]:
-    """Return the places of at most `most` points of the front that are far apart, cheapest first.
+    """Return the indices of at most `most` front points that lie far apart, cheapest first.
 
-    Both ends and those that are wanted are among them, whether these are on the front or not. The
-    next is always the one that is farthest from those chosen, in cost and logarithm of error, each
-    over its span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
+    Both ends and the wanted points are always included, on the front or not. Each further point is
+    the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
+    span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
     """
     left = front(points)
     chosen = list(dict.fromkeys([left[0], left[-1], *wanted] if left else wanted))

@@ -1,4 +1,4 @@
-"""Held-out samples: they judge, and those that fail join the search."""
+"""Held-out samples: they judge, and failing ones join the search."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,12 +14,12 @@ JOINING = 4
 
 
 class HeldOut:
-    """Samples that no search has seen; without any, the calibration samples, which cannot pass.
+    """Samples no search has seen; if there are none, the calibration samples, which cannot pass.
 
     Attributes:
-        left: Those that are still unseen.
+        left: Samples still unseen.
         left_references: Their reference outputs.
-        joined: Identifiers of those that joined the calibration.
+        joined: Identifiers of samples that joined the calibration.
     """
 
     def __init__(
@@ -31,23 +31,23 @@ class HeldOut:
         self.joined: list[str] = []
 
     def for_watcher(self, watcher: Watcher) -> "HeldOut":
-        """Return the same samples for another search; none of them has joined that."""
+        """Return the same samples for another search, which none of them has joined."""
         return HeldOut(self._planner, self.left, self.left_references, watcher)
 
     def over(self, planner: Planner) -> "HeldOut":
-        """Return those that are left for another planner, which has the samples that joined."""
+        """Return the samples left, for another planner that has the joined ones."""
         other = HeldOut(planner, self.left, self.left_references, self._watcher)
         other.joined = [*self.joined]
         return other
 
     @property
     def unseen(self) -> bool:
-        """Whether there are any."""
+        """Whether any unseen samples are left."""
         return len(self.left) > 0
 
     @property
     def samples(self) -> Samples:
-        """What is judged on."""
+        """The samples that judge."""
         return self.left if self.unseen else self._planner.case.calibration
 
     @property
@@ -56,17 +56,17 @@ class HeldOut:
         return self.left_references if self.unseen else self._planner.evidence.references
 
     def may_join(self, judged: Judged) -> bool:
-        """Return whether samples fail, and others would be left to judge."""
+        """Return whether samples fail and others would be left to judge."""
         return not judged.verdict.passed and len(judged.failing) > 0 and len(self.left) >= 2
 
     def join(self, judged: Judged, where: str = "") -> bool:
         """Move failing samples to the calibration, at most a quarter; return whether any moved.
 
-        Where there is no time for new evidence, there is none for a search that would look at it.
+        Without time for new evidence, there is none for a search that would use it.
 
         Args:
-            judged: Of a candidate on these samples.
-            where: What failed, as the note on it says, such as " in the engine".
+            judged: Verdict of a candidate on these samples.
+            where: What failed, for the note, such as " in the engine".
         """
         if not self.may_join(judged):
             return False

@@ -1,4 +1,4 @@
-"""Whether a plan that passes holds otherwise too: inside, and without rounding each value."""
+"""Whether a passing plan also holds inside, and without rounding each value."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -25,9 +25,9 @@ from halfwise.reporting.reasons import under, with_failures
 from halfwise.wording import count
 
 FEW = 4
-"""Samples on which decisions are compared, and repairs tried: those that are farthest off."""
+"""Samples on which decisions are compared and repairs tried: those with the largest errors."""
 MOST_TOLD = 3
-"""Decisions that a failed verdict names."""
+"""Decisions named in a failed verdict."""
 
 Assignment = frozenset[NodeName]
 
@@ -46,10 +46,10 @@ class Decisions:
         return {node_name(n): n for n in decisions(self.planner.case.network)}
 
     def guards(self, kept: Assignment, rewritten: Rewritten) -> tuple[Guard, ...]:
-        """Return what to keep so that the file passes on the calibration samples as well.
+        """Return what to keep so that the file passes on the calibration samples too.
 
-        Nothing where no node decides anything, where the file passes or cannot be run, and where
-        not even all that leads to the decisions makes it pass.
+        Empty if no node makes a decision, if the file passes or cannot run, or if keeping
+        everything that leads to decisions does not make it pass.
         """
         if not self._decisions or self._hopeless:
             return ()
@@ -71,9 +71,9 @@ class Decisions:
     def told(
         self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
     ) -> Judged:
-        """Return what was judged with how the file does, see `told_as_file`; a hopeless one ends.
+        """Add the file's result to a verdict, see `told_as_file`; stop if repair is hopeless.
 
-        Nothing joins the search for what cannot be repaired.
+        No sample joins the search for a fault that cannot be repaired.
         """
         case, settings = self.planner.case, self._settings
         found = told_as_file(judged, rewritten.model, case, settings, samples, references)
@@ -94,7 +94,7 @@ class Decisions:
         return judged.failing[:FEW]
 
     def _repair(self, kept: Assignment, found: Sequence[Flip], worst: Sequence[int]) -> Assignment:
-        """Return few nodes that make the plan hold both ways; none where nothing helps."""
+        """Return a few nodes that make the plan hold both ways; empty if nothing helps."""
         planner, trials = self.planner, self.planner.trials
         first = first_of(self._decisions[f.node] for f in found)
         near = dict.fromkeys(n for d in first for n in leading_to(d, planner.roles))
@@ -156,16 +156,16 @@ def told_as_file(
     samples: Samples,
     references: Sequence[Outputs],
 ) -> Judged:
-    """Return what was judged with how the file of the candidate does; it fails where the file does.
+    """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
-    What fails already is not run.
+    A verdict that failed already is returned without a run.
 
     Args:
-        judged: The emulation of the candidate.
-        candidate: A typed model with the names of the case's.
-        case: The reference, the criterion and the metric.
+        judged: Verdict on the candidate's emulation.
+        candidate: A typed model with the names of the case.
+        case: Reference, criterion and metric.
         settings: Where to run, and the format of sums.
-        samples: What was judged.
+        samples: The judged samples.
         references: Reference outputs of each sample.
     """
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
@@ -213,7 +213,7 @@ def _flips(
 def _fewer(
     chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
 ) -> Iterator[list[NodeName]]:
-    """Yield ever fewer nodes of a chain that holds: the nearest ones, then each left out alone."""
+    """Yield ever fewer nodes of a chain that holds: the nearest ones, then each omitted in turn."""
     few, length = list(chain), 1
     while length < len(chain):
         if holds(chain[:length]):
@@ -234,7 +234,7 @@ def _told(flip: Flip) -> Failure:
 
 
 class Holding:
-    """Looks at the plans of one run beyond the emulation in which they were searched."""
+    """Checks the plans of one run beyond the emulation of their search."""
 
     def __init__(self, planner: Planner) -> None:
         """Take the planner that holds nodes where a plan does not."""
@@ -242,14 +242,14 @@ class Holding:
         self._inside, self._decisions = Infinities(planner), Decisions(planner)
 
     def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
-        """Return a verdict with the harmless infinities marked, whatever it says of the outputs."""
+        """Mark the harmless infinities in a verdict, whether it passed or failed."""
         return self._inside.marked(judged, rewritten, samples)
 
     def holds(self, found: Found, rewritten: Rewritten) -> bool:
-        """Return whether a plan holds on the calibration samples; if not, more nodes are held now.
+        """Return whether a plan holds on the calibration samples; if not, hold more nodes.
 
-        Of plans that do not pass, or that a rule about ranges made, nothing is asked; one that the
-        user chose stays as it is.
+        Plans that fail, or that a range rule made, are not checked; a plan chosen by the user stays
+        as it is.
         """
         planner = self._planner
         if not found.passed or planner.settings.keep_above is not None:
@@ -272,6 +272,6 @@ class Holding:
     def told(
         self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
     ) -> Judged:
-        """Return the verdict with what the held-out samples show of both; each may fail it."""
+        """Add what held-out samples show of both to a verdict; each may fail it."""
         judged = self._inside.told(judged, rewritten, samples)
         return self._decisions.told(judged, rewritten, samples, references)

@@ -1,4 +1,4 @@
-"""Whether a plan that passes is infinite inside, and what has to be FP32 so that it is not."""
+"""Whether a passing plan is infinite inside, and what must be FP32 to avoid it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -35,9 +35,9 @@ from halfwise.records import Failure, Guard, NodeName, Observations, TensorName,
 from halfwise.reporting.reasons import with_failures
 
 SATURATED = 2.0**-10
-"""The reference is at its limit where it is this close: FP16's spacing at 1 (IEEE 754-2019)."""
+"""The reference counts as at its limit within this: FP16's spacing at 1 (IEEE 754-2019)."""
 LOOKED_AT = 8
-"""Samples with infinities in which the reference is compared with the limits."""
+"""Samples with infinities whose reference is compared with the limits."""
 AT_ONCE = 4
 """Bounds memory: so many readers are looked at together, each with what it reads and gives."""
 
@@ -54,26 +54,27 @@ def judge_infinities(
     accumulate: str = "fp32",
     runtime: Runtime = CPU,
 ) -> dict[TensorName, Fate]:
-    """Return what becomes of each tensor that is infinite inside `candidate` and not in FP32.
+    """Return the fate of each tensor that is infinite inside `candidate` and not in FP32.
 
-    One is harmless where all that reads it, on whatever way it is handed on, has a finite limit
-    that larger inputs keep (tanh, a clip, a comparison with a constant, one over it where nothing
-    multiplies that), or is a Softmax that reads masks; and where the reference is at that limit at
-    those very elements (`SATURATED`), on the samples that are looked at. A NaN is never harmless.
+    An infinity is harmless under two conditions. Every reader, directly or through data movement,
+    has a finite limit that larger inputs keep (tanh, a clip, a comparison with a constant, a
+    reciprocal that nothing multiplies) or is a Softmax that reads masks. And the reference is at
+    that limit at those very elements (`SATURATED`), on the samples checked. A NaN is never
+    harmless.
 
     Args:
         candidate: The mixed model made from `network`.
         network: The FP32 model.
         roles: Roles of its nodes.
-        observations: What its tensors looked like, with details.
+        observations: Of its tensors, with details.
         fmt: The low format.
-        inside: Tensors of the candidate that have new NaN or infinities.
+        inside: Tensors of the candidate with new NaN or infinities.
         samples: The samples that `inside` indexes.
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.
 
     Returns:
-        The fate of each tensor in `inside`; ends that data refutes are among the harmful readers.
+        The fate of each tensor in `inside`; limits that the data refute count as harmful readers.
     """
     seen = {o.tensor: o for o in observations.tensors}
     own = {node_name(n): n for n in network.nodes()}
@@ -102,10 +103,10 @@ def judge_infinities(
 
 
 class _Check:
-    """Compares the reference with the limits that a few ends have, sample by sample."""
+    """Compares the reference with the limits of a few readers, sample by sample."""
 
     def __init__(self, names: Mapping[NodeName, TensorName]) -> None:
-        """Take what the reference calls the results of the readers."""
+        """Take the reference's names of the readers' results."""
         self._names = names
         self.refuted: dict[End, None] = {}
         self.confirmed: set[End] = set()
@@ -114,7 +115,7 @@ class _Check:
     def run(
         self, ends: Sequence[End], low: ElementProbe, reference: ElementProbe, samples: Samples
     ) -> None:
-        """Look at the low side first, then at the reference."""
+        """Run the low side first, then the reference."""
         low.run(samples, [View((e.tensor, e.result), partial(self._limit, e)) for e in ends], {})
         reference.run(
             samples, [View((self._names[e.reader],), partial(self._compare, e)) for e in ends], {}
@@ -127,7 +128,7 @@ class _Check:
         if np.isnan(read).any():
             self.refuted[end] = None
             return
-        with suppress(ValueError):  # a maximum along an axis: no element belongs to one
+        with suppress(ValueError):  # a maximum along an axis has no element of its own
             there = np.broadcast_to(np.isinf(read), result.shape)
             self._limits[end, sample] = there, result[there]
 
@@ -149,23 +150,23 @@ def _equal(expected: NDArray[np.generic], actual: NDArray[np.generic]) -> bool:
 
 
 MOST_TOLD = 3
-"""Infinite tensors that a failed verdict names."""
+"""Infinite tensors named in a failed verdict."""
 
 
 class Infinities:
-    """Looks for new NaN and infinities inside the mixed models of one run."""
+    """Looks for new NaN and infinities inside the mixed models of a run."""
 
     def __init__(self, planner: Planner) -> None:
-        """Take the planner whose plans are looked at."""
+        """Take the planner of the plans to check."""
         self.planner = planner
         self._met = False
         self._left: frozenset[TensorName] = frozenset()
 
     def guards(self, rewritten: Rewritten) -> tuple[Guard, ...]:
-        """Return what to keep so that nothing harmful is infinite on the calibration samples.
+        """Return what to keep so that no harmful infinity occurs on the calibration samples.
 
-        Nothing where no suspicion leads to infinities, and where what is left cannot be avoided:
-        a rule of the user's lowers it, or the operators that make it have to be low.
+        Empty if no guard leads to infinities, and if the rest is unavoidable: a user's rule lowers
+        it, or its operators have to be low.
         """
         planner, settings = self.planner, self.planner.settings
         self._met |= any(g.kind in LEADING_TO_INFINITY for g in planner.evidence.guards)
@@ -194,10 +195,10 @@ class Infinities:
         return found
 
     def _may_help(self, guard: Guard) -> bool:
-        """Return whether holding the nodes of a guard changes anything.
+        """Return whether holding the nodes of a guard would change anything.
 
-        Not where they are held, or chosen, already, and not where a rule lowers one of those around
-        a tensor that is beyond the range itself: it is infinite then, whatever the others are.
+        It would not if they are held or chosen already, nor if a rule lowers a node next to a
+        tensor that itself exceeds the range: that is infinite whatever the other nodes are.
         """
         planner, chosen = self.planner, self.planner.settings.chosen
         kept = planner.held_nodes | (chosen.kept if chosen else frozenset())
@@ -209,9 +210,9 @@ class Infinities:
         return not is_beyond or planner.holdable(guard) == frozenset(guard.nodes)
 
     def told(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Judged:
-        """Return what was judged with the harmless infinities marked; new harmful ones fail.
+        """Mark harmless infinities in a verdict; new harmful ones fail it.
 
-        Those that were left on the calibration samples are no reason to fail.
+        Infinities left on the calibration samples do not fail it.
         """
         fates = self._fates(rewritten, judged.inside, samples)
         verdict = _marked(judged.verdict, rewritten.model, fates)
@@ -229,7 +230,7 @@ class Infinities:
         return replace(judged, verdict=with_failures(verdict, failures), failing=tuple(failing))
 
     def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
-        """Return the verdict with the harmless infinities marked."""
+        """Mark harmless infinities in a verdict."""
         fates = self._fates(rewritten, judged.inside, samples)
         return _marked(judged.verdict, rewritten.model, fates)
 
@@ -239,7 +240,7 @@ class Infinities:
         inside: Mapping[TensorName, Nonfinite],
         fates: Mapping[TensorName, Fate],
     ) -> dict[TensorName, Infinity]:
-        """Return the harmful infinities by tensor of the network."""
+        """Return harmful infinities by tensor of the network."""
         own = {node_name(n) for n in self.planner.case.network.nodes()}
         values = {v.name: v for n in rewritten.model.graph for v in n.outputs}
         found: dict[TensorName, Infinity] = {}
@@ -285,7 +286,7 @@ def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fa
 
 
 def _fate(fates: Sequence[Fate]) -> dict[str, object]:
-    """Return what is recorded of one tensor, from its fates in the types that it has."""
+    """Return the record of one tensor, from its fates in each of its types."""
     harmless = all(f.is_harmless for f in fates)
     if not harmless:
         return {"harmless": False}

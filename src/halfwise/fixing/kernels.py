@@ -1,7 +1,7 @@
-"""What each node of a network computes, reads and writes: what its cost is made of.
+"""What each node computes, reads and writes: the basis of its cost.
 
-QuantizeLinear and DequantizeLinear are seen through: a node is described as reading what is in
-front of them, and which of that it reads through them.
+QuantizeLinear and DequantizeLinear are looked through: a node reads the tensor in front of them,
+with a mark on those it reads through them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,13 +25,13 @@ Shapes = Mapping[TensorName, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Read:
-    """A float input that is no constant.
+    """A float input that is not constant.
 
     Attributes:
-        name: The tensor, in front of a quantisation.
-        elements: How many are read.
-        takes_low: Whether a low node takes it low.
-        quantised: Whether an INT8 node takes it in INT8.
+        name: The tensor, in front of any quantisation.
+        elements: Number of elements read.
+        takes_low: Whether a low node reads it low.
+        quantised: Whether an INT8 node reads it in INT8.
     """
 
     name: TensorName
@@ -42,17 +42,17 @@ class Read:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the cost of a node is made of.
+    """What a node's cost depends on.
 
     Attributes:
         name: Its name.
-        flops: Operations of its products.
-        stored: Elements of the constants that it reads.
-        weights: Those of them that an INT8 node takes in INT8.
-        inputs: Its float inputs that are no constants.
-        outputs: Per float output: its name, elements, whether a low node gives it low.
-        is_free: Whether it moves nothing.
-        times: How often it runs.
+        flops: Floating-point operations of its products.
+        stored: Elements of the constants it reads.
+        weights: Those elements that an INT8 node reads in INT8.
+        inputs: Its float inputs that are not constant.
+        outputs: Per float output: name, elements, and whether a low node gives it low.
+        is_free: Whether it moves no data.
+        times: Runs per inference.
     """
 
     name: NodeName
@@ -74,9 +74,9 @@ def described(
     has_bodies: bool,
     times: float,
 ) -> Kernel:
-    """Return what a node that runs so many times, and reads such pairs, is made of.
+    """Return what a node that runs `times` times and reads these pairs consists of.
 
-    Of a product that reads none, an INT8 form is taken to read both factors through some.
+    A product that reads no pairs is assumed to read both factors through pairs in INT8.
     """
     written = [
         (tensor_name(v), elements(v, shapes), _at(role.outputs, i))
@@ -101,12 +101,12 @@ def described(
 
 
 def elements(value: ir.Value, shapes: Shapes) -> int:
-    """Return the elements of a tensor; 0 where its shape is not known."""
+    """Return the number of elements of a tensor; 0 if its shape is unknown."""
     return prod(shapes.get(tensor_name(value), (0,)))
 
 
 def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
-    """Yield the outputs that the kernel of `node` hands on to the one node that reads them."""
+    """Yield the outputs that the kernel of `node` passes to its only reader."""
     if not is_standard(node, *QUANTISABLE, *POINTWISE, "BatchNormalization"):
         return
     for value in node.outputs:
@@ -119,7 +119,7 @@ def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
 
 
 def _raw(value: ir.Value, pair: Pair | None) -> ir.Value:
-    """Return the tensor in front of a quantisation; of weights, the integers."""
+    """Return the tensor in front of a quantisation; for weights, the integers."""
     if pair is not None and pair.quantise is None:
         value = pair.dequantise.outputs[0]
     elif pair is not None and pair.source is not None:
@@ -140,7 +140,7 @@ def _readers(value: ir.Value) -> Iterator[ir.Node]:
 
 
 def _read(count: int, written: int, role: NodeRole) -> int:
-    """Return how many elements of an input are read: Gather and Slice read what they give out."""
+    """Return the elements read from an input: Gather and Slice read what they return."""
     return min(count, written) if role.role is Role.MOVEMENT else count
 
 
@@ -149,7 +149,7 @@ def _at(slots: tuple[bool, ...], index: int) -> bool:
 
 
 def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
-    """Return the operations of a product: two for each multiply-accumulate."""
+    """Return the operations of a product: two per multiply-accumulate."""
     if not node.inputs or node.inputs[0] is None:
         return 0.0
     left = _shape(node.inputs[0], shapes)

@@ -1,4 +1,4 @@
-"""What each type comes to, from FP32 down to the lowest that a run searched a plan for."""
+"""Results of each type, from FP32 down to the lowest that the run searched."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -31,16 +31,16 @@ from halfwise.records import (
 def rungs_of(
     fixed: Fixed, verdict: Verdict, by: RightBy | None, engines: Engines | None = None
 ) -> tuple[LadderRung, ...]:
-    """Return what each rung came to, the most exact first.
+    """Return the result of each rung, most exact first.
 
-    FP32 and TF32 have no plan: all products are FP32, or all of the main graph's are TF32. There
-    kernels are taken to round toward zero, as the coarsest do (`emulation/tf32.py`).
+    FP32 and TF32 have no plan: all products are FP32, or all those of the main graph are TF32. TF32
+    kernels are assumed to round toward zero, as the coarsest do (`emulation/tf32.py`).
 
     Args:
-        fixed: What was found, with what each type came to where there are several.
-        verdict: That of the run, on the plan or its engine.
-        by: What FP32 was found right by before all else; None by nothing.
-        engines: What real engines showed; their verdicts and times count where they have any.
+        fixed: Results of the run, and of each type if there are several.
+        verdict: The run's verdict, on the plan or its engine.
+        by: The check of FP32 that was made first; None if there was none.
+        engines: Results of real engines; if there are any, their verdicts and times count.
     """
     ladder, by = _Ladder(fixed), by or _labelled(fixed, verdict)
     low = fixed.rungs or (fixed,)
@@ -53,11 +53,11 @@ def rungs_of(
 
 
 _UNTESTED = {"not-real", "unjudged", "seen", "no-sample"}
-"""Failures of the data alone, which show of no rung whether it is right."""
+"""Failures of the data alone, which judge no rung."""
 
 
 def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
-    """Return a rung that is not judged where the data of the run show nothing."""
+    """Return a rung as not judged if the run's data show nothing."""
     untested = _UNTESTED & {failure.kind for failure in verdict.failures}
     if rung.by is not None or not untested:
         return rung
@@ -66,7 +66,7 @@ def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
 
 
 def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
-    """Return whether labels show that FP32 is right: a metric has them, and does not guess."""
+    """Return whether labels show FP32 to be right: a metric with labels that does not guess."""
     case = fixed.planner.case
     wrong = any(found.kind in ("guessing", "metric") for found in verdict.unjudged)
     judged = case.heldout.labels is not None and case.metric is not None
@@ -74,7 +74,7 @@ def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
 
 
 def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
-    """Return the curve of a run with its plan, and that of the other rung that has plans, if any.
+    """Return the run's curve with its plan, and with that of the other rung that has plans.
 
     Args:
         fixed: What was found.
@@ -93,7 +93,7 @@ def _rung(one: Fixed) -> EngineRung:
 
 
 class _Ladder:
-    """Measures the rungs without a plan on the samples of one run."""
+    """Measures the rungs without a plan on the samples of a run."""
 
     def __init__(self, fixed: Fixed) -> None:
         self._planner, self._heldout = fixed.planner, fixed.heldout
@@ -102,7 +102,7 @@ class _Ladder:
         self._bytes = written_bytes(self._network.model)
 
     def fp32(self, by: RightBy | None) -> LadderRung:
-        """Return the model as it is."""
+        """Return the FP32 rung."""
         references = self._heldout.left_references
         prices = self._planner.prices
         return LadderRung(
@@ -115,7 +115,7 @@ class _Ladder:
         )
 
     def tf32(self) -> Iterator[LadderRung]:
-        """Yield the rung with all products in TF32; nothing where there are none."""
+        """Yield the rung with all products in TF32; nothing if there are no products."""
         planner, network = self._planner, self._network
         products = tf32_nodes(network)
         if not products:
@@ -147,7 +147,7 @@ class _Ladder:
 
 
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
-    """Return what a type came to that has a plan; `verdict` is that of the run, `fixed`."""
+    """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
     planner, prices, kept = one.planner, one.planner.prices, one.found.kept
     judged = verdict if _rung(one) == _rung(fixed) else one.verdict
     rung = LadderRung(
@@ -188,9 +188,9 @@ def _run(session: Session, samples: Samples) -> list[Computed]:
 
 
 def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
-    """Return the rungs with what their engines showed, each by the fastest of its that passed.
+    """Return the rungs with their engine results, each by its fastest engine that passed.
 
-    `factor` is the share of the tolerance that the search may use, which excesses are over.
+    `factor` is the share of the tolerance that the search may use; excesses are relative to it.
     """
     found: list[LadderRung] = []
     before: EngineResult | None = None
@@ -226,9 +226,9 @@ def _time(row: EngineResult) -> float:
 
 
 def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:
-    """Return the delivered rung; without engines that of the least predicted cost, if any passed.
+    """Return the delivered rung; without engines, the passing one of least predicted cost.
 
-    FP32 needs no proof where nothing said that it is wrong.
+    FP32 needs no proof unless something showed it wrong.
     """
     if delivered is not None:
         return delivered

@@ -1,4 +1,4 @@
-"""The run in order: the table of contents of halfwise."""
+"""The stages of a run in order: the table of contents of halfwise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,11 +37,11 @@ from halfwise.reporting.plan import remark
 Assignment = frozenset[NodeName]
 
 LATE = 8
-"""Plans looked for after the budget is spent, because one fails; the last is all of FP32."""
+"""Plans tried after the budget is spent, because one failed; the last is all FP32."""
 
 
 Choosing = Callable[[Planner, HeldOut], Chosen]
-"""Chooses a plan, with what measures plans on the samples of a case."""
+"""Chooses a plan; it receives what measures plans on the samples of a case."""
 
 
 def fix(
@@ -54,18 +54,18 @@ def fix(
     repairs: Sequence[Repair] = (),
     quick: bool = False,
 ) -> Fixed:
-    """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
+    """Return the smallest plan found for `case`, its model, and its verdict on held-out samples.
 
     Args:
         case: The case.
-        settings: How to look for a plan.
-        watcher: Is told how far it is.
-        start_from: A plan to start from: a mixed model in the types of its file, or a run.
-        choosing: With it nothing is searched; `settings.chosen` is replaced by what it returns.
-        repairs: Are made without being asked for once more; then no others are looked for.
-        quick: Whether suspicions are of use to nobody else. Then the elements of tensors are looked
-            at on fewer samples where these show nothing, and everything low passes by a wide margin
-            with nothing infinite inside; a remark tells.
+        settings: Settings of the search.
+        watcher: Receives progress.
+        start_from: Plan to start from: a mixed model with the types in its file, or a run.
+        choosing: Replaces the search; its result becomes `settings.chosen`.
+        repairs: Made without being proposed again; no others are looked for.
+        quick: Whether nobody else uses the guards. Then tensor elements are visited on fewer
+            samples if these show nothing, and everything low passes by a wide margin with nothing
+            infinite inside; a remark says so.
     """
     quick = quick and settings.searches and choosing is None and case.metric is None
     return _Fix(case, settings, watcher, start_from, choosing, repairs, quick=quick).run()
@@ -103,7 +103,7 @@ class _Fix:
             roles = roles_of(network, low_type(settings.fmt), custom=custom)
             planner = Planner(self.case, settings, roles, self.watcher)
             if self.start_from is not None:
-                starting_plan(network, roles, self.start_from)  # or what it names is of no use
+                starting_plan(network, roles, self.start_from)  # or it names something unusable
             references, self.nonfinite = inspected_reference(
                 prepared.original,
                 telling(self.case.heldout, self.watcher),
@@ -141,7 +141,7 @@ class _Fix:
         return self._with_int8(fixed) if goes_on else fixed
 
     def _with_int8(self, below: Fixed) -> Fixed:
-        """Return what INT8 gives beyond a plan that passes; that plan where it gives nothing."""
+        """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         given = self.given, self.start_from.plan if isinstance(self.start_from, Run) else None
         is_new = self.choosing is None
         planner = int8_rung(below, self._stage, self.watcher, *given, is_new=is_new)
@@ -159,7 +159,7 @@ class _Fix:
         return replace(best, rungs=(below, found), stage_seconds=took, all_int8=baseline)
 
     def _choose(self) -> None:
-        """Take the plan that is chosen, if any, of the last type; those before are known."""
+        """Choose a plan of the last type, if there is one; the plans of earlier types are known."""
         if self.choosing is not None:
             with self._stage("curve"):
                 chosen = self.choosing(self.planner, self.heldout)
@@ -172,14 +172,14 @@ class _Fix:
                 self.planner.learn(closer())
 
     def _plan_with(self, planner: Planner) -> None:
-        """Search with a planner, and judge what it makes."""
+        """Search with a planner, and judge the result."""
         self.case, self.planner = planner.case, planner
         self.heldout = self.heldout.over(planner)
         self.judge = PlanJudge(planner, self.heldout, self.nonfinite, self.watcher)
         self.holding = Holding(planner)
 
     def _repair(self) -> None:
-        """Go on with the network as repairs make it, where some are worth making."""
+        """Continue with the repaired network if repairs are worth making."""
         if self.repairs:
             self._plan_with(with_repairs(self.planner, self.repairs, self.watcher))
             self.judge.baseline(self.holding)
@@ -187,19 +187,19 @@ class _Fix:
         self._take(choose_repairs(self.planner, self.heldout, self.watcher))
 
     def _take(self, chosen: Choice) -> None:
-        """Go on with what was chosen."""
+        """Continue with the chosen repairs."""
         self.undone = [*chosen.remarks]
         if chosen.planner is not self.planner:
             self.unrepaired = TradeOff(self.original, self.heldout).sketched()
             self.planner.trials.runner.release()
             self._plan_with(chosen.planner)
-            # Where everything low passes now, that is the plan, and this is its verdict.
+            # If everything low passes now, it is the plan, and this is its verdict.
             self.judge.baseline(self.holding)
 
     def _joined(self, found: Found) -> Found:
-        """Return a plan with the samples that have joined, and other repairs where these do more.
+        """Return a plan after samples joined, with other repairs if these do more.
 
-        Those that the user gave stay, and so do all where the search starts from a plan.
+        Repairs the user gave stay; all repairs stay if the search starts from a plan.
         """
         chosen = None
         if not self.repairs and self.start_from is None and self.below is None:
@@ -212,7 +212,7 @@ class _Fix:
         return self._without_spare(self._search(previous, certify=False))
 
     def _without_spare(self, found: Found) -> Found:
-        """Undo repairs that the plan does not need, all where it is no cheaper with them."""
+        """Undo repairs that the plan does not need; undo all if they make it no cheaper."""
         if not self.unrepaired:
             return found
         tried = self.original.trials.evaluations
@@ -221,7 +221,7 @@ class _Fix:
             if self.original.trials.evaluations > tried:
                 self.unrepaired = TradeOff(self.original, self.heldout).sketched()
         self.undone += needed.remarks
-        if needed.planner is self.planner:  # its records may have other numbers now
+        if needed.planner is self.planner:  # its records may be renumbered
             self.case = self.planner.case
             return found
         self._plan_with(needed.planner)
@@ -230,7 +230,7 @@ class _Fix:
         return self._search(kept, certify=False)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
-        # A plan that held-out samples may yet refuse is not worth the certificate.
+        # Held-out samples may still reject this plan: skip the certificate.
         found, certify = self._without_spare(self._search(frozenset(), certify=False)), False
         while True:
             rewritten, placed, judged = self._judged(found)
@@ -265,7 +265,7 @@ class _Fix:
         return self._fixed(found, rewritten, placed, verdict, baseline)
 
     def _judged(self, found: Found) -> tuple[Rewritten, Assignment, Judged | None]:
-        """Return a plan's model, all its FP32 nodes and its verdict; None: it does not hold."""
+        """Return a plan's model, FP32 nodes and verdict; None if the plan does not hold."""
         with self._stage("judge"), self.planner.budget.counted():
             again = self.passed is not None and self.passed.found is found
             if found.passed and not again:
@@ -278,7 +278,7 @@ class _Fix:
             return rewritten, placed, self.holding.told(judged, rewritten, *seen)
 
     def _returned(self, passed: Passed, failed: Found) -> Found:
-        """Go back to the plan that passed on held-out samples, from one that fails there."""
+        """Go back to the plan that passed on held-out samples if the new one fails there."""
         planner = passed.planner
         if planner is not self.planner:
             self.planner.trials.runner.release()
@@ -341,9 +341,9 @@ class _Fix:
             return self.planner.find(previous, certify=certify)
 
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
-        """Return whether a failed verdict may improve: samples and plans are left.
+        """Return whether a failed verdict can improve: samples and plans are left.
 
-        Without budget there are still the larger plans that the search passed on its way.
+        Without budget, the larger plans that passed during the search remain.
         """
         goes_on = found.passed and self.settings.searches and self.late < LATE
         return goes_on and self.heldout.may_join(judged)

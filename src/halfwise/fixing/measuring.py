@@ -1,4 +1,4 @@
-"""Measures plans of a curve that a choice depends on, in the case that will judge the choice."""
+"""Measures plans of a curve for a choice, in the case that will judge the choice."""
 
 from collections.abc import Sequence
 from math import inf
@@ -14,10 +14,10 @@ Assignment = frozenset[NodeName]
 
 
 class Measuring:
-    """Measures points once each."""
+    """Measures each point once."""
 
     def __init__(self, curve: Curve, own: Criterion, planner: Planner, heldout: HeldOut) -> None:
-        """Take a run's curve and criterion, and what runs plans on the samples of now."""
+        """Take a run's curve and criterion, and what runs plans on the present samples."""
         self._curve, self._own, self._planner = curve, own, planner
         self._scoring = Scoring(planner, heldout)
         self._errors: dict[str, float | None] = {}
@@ -27,13 +27,13 @@ class Measuring:
 
     @property
     def count(self) -> int:
-        """How many plans were measured."""
+        """Number of plans measured."""
         return len(self._errors)
 
     def error(self, point: Point) -> float:
-        """Return the error on the samples of the search over what was allowed in the run.
+        """Return the error on the search samples, relative to what the run allowed.
 
-        inf with new NaN or infinities in the outputs, or inside where they are not harmless.
+        inf for new NaN or infinities in the outputs, and for harmful ones inside.
         """
         kept = self._run(point)
         error = self._errors[point.kept]
@@ -53,11 +53,11 @@ class Measuring:
         return not self._is_infinite(kept)
 
     def told(self, plan: Point, *, scored: bool) -> Curve:
-        """Return the curve with what was measured, and a plan among those that are shown.
+        """Return the curve with the measurements, and with the plan among the shown points.
 
         Args:
             plan: The point that was chosen.
-            scored: Whether scores of now are told as those of the run.
+            scored: Whether new scores are comparable with the run's.
         """
         curve = self._curve
         points = [self._point(point, scored=scored) for point in curve.points]
@@ -95,14 +95,14 @@ class Measuring:
     def _error(self, results: Sequence[Computed]) -> float | None:
         references = self._planner.trials.references
         if self._own.metric is not None:
-            return None  # nobody can tell by another metric than that of now
+            return None  # another metric than the present one may have decided
         excess = Excess(self._own, totals(references))
         for reference, result in zip(references, results, strict=True):
             excess.update(reference, result)
         return excess.final()
 
     def _is_infinite(self, kept: Assignment) -> bool:
-        """Return whether keeping more would avoid infinities inside; others every plan has."""
+        """Return whether keeping more would avoid infinities inside; every plan has the others."""
         self._scoring.look_inside(kept)
         return not (self._scoring.needs(kept) or frozenset()) <= kept
 

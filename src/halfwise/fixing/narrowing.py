@@ -1,8 +1,8 @@
-"""Which of the kept nodes less than FP32 is enough for: BF16, or TF32.
+"""For which kept nodes a type narrower than FP32 suffices: BF16 or TF32.
 
-Both have the range of FP32; BF16 has 8 bits, and TF32 11 where products read their factors. The
-search weighs them. What a plan that is not tried yet may cost is told with both wherever nodes may
-have them; a plan that passes with FP32 is then tried with them, and costs what that shows.
+Both have the range of FP32; BF16 has 8 significant bits, and TF32, in which products read their
+factors, has 11. The search weighs them. The cost of an untried plan assumes them wherever nodes may
+have them; a plan that passes in FP32 is then tried with them, and its cost follows from the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from halfwise.metrics import Outputs
 
 MOST = 24
-"""Models that are tried where not all nodes of a plan can have BF16; each is written and run on all
+"""Models tried if not all nodes of a plan can be BF16; each is written and run on all
 samples of the calibration."""
 
 Assignment = frozenset[NodeName]
@@ -35,18 +35,18 @@ NONE: Assignment = frozenset()
 
 
 class Narrowing:
-    """Knows the plans of one planner that have BF16 or TF32.
+    """The plans of one planner that use BF16 or TF32.
 
     Attributes:
-        known: Of plans that passed, given by their kept nodes, what these have instead of FP32; for
-            plans that were tried, or would not be the cheapest with it.
+        known: Plans that passed, by their kept nodes, with the types these have in place of FP32;
+            for plans that were tried, or would not be the cheapest even so.
     """
 
     def __init__(self, planner: Planner) -> None:
-        """Take what has plans written and tried.
+        """Take what writes and tries plans.
 
         Raises:
-            CaseError: BF16 is allowed, and the opset has none.
+            CaseError: BF16 is allowed, but the opset lacks it.
         """
         self._planner = planner
         self.known: dict[Assignment, Types] = {}
@@ -59,14 +59,14 @@ class Narrowing:
             self._products = planner.choices.intersection(tf32_nodes(planner.case.network))
 
     def clear(self) -> None:
-        """Forget all: there are other samples, or ranges."""
+        """Forget everything: samples or ranges changed."""
         self.known.clear()
         self._needy, self._least, self._needs_bits = NONE, inf, False
 
     def foreseen(self, kept: Assignment) -> Types:
-        """Return what the nodes of a plan have, or may have where it was not tried.
+        """Return the types of a plan's nodes, or those they may have if it is untried.
 
-        Everything in FP32 is that, and no plan.
+        All of FP32 stays FP32; it is not a plan.
         """
         if (known := self.known.get(kept)) is not None or not (self._may or self._products):
             return known or FP32_ALONE
@@ -74,20 +74,20 @@ class Narrowing:
         return FP32_ALONE if whole else self._possible(kept)
 
     def look(self, kept: Assignment, error: float) -> float:
-        """Try BF16 and TF32 for a plan that passes, where they may make it the cheapest one so far.
+        """Try BF16 and TF32 for a passing plan if they may make it the cheapest so far.
 
-        What of the first plan that fails with BF16 needs its bits stays FP32 in those that come;
-        where TF32 is not enough for one, no plan after it has it.
+        If the first plan fails with BF16, its nodes that need more bits stay FP32 in later plans;
+        if TF32 does not suffice for one plan, no later plan has it.
 
         Args:
             kept: Its kept nodes.
-            error: With FP32, over what a trial may use.
+            error: In FP32, relative to what a trial may use.
 
         Returns:
-            The error with what it has from then on.
+            The error with its types from then on.
 
         Raises:
-            OutOfTime: within a block whose budget is spent.
+            OutOfTime: inside a block whose budget is spent.
         """
         planner, price = self._planner, self._price
         if kept in self.known or not (self._may or self._products):
@@ -114,7 +114,7 @@ class Narrowing:
             self._with_tf32(kept)
 
     def _with_tf32(self, kept: Assignment) -> None:
-        """Try TF32 beside the BF16 that a plan has; where it fails, the plan stays as it was."""
+        """Try TF32 in addition to a plan's BF16; if it fails, the plan stays as it was."""
         before = self.known.get(kept, FP32_ALONE)
         with_it = Types(before.bf16, tf32=bool(self._products & kept - before.bf16))
         cheaper = self._price(kept, with_it) < self._price(kept, before)
@@ -124,11 +124,11 @@ class Narrowing:
             self.known[kept], self._needs_bits = before, True
 
     def settle(self, kept: Assignment) -> None:
-        """Give a passing plan the BF16, and the TF32, with which it still passes and costs less.
+        """Give a passing plan the BF16 and TF32 that still pass and cost less.
 
-        BF16 is tried for all that may have it, then for halves, in graph order: `MOST` trials at
-        most, and what the budget leaves. Casts count as cost, so for one node alone it is seldom
-        worth it. TF32 is for all products or for none.
+        BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST`
+        trials, within the budget. Casts count as cost, so a single node seldom gains. TF32 is for
+        all products or for none.
         """
         within = self._planner.budget.within
         if self._may & kept and self.known.get(kept, FP32_ALONE) == FP32_ALONE:
@@ -137,7 +137,7 @@ class Narrowing:
             within("search", lambda: self._with_tf32(kept), None)
 
     def over(self, switched: Switching) -> Switching:
-        """Return what runs plans with BF16 or TF32 as they are written, others as `switched`."""
+        """Run plans with BF16 or TF32 as they are written, others as `switched`."""
         return _Runner(self._planner, switched) if self._may or self._products else switched
 
     def _possible(self, kept: Assignment) -> Types:
@@ -152,7 +152,7 @@ class Narrowing:
         return prices.of(kept, types)
 
     def _halved(self, kept: Assignment, failed: Assignment = NONE) -> Assignment:
-        """Return the nodes of a plan that have BF16 now; `failed` is not tried again."""
+        """Return the nodes of a plan that are BF16 now; `failed` is not tried again."""
         tried, best = {kept - failed}, NONE
 
         def passes(fp32: Assignment) -> bool:
@@ -176,14 +176,14 @@ class Narrowing:
         return best
 
     def _passes(self, kept: Assignment, types: Types) -> bool:
-        """Return whether a plan passes with types, and has them from then on; else FP32 alone."""
+        """Return whether a plan passes with types, and record them; else FP32 alone."""
         trials, passed = self._planner.trials, False
         self.known[kept] = types
         try:
             excess = trials.excess_of(trials.results(kept))
             if passed := excess <= 1:
                 trials.learn(kept, excess)
-        except CaseError:  # its opset or a custom operator has none
+        except CaseError:  # its opset or a custom operator lacks the type
             return False
         finally:
             if not passed:
@@ -192,14 +192,14 @@ class Narrowing:
 
 
 class _Runner:
-    """Runs what has BF16 or TF32 in typed emulation of its written model, made for each plan."""
+    """Runs plans with BF16 or TF32 in typed emulation of the written model, made per plan."""
 
     def __init__(self, planner: Planner, switched: Switching) -> None:
         self._planner, self._switched = planner, switched
         self._loaded: tuple[Assignment, Types, Session] | None = None
 
     def prepare(self, changed: Assignment, /) -> None:
-        """Load what runs an assignment."""
+        """Load the session of an assignment."""
         if self._types(changed) != FP32_ALONE:
             self._session(changed)
         else:
@@ -207,7 +207,7 @@ class _Runner:
             self._switched.prepare(changed)
 
     def release(self) -> None:
-        """Let go of it, and its memory."""
+        """Release it and its memory."""
         self._loaded = None
         self._switched.release()
 

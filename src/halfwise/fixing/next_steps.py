@@ -1,4 +1,4 @@
-"""What to do after a `fix`: commands that run as printed."""
+"""What to do after a `fix`: commands that can be pasted."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ _OLDER = f"TensorRT {WEAK_ONLY[0]}.x"
 
 
 def sample_profiles(case: Case) -> tuple[Profile, ...]:
-    """Return the profile that holds all samples of a case.
+    """Return a profile that holds all samples of a case.
 
-    None where no shape can vary, or where no profile can hold them.
+    None if no shape can vary, or if no profile can hold them.
     """
     try:
         return profiles_from_data(case.network, case.calibration + case.heldout)
@@ -42,15 +42,15 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
 def building_commands(
     case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
 ) -> tuple[str, str]:
-    """Return what builds an engine from a passed run, with TensorRT 9 and later and with 8.x.
+    """Return what builds an engine from a passed run, for TensorRT 9 and later and for 8.x.
 
-    A command stands at the end of its line, quoted for a shell.
+    A command ends its line and is quoted for a shell.
 
     Args:
         case: The case.
         plan: What is FP32.
-        profiles: Of the samples; none where shapes are fixed.
-        out: The run folder; None where nothing was written.
+        profiles: Of the samples; none for fixed shapes.
+        out: The run folder; None if nothing was written.
     """
     return _strong(plan, profiles, out), _weak(case, plan, profiles, out)
 
@@ -90,14 +90,14 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
         return f"{older}; `halfwise export` writes {what}."
     trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
     kind = "trtexec" if trtexec else "python"
-    # A folder: where nodes have no names of their own, a model with names is written there.
+    # A folder: if nodes have no names of their own, a model with names is written there.
     words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", text_of(WEAK_ONLY)]
     words += ["-o", str(out / f"tensorrt-{text_of(WEAK_ONLY)}")]
     return f"{older}; {'build' if parts else 'use'} {what}: {shlex.join(words)}"
 
 
 def _plain(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
-    """Return what builds the model as given where weak typing needs no constraint."""
+    """Return what builds the model as given if weak typing needs no constraint."""
     flags = [f"--{flag}" for flag in (*builder_flags(network), plan.low)]
     if out is None or network.path is None or not _sayable(profiles):
         return f"build the original model with {' and '.join(flags)}."
@@ -107,7 +107,7 @@ def _plain(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path 
 
 
 def _sayable(profiles: Sequence[Profile]) -> bool:
-    """Return whether trtexec can be told of all inputs by their names."""
+    """Return whether trtexec accepts the names of all inputs."""
     return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
 
 
@@ -117,7 +117,7 @@ _DIAGNOSED = (
     *("target", "trt_python", "trt_command", "trt_worker", "typing", "min_shapes", "opt_shapes"),
     *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin", "no_previews"),
 )
-"""Options of `fix` that mean the same to `diagnose`."""
+"""Options of `fix` with the same meaning in `diagnose`."""
 _SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")
 _GONE: Mapping[RungEnd, str] = {
     "lost": "The worker was lost, so nothing is known of {name} engines: once it answers,",
@@ -129,9 +129,9 @@ _OTHER_BUILDS = (
 
 
 def diagnose_command(case: Case, request: Request, out: Path | None, worker: str = "") -> str:
-    """Return the `halfwise diagnose` of the same case on the same worker, quoted for a shell.
+    """Return the `halfwise diagnose` command for the same case and worker, quoted for a shell.
 
-    `worker` is the one to name where the run has several.
+    `worker` names one of several workers.
     """
     named = {"trt_worker": worker} if worker else {}
     options = {**request.given, **named}
@@ -147,9 +147,9 @@ def diagnose_command(case: Case, request: Request, out: Path | None, worker: str
 
 
 def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[str, ...]:
-    """Return what to do with the engine in the run folder `out`; None where there is none.
+    """Return what to do with the engine in the run folder `out`; None if there is none.
 
-    `devices` are those of a run that has several.
+    `devices` are those of a run with several.
     """
     if out is None:
         return ()
@@ -172,7 +172,7 @@ def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[s
 
 
 def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
-    """Return what may lead to an engine of the low format, where none passed."""
+    """Return what may lead to an engine of the low format if none passed."""
     low = engines.rungs[-1] if engines.rungs else None
     if low is None or low.end in ("delivered", "slower", "not-preferred", "no-part"):
         return ()
@@ -232,13 +232,13 @@ def next_steps(
     """Return what to do after a `fix`, in the order of the report.
 
     Args:
-        verdict: The final one, with what makes it fail.
+        verdict: The final one, with its reasons for failure.
         case: The case.
-        fixed: What was found.
-        profiles: Of the samples; none where shapes are fixed.
-        out: The run folder; None where nothing was written.
-        devices: What real engines showed on each device; empty without engines.
-        worth: What the plan is worth, where that is known.
+        fixed: Result of the run.
+        profiles: Of the samples; none for fixed shapes.
+        out: The run folder; None if nothing was written.
+        devices: Results of real engines per device; empty without engines.
+        worth: Worth of the plan, if known.
     """
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
@@ -286,7 +286,7 @@ def _after_failure(
 
 
 def runs_of_their_own(devices: Sequence[Engines]) -> str:
-    """Return what to do where one plan is right on some devices alone, a sentence; else ""."""
+    """Return a sentence on what to do if one plan is right on some devices only; else ""."""
     passed = [e.verdict is not None and e.verdict.passed for e in devices]
     failing = [e.worker.name for e, right in zip(devices, passed, strict=True) if not right]
     if not any(passed) or not failing:
@@ -300,7 +300,7 @@ def runs_of_their_own(devices: Sequence[Engines]) -> str:
 
 
 def after_untested(verdict: Verdict) -> tuple[str, ...]:
-    """Return what to do where something was not tested and that alone may be wrong."""
+    """Return what to do if something was not tested and may be the only fault."""
     if verdict.passed or not verdict.unjudged:
         return ()
     idle = any(found.kind == "never-ran" for found in verdict.unjudged)
@@ -311,7 +311,7 @@ def after_untested(verdict: Verdict) -> tuple[str, ...]:
 def _after_cost(
     required: float, fixed: Fixed, worth: Worth | None, engines: Engines | None
 ) -> Iterator[str]:
-    # Engines that refuted all plans but FP32 say more than what is predicted of plans.
+    # Engines that refuted all plans but FP32 outweigh predictions about plans.
     if engines is None or not engines.full:
         yield from cheaper(worth, required)
     if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
@@ -322,7 +322,7 @@ def _after_cost(
 
 
 def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
-    """Yield which of the user's rules decided about a plan whose outputs fail."""
+    """Yield which of the user's rules affected a plan whose outputs fail."""
     if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
         return
     if fixed.planner.settings.keep_above is not None:
@@ -332,7 +332,7 @@ def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
 
 
 def _is_out_of_tolerance(verdict: Verdict) -> bool:
-    """Return whether another tolerance might accept the outputs: NaN that FP32 lacks none does."""
+    """Return whether another tolerance could accept the outputs: none accepts new NaN."""
     if any(o.nonfinite for o in verdict.outputs.values()):
         return False
     if verdict.metric is not None:

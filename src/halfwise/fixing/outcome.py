@@ -1,4 +1,4 @@
-"""Put a run on record, and give it back: costs, provenance, what no sample tests, remarks."""
+"""Record a run and return it: costs, provenance, what no sample tests, remarks."""
 
 import functools
 import platform
@@ -46,12 +46,12 @@ from halfwise.wording import count, listed, number, size_of
 
 @dataclass(frozen=True)
 class Result:
-    """What a command gives back.
+    """The result of a command.
 
     Attributes:
         run: The content of `run.json`.
-        folder: The run folder, where one was asked for.
-        mixed: The mixed-precision model as halfwise holds it; None where there is none.
+        folder: The run folder, if one was requested.
+        mixed: The mixed-precision model as halfwise holds it; None if there is none.
     """
 
     run: Run
@@ -60,10 +60,10 @@ class Result:
 
     @property
     def model(self) -> onnx.ModelProto | None:
-        """The mixed-precision model with its weights, made when asked for; None without one.
+        """The mixed-precision model with its weights, built on demand; None if there is none.
 
         Raises:
-            CaseError: its weights have more bytes than one protobuf can hold (2 GB).
+            CaseError: its weights exceed what one protobuf can hold (2 GB).
         """
         if self.mixed is None:
             return None
@@ -94,12 +94,12 @@ def fix_run(
     Args:
         case: The case.
         request: The options.
-        fixed: What was found.
+        fixed: Result of the search.
         seconds: Wall time of the whole run.
         hints: Remarks about the criterion.
         out: The run folder.
-        engines: What real engines showed, on the first device.
-        further: Likewise on the others.
+        engines: Results of real engines on the first device.
+        further: Results on the other devices.
     """
     verdict = counting_joined(fixed.verdict, fixed.search.joined)
     model = None if verdict.level == "engine" else fixed.rewritten.model
@@ -142,7 +142,7 @@ def fix_run(
 
 
 def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
-    """Return it with what the budget ended, all stages being over, and the curve of its plan."""
+    """Add what the budget ended, now that all stages are over, and the curve of its plan."""
     budget = fixed.planner.budget
     ends = {
         "cut": tuple(budget.cut),
@@ -170,8 +170,8 @@ def verify_run(
         verdict: On the candidate.
         seconds: Wall time of the whole run.
         hints: Remarks about the criterion.
-        engine: The candidate, where it is an engine.
-        worth: What the candidate is worth, where that is known.
+        engine: The candidate, if it is an engine.
+        worth: Worth of the candidate, if known.
     """
     final = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
     run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
@@ -186,7 +186,7 @@ def unsearched_run(
     spent: Cost,
     next_step: tuple[str, ...] = (),
 ) -> Run:
-    """Return the record of a run without a plan, because it searched none."""
+    """Return the record of a run that searched no plan and has none."""
     return Run(
         kind=kind,
         criterion=case.criterion,
@@ -208,7 +208,7 @@ def unsearched_run(
 
 
 def counting_joined(verdict: Verdict, joined: Sequence[str]) -> Verdict:
-    """Return the verdict, its bound with the held-out samples that joined the search."""
+    """Return the verdict, with held-out samples that joined the search counted in its bound."""
     bound = verdict.failure_bound
     if bound is None or not joined:
         return verdict
@@ -219,7 +219,7 @@ def counting_joined(verdict: Verdict, joined: Sequence[str]) -> Verdict:
 def final_verdict(
     verdict: Verdict, case: Case, request: Request, hints: tuple[str, ...]
 ) -> Verdict:
-    """Return the verdict with hints; one on inputs that are not real fails unless allowed."""
+    """Return the verdict with hints; random inputs fail it unless allowed."""
     verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints, *_weak_pass(verdict))})
     if case.real or request.data.allow_random:
         return verdict
@@ -228,7 +228,7 @@ def final_verdict(
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
-    """Return the verdict; it fails where less is gained than --require-worth asks for."""
+    """Return the verdict; it fails if the gain is below --require-worth."""
     limit = request.require_worth
     if limit is None or (worth is not None and worth.ratio <= limit):
         return verdict
@@ -239,7 +239,7 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
-    """Return a hint where a task metric passed although the outputs are far off."""
+    """Return a hint if a task metric passed although the outputs are far off."""
     worst = max((o.rel_max for o in verdict.outputs.values()), default=0.0)
     if verdict.metric is None or not verdict.passed or worst <= 0.1:
         return ()
@@ -251,7 +251,7 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
 
 
 def warnings(case: Case, repairs: int = 0) -> tuple[str, ...]:
-    """Return the warnings among the notes on the case, which tell of the file before `repairs`."""
+    """Return the warnings among the case's notes, which concern the file before `repairs`."""
     notes = (note for note in case.notes if note.severity == "warning")
     found = tuple(clause(n, repairs=repairs) for n in notes)
     if renamed := len(case.network.original_names):
@@ -262,7 +262,7 @@ def warnings(case: Case, repairs: int = 0) -> tuple[str, ...]:
 
 
 def cost(evaluations: int, seconds: float, stages: dict[str, float]) -> Cost:
-    """Return what the run took; peak memory is that of this process."""
+    """Return the run's resource use; peak memory is this process's."""
     return Cost(
         evaluations=evaluations,
         seconds=seconds,
@@ -291,7 +291,7 @@ def provenance(case: Case, request: Request) -> Provenance:
 
 
 def _working_directory() -> str:
-    """Return it; "" where it is gone, which is no reason to lose a run."""
+    """Return it; "" if it no longer exists, which must not lose a run."""
     try:
         return str(Path.cwd())
     except OSError:
@@ -316,16 +316,16 @@ def with_unjudged(
     samples: Samples,
     references: Sequence[Outputs],
 ) -> Verdict:
-    """Return the verdict with what no sample tests; it fails for that, unless allowed.
+    """Add what no sample tests to the verdict, which fails unless this is allowed.
 
-    What fails for that alone, or because the search had seen all samples, is not judged.
+    A verdict that fails only for this, or because the search saw all samples, is "not judged".
 
     Args:
         verdict: On the candidate.
         case: The case.
         request: The options.
         candidate: The judged model; see `find_unjudged`.
-        samples: What was judged.
+        samples: The judged samples.
         references: FP32 outputs of each.
     """
     runtime = request.settings.runtime

@@ -1,4 +1,4 @@
-"""The parts of a plan: nodes that rules or guards name, or that have one operator."""
+"""The parts of a plan: nodes named by a rule or a guard, or of one operator."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from halfwise.records import NodeName, RowKind
 Assignment = frozenset[NodeName]
 
 MOST = 12
-"""Parts of a plan that are told apart; each may take two evaluations."""
+"""Parts of a plan reported separately; each may take two evaluations."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Part:
 def parts(planner: Planner, plan: Assignment) -> list[Part]:
     """Return the parts of a plan, at most `MOST`: rules, kinds of guard, operators, each once.
 
-    Guards come gravest first, operators by their number. Of nodes that several parts share the
-    first alone is told, and of guards the nodes that the plan does not keep count too: they may
-    have been lowered because others help.
+    Guards come gravest first, operators by their number of nodes. Of several parts with the same
+    nodes only the first is reported. A guard's nodes count even if the plan does not keep them:
+    they may have been lowered because others help.
 
     Args:
         planner: The planner, after its search.

@@ -1,4 +1,4 @@
-"""Which point of a curve answers a question, and what it is to be judged by then."""
+"""Which point of a curve answers a request, and the criterion that then judges it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -20,13 +20,13 @@ _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asks of a plan; at most one, and none for the recommended one.
+    """What the user asks for; at most one field is set, and none for the recommended plan.
 
     Attributes:
-        worth: The most that it may cost over everything low.
-        kept: The most compute nodes that it may keep.
-        rel_max: The largest error over the largest reference value of an output.
-        metric_drop: How far the task metric may fall below that of FP32.
+        worth: Maximum cost relative to all low.
+        kept: Maximum number of kept compute nodes.
+        rel_max: Maximum error relative to the largest reference value of an output.
+        metric_drop: Maximum loss of the task metric relative to FP32.
     """
 
     worth: float | None = None
@@ -36,13 +36,13 @@ class Wish:
 
     @property
     def given(self) -> Mapping[str, float]:
-        """What is given, by the name of the option."""
+        """What is set, by the name of the option."""
         every = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in every.items() if value is not None}
 
     @property
     def told(self) -> str:
-        """The command that asks for it, without the run."""
+        """The command that requests it, without the run."""
         return " ".join(
             ["choose", *(f"{spelt(name)} {typed(value)}" for name, value in self.given.items())]
         )
@@ -52,16 +52,16 @@ class Measure(Protocol):
     """Measures points on all samples; see `halfwise.fixing.measuring`."""
 
     def error(self, point: Point) -> float:
-        """Return the error on the samples of the search, over what was allowed in the run."""
+        """Return the error on the search samples, relative to what the run allowed."""
 
     def fits(self, point: Point) -> bool:
-        """Return whether a point passes by what decides now."""
+        """Return whether a point passes the present criterion."""
 
 
 class Hopeful:
-    """Measures nothing, and takes all to be well: with it only what cannot be answered is refused.
+    """Assumes every plan passes, without measuring: rejects only requests nothing can answer.
 
-    Methods are those of `Measure`.
+    Methods as in `Measure`.
     """
 
     def error(self, point: Point) -> float:
@@ -77,11 +77,11 @@ class Hopeful:
 
 @dataclass(frozen=True)
 class Picked:
-    """The point that answers a wish.
+    """The point that answers a request.
 
     Attributes:
         point: The point.
-        left: Points that may answer it better, and were not measured.
+        left: Unmeasured points that may answer it better.
     """
 
     point: Point
@@ -89,15 +89,15 @@ class Picked:
 
 
 def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Picked:
-    """Return the point that answers a wish; what it depends on is measured, `MEASURED` at most.
+    """Return the point that answers a request, measuring what it depends on, `MEASURED` at most.
 
-    With a limit of cost or nodes that is the one of the smallest error, with a limit of error or
-    metric the cheapest. A bound may only exclude a point: those that it does not are measured.
+    A limit on cost or nodes selects the point of smallest error; a limit on error or metric, the
+    cheapest. A bound can only exclude a point; points that it does not exclude are measured.
 
     Args:
         curve: That of the run.
         criterion: What was acceptable in it.
-        wish: What is asked.
+        wish: The request.
         measure: Measures points.
 
     Raises:

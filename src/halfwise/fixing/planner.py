@@ -1,4 +1,4 @@
-"""From evidence to a plan: what the rules say, and what trials on the switched emulation show."""
+"""From evidence to a plan: applies the rules, then tries plans on the switched emulation."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -39,14 +39,14 @@ Fused = frozenset[TensorName]
 
 
 class Planner:
-    """Finds plans for one case; takes further samples as they join the calibration.
+    """Finds plans for one case; samples can join the calibration later.
 
     Attributes:
-        budget: Bounds all that the run can do without.
-        best: Tells of the plans that pass.
-        slots: What nodes read that have INT8 where a plan keeps them.
-        int8: Who found what to leave out of INT8 beyond a plan of this; None where nobody did.
-        unit: Work of one inference over the data, that of the calibration samples of now.
+        budget: Limits the optional work of the run.
+        best: Reports plans that pass.
+        slots: INT8 inputs of the nodes that a plan keeps.
+        int8: The planner that chose which nodes to leave out of INT8; None if none did.
+        unit: Work of one pass over the data: the current number of calibration samples.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class Planner:
         watcher: Watcher,
         original: "Planner | None" = None,
     ) -> None:
-        """Apply the rules; `begin` makes the emulation.
+        """Apply the rules; `begin` builds the emulation.
 
-        With repairs in the network, `original` is that without: budget, base of costs are its own.
+        For a network with repairs, `original` is the planner without them; it supplies the budget
+        and the base of costs.
         """
         self.case = case
         self.settings = settings
@@ -73,7 +74,7 @@ class Planner:
             self.low_io &= frozenset(same)
         self._carrying = cache(partial(Carrying, case.network, roles))
         self.steps: list[Remark] = []
-        # Nothing kept is tried even where no time is left to search.
+        # The empty plan is tried even if no time is left to search.
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
         self.held: list[Guard] = []
@@ -88,10 +89,10 @@ class Planner:
         self.budget.told = watcher.left
 
     def beside(self, case: Case, watcher: Watcher) -> "Planner":
-        """Return a planner for a repaired network, with the budget, and the costs' base, of this.
+        """Return a planner for a repaired network; it shares this one's budget and cost base.
 
         Raises:
-            UsageError: a rule names a node that the repairs have removed.
+            UsageError: a rule names a node that repairs removed.
         """
         settings, network = self.settings, case.network
         custom = custom_roles(network, settings.rules, settings.fmt)
@@ -99,27 +100,27 @@ class Planner:
         return Planner(case, settings, roles, watcher, original=self)
 
     def holdable(self, guard: Guard) -> Assignment:
-        """Return the nodes of a guard that no rule lowers."""
+        """Return the nodes of a guard, without those that a rule lowers."""
         return frozenset(guard.nodes) - frozenset(self.forced.lowered)
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """All suspicions, as a run records them: those of the evidence, and what is held."""
+        """All guards, as a run records them: from the evidence, and those that are held."""
         return (*self.evidence.guards, *self.held)
 
     @property
     def held_nodes(self) -> Assignment:
-        """Nodes that are FP32 although the outputs may pass without: see `hold`."""
+        """Nodes held in FP32 although the outputs may pass without them: see `hold`."""
         return frozenset[NodeName]().union(*map(self.holdable, self.held))
 
     @property
     def choices(self) -> Assignment:
-        """The nodes that a plan may keep."""
+        """Nodes that a plan may keep."""
         return self.roles.computing
 
     @property
     def guesses(self) -> tuple[Assignment, ...]:
-        """What to keep at first: nothing, what is certain to lose precision, all suspects."""
+        """First guesses at what to keep: nothing, what certainly loses precision, all suspects."""
         certain = frozenset[NodeName]().union(*self.evidence.certain)
         return frozenset(), certain, self.evidence.suspected
 
@@ -130,22 +131,22 @@ class Planner:
 
     @property
     def is_safe(self) -> bool:
-        """Whether everything in FP32 is the original, and so sure to pass."""
+        """Whether an all-FP32 plan is the original model, and therefore certain to pass."""
         return self.is_free and not (self.case.repairs or self.case.restored)
 
     @property
     def is_free(self) -> bool:
-        """Whether no option makes anything low that a plan has in FP32."""
+        """Whether a plan in FP32 is FP32 throughout: no option lowers any part of it."""
         return not (self.forced.lowered or self.low_io)
 
     @property
     def explained(self) -> Assignment:
-        """Nodes that a guard names, a rule keeps or that are held."""
+        """Nodes that a guard names, a rule keeps, or that are held."""
         return self.evidence.suspected | frozenset(self.forced.kept) | self.held_nodes
 
     @cached_property
     def prices(self) -> Prices | None:
-        """What assignments cost; None where the shapes cannot be seen or nothing costs."""
+        """Costs of assignments; None if shapes are unknown or nothing costs anything."""
         model = cost_model(self.case, self.settings, self.roles, self.low_io)
         least = 0.0 if model is None else model.cost(self.all_low())
         if model is None or least == 0:
@@ -155,24 +156,24 @@ class Planner:
         return Prices(model, least, self.case.network, self.roles, resolve, base)
 
     def price(self, kept: Assignment) -> float | None:
-        """Return what an assignment may cost over everything low, with what types it may have."""
+        """Return the cost of an assignment relative to all low, with the types foreseen for it."""
         prices = self.prices
         return None if prices is None else prices.of(kept, self.narrowing.foreseen(kept))
 
     def cost(self, kept: Assignment) -> float | None:
-        """Return the predicted cost of an assignment over that of everything low, else None."""
+        """Return the predicted cost of an assignment relative to all low; None if unknown."""
         return None if self.prices is None else self.prices.of(kept, self.types_of(kept))
 
     def hold(self, guards: Sequence[Guard]) -> None:
-        """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
+        """Keep the nodes of `guards` in every later plan, whatever the outputs show."""
         self.held += guards
 
     def begin(self, evidence: Evidence, references: list[Outputs] | None = None) -> None:
-        """Make the emulation, order the samples by what everything low does to them.
+        """Build the emulation; order the samples by their error with everything low.
 
         Args:
-            evidence: Of the case's samples.
-            references: What outputs are compared with; None for those of the network itself.
+            evidence: From the case's samples.
+            references: Outputs to compare with; None for those of the network itself.
         """
         if references is not None:
             evidence = replace(evidence, references=references)
@@ -203,22 +204,22 @@ class Planner:
             self.best.passed(kept, error, whole=whole)
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:
-        """Return the evidence that `samples` give, less where the budget ends."""
+        """Return the evidence from `samples`; incomplete if the budget ends."""
         given, step = (self.case.network, self.roles, samples), self.watcher.step
         return gather(*given, self.settings, step, self.budget, first=first)
 
     def step(self, done: int, total: int) -> None:
-        """Tell how far work is that the budget bounds; raise `OutOfTime` where it is spent."""
+        """Report progress of work within the budget; raise `OutOfTime` once it is spent."""
         self.budget.check()
         self.watcher.step(done, total)
 
     def give_up(self) -> None:
-        """Forget the plans that may be the result when the time is spent, all but that of FP32."""
+        """Forget every plan that could be the result when time runs out, except all of FP32."""
         self.passing.clear()
         self.start = replace(self.start, kept=frozenset())
 
     def start_from(self, start: Start) -> None:
-        """Start the search from a plan, and tell whether it passes; call it after `begin`."""
+        """Start the search from a plan, and report whether it passes; call it after `begin`."""
         kept = start.kept - frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept | self.ruled, confirm=True).passed
         assert start.note is not None
@@ -230,20 +231,20 @@ class Planner:
         self.steps.append(note)
 
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
-        """Add samples to the calibration; `evidence` is that of all of them."""
+        """Add samples to the calibration; `evidence` covers all samples."""
         self.narrowing.clear()
         self.trials.join(samples, references)
         self.learn(evidence)
 
     def learn(self, evidence: Evidence) -> None:
-        """Take other evidence of the samples so far."""
+        """Replace the evidence for the current samples."""
         changed = evidence.limits != self.evidence.limits
         self.evidence = replace(evidence, references=self.trials.references)
         if changed:
             self.trials.runner = self._emulation()
 
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
-        """Return the smallest set of kept nodes found, going on from `previous`."""
+        """Return the smallest set of kept nodes found, starting from `previous`."""
         if (chosen := self.settings.chosen) is not None:
             return self._given(chosen.kept, Remark(kind="chosen", names={"rule": chosen.rule}))
         if (limit := self.settings.keep_above) is not None:
@@ -280,24 +281,24 @@ class Planner:
     def engine_trials(self, fusion: Fusion = "usual", accumulate: str = "") -> Trials:
         """Return trials on an emulation that predicts engines.
 
-        Without headroom: that is a margin for plans, and engines have none. `accumulate` is what
-        `emulate_switched` takes; "" for that of the settings.
+        They use no margin: it exists for plans, not for engines. `accumulate` is as in
+        `emulate_switched`; "" takes the one from the settings.
         """
         return self.trials.on(self._emulation(FUSED[fusion](self.case.network), accumulate))
 
     def resolve(
         self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
     ) -> Assignment:
-        """Return all FP32 nodes: kept ones, what moves data between them, and what rules say.
+        """Return all FP32 nodes: kept ones, data movement between them, and what rules keep.
 
-        With `low_io`, without those that only the ends of the graph ask for and which are low: of
-        them no value depends.
+        `low_io` leaves out nodes that are FP32 only for low graph inputs or outputs: no value
+        depends on them.
         """
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
         return (kept | moves | self._carrying(low_io)(kept)) - frozenset(self.forced.lowered)
 
     def all_low(self) -> Assignment:
-        """Return all FP32 nodes of the model where neither rule nor search keeps any."""
+        """Return the FP32 nodes that remain if neither rules nor search keep any."""
         return self._carrying(self.low_io)(frozenset()) - frozenset(self.forced.lowered)
 
     def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
@@ -315,7 +316,7 @@ class Planner:
         )
 
     def types_of(self, kept: Assignment) -> Types:
-        """Return what kept nodes have instead of FP32 in the plan that keeps them."""
+        """Return the types that kept nodes have in place of FP32 in the plan that keeps them."""
         return self.narrowing.known.get(kept, FP32_ALONE)
 
     def above(self) -> tuple[Assignment, Assignment]:
@@ -340,7 +341,7 @@ class Planner:
             apart=self.evidence.suspected,
             quantised=self.slots,
         )
-        # Where something is certain to be kept, a search is to come that needs the whole of it.
+        # If some node must be kept, a search follows, and it needs the whole of it.
         first = partial(switched, alike=not self.evidence.certain)
         runner = SwitchedRunner(first, switched, runtime=self.settings.runtime)
         return runner if fused is not None else self.narrowing.over(runner)

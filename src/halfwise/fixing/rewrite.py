@@ -1,4 +1,4 @@
-"""Make the mixed model: the opset that it needs, Casts, what to know of its ends, its file."""
+"""Make the mixed model: raise its opset if needed, add Casts, record its ends, write its file."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -27,9 +27,9 @@ from halfwise.metrics import Outputs
 from halfwise.records import NodeName, Remark, Sizes, TensorName
 
 EXTERNAL_DATA_BYTES = 1 << 30
-"""Above this the weights go into a file of their own: protobuf ends at 2 GB.
+"""Above this size the weights go into a separate file: protobuf is limited to 2 GB.
 
-Those of a large model do so too, because making one protobuf of them takes three times its size.
+Building a large protobuf also takes three times its size in memory.
 """
 
 
@@ -49,12 +49,12 @@ def rewrite(
     Args:
         network: FP32 model.
         roles: Roles of its nodes.
-        assignment: All free nodes that are FP32, or have BF16.
+        assignment: All free nodes that are FP32 or BF16.
         fmt: The low format.
-        fixed: Moving nodes whose precision a user rule sets.
+        fixed: Data movement nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs that get the low type.
-        weights: The network's weights in the low format, where they are made already.
-        types: What else than FP32 they have.
+        weights: The network's weights in the low format, if already made.
+        types: Their types in place of FP32.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
     bf16 = with_moves(network, placed - fixed, roles, types.bf16)
@@ -66,15 +66,15 @@ def rewrite(
 
 
 def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None:
-    """Write `model` to `path` and make sure that the file is valid and loads.
+    """Write `model` to `path`; check that the file is valid and loads.
 
-    The reference has been loaded, so a kernel that ONNX Runtime lacks now is one for a low type:
-    its CPU has few for BF16. Such a file counts as valid, since ONNX Runtime checks the graph
-    and its types before it looks for kernels, and expands what has none.
+    The reference loaded, so a kernel that ONNX Runtime lacks now is one for a low type: its CPU
+    provider has few for BF16. Such a file counts as valid: ONNX Runtime checks the graph and its
+    types before it looks up kernels, and expands functions without one.
 
     Raises:
-        BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, refuses it. That
-            is a fault of halfwise.
+        BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, rejects it. That
+            is a bug in halfwise.
     """
     beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
     external = f"{path.name}.data" if beside else None
@@ -87,7 +87,7 @@ def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None
             checked(graph)
         else:
             onnx.checker.check_model(checkable(graph))
-        # A rule says that another runtime has them in a low type; a library here need not.
+        # A rule says another runtime has them in a low type; a library here need not.
         with suppress(CaseError if any(map(is_low_custom, written.graph)) else KernelMissing):
             Session(written, runtime=runtime)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, CaseError) as error:
@@ -100,7 +100,7 @@ def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None
 
 
 def written_bytes(model: ir.Model) -> int:
-    """Return the size of a model's file and of the data beside it; a few bytes a tensor are off."""
+    """Return the size of a model's file and its external data, within a few bytes per tensor."""
     proto, _ = weightless(model)
     data = 0
     for tensor in proto.graph.initializer:
@@ -111,14 +111,14 @@ def written_bytes(model: ir.Model) -> int:
 
 
 def sizes_of(given: Network, mixed: Rewritten) -> Sizes:
-    """Return the sizes of the user's model and of the one with the plan, see `written_bytes`."""
+    """Return the sizes of the user's model and of the mixed model, see `written_bytes`."""
     return Sizes(fp32=written_bytes(given.model), plan=written_bytes(mixed.model))
 
 
 COMPARED = 4
-"""Samples that both models are run on: an adapter that changes the function does so on most."""
+"""Samples that both models run on: an adapter that changes the function does so on most."""
 TOLERANCE = 1e-6
-"""Error over the largest magnitude of an output: some sums run in another order, no more."""
+"""Error relative to an output's largest magnitude: only the order of some sums differs."""
 
 
 def with_opset_for(
@@ -129,19 +129,19 @@ def with_opset_for(
     runtime: Runtime = CPU,
     int8: bool = False,
 ) -> tuple[Network, Remark | None]:
-    """Return `network` at an opset whose operators take `fmt`, and a remark on what was done.
+    """Return `network` at an opset whose operators take `fmt`, and a remark on the change.
 
-    The network is given back as it is, without a remark, where nothing is gained: for FP16, and
-    where all operators take BF16, unless it is too old for `int8`. With a remark, where ONNX cannot
-    raise the opset, or where the outputs of both models on up to 4 samples differ by more than 1e-6
-    of an output's largest magnitude: then operators stay in FP32 that could be low otherwise.
+    If nothing is gained, it returns the network unchanged, without a remark: for FP16, and if all
+    operators take BF16, unless its opset is too old for `int8`. It returns it with a remark if ONNX
+    cannot raise the opset, or if the outputs of both models on up to 4 samples differ by more than
+    1e-6 of an output's largest magnitude: then operators stay FP32 that could otherwise be low.
 
     Args:
         fmt: The low format.
         network: A network whose reference runs.
         samples: At least one.
         runtime: Where to run.
-        int8: Whether nodes are to read INT8 with a scale for each channel.
+        int8: Whether nodes are to read INT8 with a scale per channel.
     """
     gained = gaining(network, low_type(fmt)) if fmt == BF16 else ()
     names, opset = {"low": fmt.name, "operators": ", ".join(gained)}, BF16_OPSET
@@ -175,7 +175,7 @@ def _demand_same(network: Network, raised: Network, samples: Samples, runtime: R
 def same(before: Outputs, after: Outputs) -> bool:
     """Return whether outputs have equal shapes and, within `TOLERANCE`, equal values.
 
-    Outputs that are no floating-point numbers have to be equal; so do NaN and infinities.
+    Outputs that are not floating point have to be equal; so do NaN and infinities.
     """
     return before.keys() == after.keys() and all(_equal(a, after[n]) for n, a in before.items())
 

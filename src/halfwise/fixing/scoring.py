@@ -1,4 +1,4 @@
-"""What plans give on held-out samples, and whether anything is infinite inside them."""
+"""The results of plans on held-out samples, and whether anything is infinite inside them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,7 +33,7 @@ _Plan = tuple[Assignment, Types]
 
 @dataclass(frozen=True)
 class Given:
-    """What a plan gives on held-out samples; attributes as in `Point`."""
+    """Result of a plan on held-out samples; attributes as in `Point`."""
 
     heldout: float | None
     rel_max: float
@@ -42,13 +42,13 @@ class Given:
 
 
 class Scoring:
-    """Measures plans once each, and remembers."""
+    """Measures each plan once, and remembers the result."""
 
     def __init__(self, planner: Planner, heldout: HeldOut) -> None:
-        """Take what runs plans, and the samples that no search has seen."""
+        """Take what runs plans, and the unseen samples."""
         self._planner, self._heldout = planner, heldout
         self._inside = Infinities(planner)
-        # A plan is its kept nodes, and those of them that have BF16.
+        # A plan is its kept nodes, and those of them that are BF16.
         self._given: dict[tuple[_Plan, tuple[str, ...]], Given] = {}
         self._casts: dict[_Plan, int] = {}
         self._needs: dict[tuple[_Plan, tuple[str, ...]], Assignment] = {}
@@ -56,7 +56,7 @@ class Scoring:
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
-        """What the outputs are taken for; empty where one metric was given."""
+        """The task recognised from the outputs; empty if a metric was given."""
         case = self._planner.case
         if case.metric is not None:
             return case.criterion.recognised if case.criterion.metric == AUTO else ()
@@ -64,20 +64,20 @@ class Scoring:
 
     @property
     def reference(self) -> tuple[TaskScore, ...]:
-        """What FP32's own outputs score, where any plan was scored."""
+        """The score of FP32's own outputs, if any plan was scored."""
         left, references = self._heldout.left, self._heldout.left_references
         return self._scores(references, references, left.labels) if self._given else ()
 
     def given(self, kept: Assignment) -> Given | None:
-        """Return what a plan gives on the held-out samples of now; None where it was not run."""
+        """Return the result of a plan on the present held-out samples; None if it was not run."""
         return self._given.get((self._plan(kept), self._heldout.left.ids))
 
     def casts(self, kept: Assignment) -> int | None:
-        """Return the Casts in the mixed model of a plan that was measured, else None."""
+        """Return the number of Casts in the mixed model of a measured plan, else None."""
         return self._casts.get(self._plan(kept))
 
     def needs(self, kept: Assignment) -> Assignment | None:
-        """Return what a plan lacks so that nothing is infinite inside; None where unknown."""
+        """Return what a plan must add so that nothing is infinite inside; None if unknown."""
         return self._needs.get(self._here(kept))
 
     def measure(self, kept: Assignment, *, original: bool = False) -> None:
@@ -85,7 +85,7 @@ class Scoring:
 
         Args:
             kept: The compute nodes in FP32.
-            original: Whether that is the model itself, which has run already.
+            original: Whether this is the model itself, which has already run.
         """
         left, references = self._heldout.left, self._heldout.left_references
         plan = self._plan(kept)
@@ -100,14 +100,14 @@ class Scoring:
             self._casts[plan] = self._planner.rewrite(kept)[0].casts
 
     def searched(self, kept: Assignment) -> bool | None:
-        """Return whether a plan serves on the samples of the search of now; None where unknown."""
+        """Return whether a plan serves on the present search samples; None if unknown."""
         trials = self._planner.trials
         if trials.metric is not None and (error := trials.exact(kept)) is not None:
             return error <= 1
         return self._searched.get(self._here(kept))
 
     def search(self, kept: Assignment) -> None:
-        """Run the samples of the search, which tells the error of a plan on all of them, too."""
+        """Run the search samples, which also gives a plan's error on all of them."""
         if self.searched(kept) is not None:
             return
         trials = self._planner.trials
@@ -117,7 +117,7 @@ class Scoring:
         failed = len(computed) < len(results)
         sound = not failed and not any(map(has_new_nonfinite, trials.references, computed))
         found = self._scores(trials.references, computed, trials.samples.labels) if sound else ()
-        # What these samples do not test, the held-out ones do.
+        # Held-out samples test what these do not.
         passed = sound and all(isfinite(s.value) and s.value >= s.required for s in found)
         self._searched[self._here(kept)] = passed
 
@@ -136,9 +136,9 @@ class Scoring:
         return self._plan(kept), self._planner.trials.samples.ids
 
     def given_of(self, results: Sequence[Computed]) -> Given:
-        """Return what anybody's outputs of the held-out samples of now give; one at least."""
+        """Return the result of given outputs of the present held-out samples, at least one."""
         left, references = self._heldout.left, self._heldout.left_references
-        # At these limits an excess is the share of the largest value that is needed.
+        # At these limits an excess is the needed share of the largest value.
         share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
         for reference, result in zip(references, results, strict=True):
             share.update(reference, result)
@@ -160,7 +160,7 @@ class Scoring:
         computed: Sequence[Outputs],
         labels: Sequence[Any] | None,
     ) -> tuple[TaskScore, ...]:
-        """Return how a plan does by the given metric, else by those of what is recognised."""
+        """Return a plan's scores by the given metric, else by those of the recognised task."""
         case = self._planner.case
         name, drop = case.criterion.metric, case.criterion.metric_drop
         with suppress(CaseError):  # a few samples may be too few for a metric

@@ -1,4 +1,4 @@
-"""Judge a model at a second size of its batch axis; tell which dynamic axes had one size only."""
+"""Judge a model at a second batch size; report which dynamic axes had only one size."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,16 +27,16 @@ from halfwise.records import (
 from halfwise.reporting.reasons import under, with_failures
 
 _JUDGED = 4
-"""Samples that are put together, two by two: what breaks at another size breaks for most."""
+"""Samples joined in pairs: what breaks at another size breaks for most."""
 _JUDGED_BY_METRIC = 64
-"""The same for a metric, which says little about four."""
+"""The same for a metric, which says little about four samples."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """The batch axis of each input, how batches did, or why there were none."""
+    """The batch axis of each input; results of batches, or why there are none."""
 
     inputs: Mapping[TensorName, int]
     batch: JudgedBatch | None = None
@@ -52,17 +52,17 @@ def judge_sizes(
     references: Sequence[Outputs],
     settings: Settings,
 ) -> Verdict:
-    """Return `verdict` with how batches did, and at which sizes of its dynamic axes it was judged.
+    """Add to `verdict` the result of batches, and the judged sizes of the dynamic axes.
 
-    Where all samples have one size along the batch axis, a few of them are put together two by two.
-    They fail the verdict where they are out of tolerance, by the reference values of all samples.
-    A model without dynamic axes keeps its verdict as it is.
+    If all samples have one size along the batch axis, a few are joined in pairs. These fail the
+    verdict if they are out of tolerance, relative to the reference values of all samples. A model
+    without dynamic axes keeps its verdict unchanged.
 
     Args:
         verdict: On `samples`.
         case: The reference, the criterion and the metric.
-        candidate: The typed model that was judged; None for outputs on record.
-        samples: What it was judged on; each is loaded once for its shapes.
+        candidate: The judged typed model; None for recorded outputs.
+        samples: The judged samples; each is loaded once for its shapes.
         references: Reference outputs of each.
         settings: Where to run, and the format of sums.
     """
@@ -87,7 +87,7 @@ def judge_sizes(
 
 
 def _alike(shapes: Sequence[_Shapes], limit: int) -> list[int]:
-    """Return indices of the first samples that have the most frequent shapes."""
+    """Return indices of the first samples with the most frequent shapes."""
     keys = [tuple(shape.items()) for shape in shapes]
     ((common, _),) = Counter(keys).most_common(1)
     return [index for index, key in enumerate(keys) if key == common][:limit]
@@ -106,7 +106,7 @@ def _in_batches(
     whole = isinstance(found, Apart)
     if isinstance(found, Apart):
         if any(found.inputs.values()):
-            return _Tried({})  # an axis such as a width, and there real samples count alone
+            return _Tried({})  # an axis such as a width: only real samples count there
         if found.why != "whole":
             why = None if found.why == "axis" else found.why
             return replace(tried, why=why, detail=found.reason)
@@ -143,7 +143,7 @@ def _in_batches(
     excess = Excess(case.criterion, totals([*references, *wanted]))
     for reference, result in zip(wanted, results, strict=True):
         excess.update(reference, result)
-    # Few samples may have smaller values than all have together, which the tolerance goes by.
+    # A few samples may have smaller values than the whole set, which sets the tolerance.
     passed = verdict.passed or (case.metric is None and excess.value <= 1)
     update = {
         "passed": passed,
@@ -170,9 +170,9 @@ def _axes(
     shapes: Sequence[_Shapes],
     tried: _Tried,
 ) -> tuple[DynamicAxis, ...]:
-    """Return the dynamic axes; one of several inputs is one where a symbol and all samples say so.
+    """Return the dynamic axes; axes of several inputs are one if symbol and all samples agree.
 
-    Exporters name what they don't know: '?' on height and on width, and no sample has them equal.
+    Exporters label what they do not know: '?' on height and width, which no sample has equal.
     """
     groups: dict[object, list[tuple[TensorName, int]]] = {}
     for name, axes in dynamic.items():

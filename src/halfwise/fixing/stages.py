@@ -1,4 +1,4 @@
-"""The stages of a run: told as they begin, and how long each took."""
+"""The stages of a run: reported as they begin, and timed."""
 
 import time
 from collections.abc import Iterator
@@ -9,24 +9,24 @@ from halfwise.progress import Watcher
 
 
 class Stages:
-    """Begins stages by name, each maybe several times.
+    """Begins stages by name; a stage may begin several times.
 
     Attributes:
-        seconds: How long each took in all.
+        seconds: Total time of each stage.
     """
 
     def __init__(self, watcher: Watcher) -> None:
-        """Take who is told."""
+        """Take who receives progress."""
         self._watcher = watcher
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Tell of a stage, and count what its block takes."""
+        """Report a stage, and time its block."""
         self._watcher.stage(name)
         started = time.monotonic()
         try:
             yield
         finally:
-            give_back()  # or what comes between takes its memory beside that of the last run
+            give_back()  # else what follows would need its memory on top of the last run's
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started

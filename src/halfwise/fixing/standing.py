@@ -1,14 +1,14 @@
-"""Whether a plan that passed counts, so that the next rung may be tried."""
+"""Whether a passing plan counts, so that the next rung may be tried."""
 
 from halfwise.fixing.fixed import Fixed
 from halfwise.judging.unjudged import find_unjudged
 
 
 def stands(fixed: Fixed) -> bool:
-    """Return whether a plan passed on real data that test it, as far as the user demands that.
+    """Return whether a plan passed on real data that test it, as strictly as the user demands.
 
     Args:
-        fixed: What was found.
+        fixed: Result of the search.
 
     Raises:
         RunFailed: the model does not run on a sample.

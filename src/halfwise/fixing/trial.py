@@ -1,4 +1,4 @@
-"""Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
+"""Try an assignment: emulate it on samples, worst first; stop at the first that fails."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ class Outcome:
     """Result of one trial.
 
     Attributes:
-        passed: Whether no tried sample failed.
-        excess: Error over what the search allows; above 1 fails. A lower bound where it failed.
-        sample: Index of the sample that failed, or None.
-        nonfinite: Whether it failed with NaN or infinities that the reference does not have.
+        passed: Whether every tried sample passed.
+        excess: Error relative to what the search allows; above 1 fails. A lower bound if it failed.
+        sample: Index of the failing sample, or None.
+        nonfinite: Whether it failed with NaN or infinities that are not in the reference.
     """
 
     passed: bool
@@ -43,19 +43,20 @@ class Trials:
 
     Attributes:
         runner: The switched emulation.
-        samples: Calibration samples; held-out ones that failed are appended by `join`.
+        samples: Calibration samples; `join` appends held-out ones that failed.
         references: Reference outputs of each sample.
-        criterion: What is acceptable.
-        factor: Fraction of the tolerance that a trial may use (a metric is held to in full).
-        metric: Task metric; decides alone where given.
+        criterion: Tolerances.
+        factor: Fraction of the tolerance that a trial may use (of a metric, all).
+        metric: Task metric; if given, it alone decides.
         resolve: Completes kept compute nodes to a full assignment (data movement included).
-        spend: Is told of each run of a sample before it begins; what it raises ends the trial.
-        passed: Is told of each assignment that passes, with its excess, and whether on all samples.
-        evaluations: Number of assignments run so far.
-        runs: Number of samples run so far.
-        late: How many of them reached the limit of time that one may take.
-        tried: What every assignment came to that was evaluated, on the samples of then.
-        since: How many evaluations had been made when it had been tried for the first time.
+        spend: Called before each run of a sample; an exception from it ends the trial.
+        passed: Called for each assignment that passes: its excess, and whether it ran on all
+            samples.
+        evaluations: Assignments run so far.
+        runs: Samples run so far.
+        late: Runs that hit the time limit for one sample.
+        tried: Outcome of each evaluated assignment, on the samples of that time.
+        since: Number of evaluations made when each assignment was first tried.
     """
 
     runner: Switching
@@ -86,8 +87,8 @@ class Trials:
     def survey(self, kept: Assignment) -> list[float]:
         """Run every sample and return the excess of each; orders later trials, worst first.
 
-        A metric knows no single samples; for it the default tolerance sets the order. Without one,
-        a plan that passes need not be run again to be confirmed.
+        A metric has no value for a single sample, so the default tolerance sets the order. Without
+        a metric, a plan that passes here needs no confirmation.
         """
         excess = Excess(Criterion() if self.metric else self.criterion, self._totals)
         each = [
@@ -126,16 +127,16 @@ class Trials:
         )
 
     def contribution(self, kept: Assignment) -> float:
-        """Return the error of `kept` on the worst sample over what is allowed.
+        """Return the error of `kept` on the worst sample, relative to what is allowed.
 
-        Where a metric decides, it is relative to the default tolerance.
+        With a metric, it is relative to the default tolerance.
         """
         return next(self.contributions(kept, self._order))
 
     def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
-        """Yield the error of `kept` on each of some samples, one by one, as `contribution` does.
+        """Yield the error of `kept` on each given sample, as `contribution` does.
 
-        It is ≥ 0, inf with new NaN or infinities and where the run fails.
+        It is ≥ 0, and inf for new NaN or infinities and for a run that fails.
         """
         self.evaluations += 1
         criterion = Criterion() if self.metric else self.criterion
@@ -144,11 +145,11 @@ class Trials:
             yield inf if isnan(own) else own / self.factor
 
     def excess(self, kept: Assignment, results: Sequence[Computed] | None = None) -> float:
-        """Return the error of `kept` over what a trial may use, on all samples.
+        """Return the error of `kept` on all samples, relative to what a trial may use.
 
         Args:
             kept: Compute nodes in FP32.
-            results: The outputs of all samples, where somebody has run them.
+            results: Outputs of all samples, if they were run already.
         """
         if (known := self.exact(kept)) is not None:
             return known
@@ -158,9 +159,9 @@ class Trials:
         return self._excesses[kept]
 
     def bound(self, kept: Assignment) -> float:
-        """Return what the error of `kept` is at least, ≥ 0, on the samples on which it was tried.
+        """Return a lower bound, ≥ 0, of the error of `kept`, from the samples it was tried on.
 
-        A metric of some samples says nothing of all, unless one of them failed by itself.
+        A metric over some samples bounds nothing, unless one of them failed on its own.
         """
         tried = self.tried.get(kept)
         if tried is None or (self.metric is not None and tried.sample is None):
@@ -168,23 +169,23 @@ class Trials:
         return tried.excess
 
     def exact(self, kept: Assignment) -> float | None:
-        """Return what `excess` does where that is known without running anything, else None."""
+        """Return what `excess` would, if it is known without a run; else None."""
         full = self._known.get((kept, True))
-        if full is not None and full.sample is None:  # none of them ended the trial
+        if full is not None and full.sample is None:  # no sample ended the trial
             return full.excess
         return self._excesses.get(kept)
 
     def results(self, kept: Assignment, indices: Iterable[int] | None = None) -> list[Computed]:
-        """Return the outputs of samples with `kept` in FP32, all by default.
+        """Return the outputs of samples with `kept` in FP32; all samples by default.
 
-        Where one cannot be run, it is why.
+        For a sample that cannot run, it holds the failure.
         """
         assignment = self._full(kept)
         every = range(len(self.samples)) if indices is None else indices
         return [self._emulate(assignment, i) for i in every]
 
     def excess_of(self, results: Sequence[Computed]) -> float:
-        """Return the error of anyone's outputs of all samples over what a trial may use."""
+        """Return the error of given outputs of all samples, relative to what a trial may use."""
         if self.metric is None:
             excess = Excess(self.criterion, self._totals)
             for reference, result in zip(self.references, results, strict=True):
@@ -198,11 +199,11 @@ class Trials:
 
     @property
     def tolerance(self) -> float:
-        """The excess at which the tolerance itself is reached; a trial may use 1."""
+        """The excess at the full tolerance; a trial may use 1."""
         return 1.0 if self.metric is not None else 1 / self.factor
 
     def errors(self, kept: Assignment) -> dict[str, OutputError]:
-        """Return the measures of each output with `kept` in FP32, over all samples."""
+        """Return the error measures of each output with `kept` in FP32, over all samples."""
         measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
         for i, identifier in enumerate(self.samples.ids):
             candidate = self._run(kept, i)
@@ -213,7 +214,7 @@ class Trials:
         return {name: measure.result(self.criterion) for name, measure in measures.items()}
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
-        """Add samples to the calibration and look at them first."""
+        """Add samples to the calibration; trials look at them first."""
         count = len(self.samples)
         self.samples = self.samples + samples
         self.references = [*self.references, *references]
@@ -224,7 +225,7 @@ class Trials:
         self._excesses.clear()
 
     def restart(self, runner: Switching) -> None:
-        """Go on with another emulation, of which nothing is known; plans may mean another there."""
+        """Switch to another emulation and forget all results: plans may differ in meaning there."""
         self.runner = runner
         self._full.cache_clear()
         self.tried, self.since, self._known, self._excesses = {}, {}, {}, {}
@@ -234,7 +235,7 @@ class Trials:
 
         Args:
             kept: Compute nodes in FP32.
-            confirm: Look at all samples instead of the worst few.
+            confirm: Run all samples, not only the worst few.
         """
         if known := self._remembered(kept, confirm=confirm):
             return known
@@ -252,7 +253,7 @@ class Trials:
         return outcome
 
     def learn(self, kept: Assignment, excess: float) -> None:
-        """Take the error, at most 1, of a plan that passes on all samples in another form."""
+        """Record the error, at most 1, of a plan that passes on all samples in another form."""
         self._take(kept, Outcome(True, excess), confirm=True)
 
     def _take(self, kept: Assignment, outcome: Outcome, *, confirm: bool) -> None:
@@ -273,7 +274,7 @@ class Trials:
         self._order.insert(0, sample)
 
     def _watch(self, count: int) -> None:
-        """Look at more samples in quick trials; what passed on fewer is open again."""
+        """Run more samples in quick trials; forget plans that passed on fewer."""
         self._watched = count
         self._known = {k: o for k, o in self._known.items() if k[1] or not o.passed}
 
@@ -307,7 +308,7 @@ class Trials:
         return Outcome(excess <= 1, inf if isnan(excess) else excess)
 
     def _lost(self, candidates: Sequence[Outputs], indices: Sequence[int]) -> float:
-        """Return the metric's loss on some samples; NaN where they are too few for it."""
+        """Return the metric's loss on some samples; NaN if they are too few for it."""
         assert self.metric is not None
         references = [self.references[i] for i in indices]
         all_labels = self.samples.labels
@@ -330,13 +331,13 @@ class Trials:
         try:
             return self.runner.run(self.samples[index], assignment)
         except RunFailed as failure:
-            # The reference runs on this sample, so it is the assignment that fails.
+            # The reference runs on this sample, so the assignment is what fails.
             self.late += failure.late
             return failure
 
 
 def has_new_nonfinite(reference: Outputs, candidate: Outputs) -> bool:
-    """Return whether a float output has NaN or inf where the reference has not the same."""
+    """Return whether a float output has NaN or inf where the reference has not the same value."""
     for name, expected in reference.items():
         if not np.issubdtype(expected.dtype, np.floating):
             continue

@@ -1,4 +1,4 @@
-"""Which types, narrower than FP32, the kept nodes of a plan have."""
+"""Which types narrower than FP32 the kept nodes of a plan have."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from halfwise.records import NodeName
 
 @dataclass(frozen=True)
 class Types:
-    """What kept nodes have instead of FP32.
+    """Types of kept nodes in place of FP32.
 
     Attributes:
-        bf16: Those that have BF16.
+        bf16: Nodes in BF16.
         tf32: Whether all FP32 products of the plan are TF32: engines have one switch for all.
     """
 

@@ -1,4 +1,4 @@
-"""What a plan is worth: what it costs beside everything low and FP32, and which would gain more."""
+"""Worth of a plan: its cost relative to all low and to FP32, and which plan would gain more."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
 
 Assignment = frozenset[NodeName]
 _MEASURED = 3
-"""How many plans are measured on all samples; a trial that failed told a lower bound alone."""
+"""How many plans are measured on all samples; a failed trial gave only a lower bound."""
 
 
 def worth_of(
@@ -31,17 +31,17 @@ def worth_of(
     engines: Engines | None = None,
     required: float | None = None,
 ) -> Worth | None:
-    """Return what the plan that keeps `kept` is worth.
+    """Return the worth of the plan that keeps `kept`.
 
-    None where the shapes cannot be seen, those in bodies included, and where the model only moves
-    data, which costs nothing.
+    None if shapes are unknown, including those in bodies, and if the model only moves data, which
+    costs nothing.
 
     Args:
         planner: The planner, after its search.
         kept: Compute nodes in FP32.
-        engines: What real engines showed, whose times count where they were measured.
-        required: The most that it may cost, if anything. Where it costs more, `nearest` is a plan
-            that is predicted to cost no more than that.
+        engines: Results of real engines; measured times take precedence.
+        required: Maximum cost, if any. If the plan exceeds it, `nearest` is a plan predicted to
+            stay within it.
     """
     prices = planner.prices
     if prices is None:
@@ -53,7 +53,7 @@ def worth_of(
     found = _compared(_timed(predicted, engines, planner.settings.fmt.name.upper()))
     fits: Callable[[float], bool]
     if required is not None and found.ratio > required:
-        # Of an engine that took longer than predicted, only plans that cost less are any help.
+        # If an engine took longer than predicted, only cheaper plans help.
         fits = lambda price: price <= required and price < predicted.cost  # noqa: E731
     elif found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
         return found
@@ -61,7 +61,7 @@ def worth_of(
         fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
     return found.model_copy(
         update={
-            # Engines have refuted what the emulation says of plans where none is delivered.
+            # If no plan is delivered, engines have refuted the emulation.
             "nearest": None if full else _nearest(planner, fits, prices.of),
             "metric": fitting_metric(
                 planner.case.criterion, planner.trials.references, planner.case.input_shapes
@@ -71,12 +71,12 @@ def worth_of(
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
-    """Return what a candidate is worth; None where no node of it is low, or it is of another model.
+    """Return a candidate's worth; None if none of its nodes is low, or it is another model.
 
     Args:
         case: The case.
         settings: The low format, and where to run.
-        candidate: Typed as its file is; its inputs may be low.
+        candidate: In the types of its file; its inputs may be low.
     """
     low = low_type(settings.fmt)
     roles = roles_of(case.network, low)
@@ -107,9 +107,9 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
 def _quantised_cost(
     candidate: Network, case: Case, settings: Settings, low_io: frozenset[TensorName]
 ) -> float | None:
-    """Return what a quantised model costs by its own graph.
+    """Return the cost of a quantised model by its own graph.
 
-    None where shapes cannot be seen, and of integer operators: nobody knows their kernels' rates.
+    None if shapes are unknown, and for integer operators, whose kernel rates are unknown.
     """
     if any(not is_standard(n, *QUANTISING) for n in quantising(candidate)):
         return None
@@ -122,9 +122,9 @@ def _quantised_cost(
 def _nearest(
     planner: Planner, fits: Callable[[float], bool], cost: Callable[[Assignment], float]
 ) -> NearPlan | None:
-    """Return the plan whose cost fits with the smallest error, of those that were tried in time.
+    """Return the tried plan of smallest error whose cost fits, of those tried in time.
 
-    None that does not hold, and none whose error no tolerance accepts.
+    Excludes plans that do not hold, and plans with an error that no tolerance accepts.
     """
     trials = planner.trials
     near: list[NearPlan] = []
@@ -147,7 +147,7 @@ def _nearest(
 
 
 def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
-    """Return it with the times of the delivered engine and of FP32 over that with all low."""
+    """Add the times of the delivered engine and of FP32, relative to all low."""
     if engines is None:
         return worth
     times = {r.name: r.latency.median_ms for r in engines.results if r.latency is not None}

@@ -1,10 +1,10 @@
-"""Rank nodes by what their rounding contributes to the output error, without measuring each one.
+"""Rank nodes by how much their rounding adds to the output error, without measuring each one.
 
 The contribution of a group is the output error when only that group is low. Rounding errors of
-different nodes are nearly uncorrelated, so contributions add in quadrature (measured on YOLOX
-nano: 26.7 predicted, 24.7 true, over 339 nodes). That holds for sums, not for differences of nearly
-equal numbers: only where one half contributes little, the other one is what it leaves of the group.
-Else both are measured. The ranking is a guide; what it leads to is always tried.
+different nodes are nearly uncorrelated, so contributions add in quadrature (measured on YOLOX nano:
+26.7 predicted, 24.7 actual, over 339 nodes). This holds for sums, not for differences of nearly
+equal numbers: only if one half contributes little does the other half account for the rest of the
+group. Otherwise both are measured. The ranking is a guide; its results are always tried.
 """
 
 import heapq
@@ -18,9 +18,9 @@ from halfwise.records import NodeName
 Nodes = frozenset[NodeName]
 
 LITTLE = 0.5
-"""Of what a group contributes: up to that one half leaves at least 87 % to the other."""
+"""Share of a group's contribution: below it, one half leaves at least 87 % to the other."""
 BEYOND = (2.0, 1.4, 1.2)
-"""Times the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
+"""Factor on the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
 
 
 def rankings(
@@ -30,17 +30,17 @@ def rankings(
 ) -> Iterator[list[tuple[Nodes, float]]]:
     """Yield finer and finer groups down to single nodes, least contribution first.
 
-    The group that contributes most is halved again and again until all groups that are still
-    whole contribute no more than `enough` together. So few trials go to what does not matter:
-    about k log(n/k) for k nodes that do. The first ranking is that of the given groups, the last
-    one the finest; another one comes whenever their number has doubled, so that whoever runs out
-    of time has one of half that detail at least.
+    The group that contributes most is halved repeatedly, until all groups that are still whole
+    contribute at most `enough` together. This spends few trials on what does not matter: about k
+    log(n/k) for k nodes that do. The first ranking is that of the given groups, the last the
+    finest; another is yielded each time their number doubles, so a caller that runs out of time has
+    at least half that detail.
 
     Args:
         groups: A partition of the nodes, each in graph order.
         contribution: Output error with only the given nodes low; ≥ 0, may be inf or NaN.
-        enough: What the groups that stay whole may contribute together; None stands for a tenth
-            of what all contribute.
+        enough: What the groups left whole may contribute together; None means a tenth of the total
+            contribution.
     """
     heap: list[tuple[float, int, tuple[NodeName, ...]]] = []
     singles: list[tuple[Nodes, float]] = []
@@ -77,14 +77,14 @@ def rankings(
 
 
 def lowerable(ranking: Sequence[tuple[Nodes, float]], passes: Callable[[Nodes], bool]) -> Nodes:
-    """Return the nodes of as many leading groups as `passes` was seen to hold for.
+    """Return the nodes of as many leading groups as `passes` was seen to accept.
 
-    Near the tolerance some longer ranges pass although shorter ones fail, since errors also cancel:
-    what halving finds is prolonged while one of a few ranges beyond passes.
+    Near the tolerance some longer ranges pass although shorter ones fail, because errors also
+    cancel: the range found by halving is extended if one of a few longer ranges passes.
 
     Args:
         ranking: Groups and their contributions, least first.
-        passes: Whether the nodes may be low together; not asked about none.
+        passes: Whether the nodes may be low together; never called with none.
     """
     together = list(accumulate((c * c for _, c in ranking), initial=0.0))
 

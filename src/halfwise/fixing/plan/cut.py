@@ -1,10 +1,11 @@
-"""Plans with the least predicted cost for an error, as minimum cuts of a graph.
+"""Plans of least predicted cost for an error, as minimum cuts of a graph.
 
-Both are sums over nodes and over pairs of them that want to be alike: a Cast costs where the two
-ends of a value differ, a value is rounded where one of its ends is low. So for each price of error
-the best plan of all is a minimum cut between "FP32" and "low" (Picard, "Maximal closure of a graph
-and applications to combinatorial problems", 1976). Whole stretches are kept or lowered together
-where their Casts would cost more than they save, which no order of single nodes tells.
+Cost and error are sums over nodes and over pairs of nodes that prefer to be equal: a Cast costs if
+the two ends of a value differ, and a value is rounded if one of its ends is low. For each price of
+error the optimal plan is therefore a minimum cut between "FP32" and "low" (Picard, "Maximal closure
+of a graph and applications to combinatorial problems", 1976). Whole stretches are kept or lowered
+together if their Casts would cost more than they save, which an order of single nodes cannot
+express.
 """
 
 from collections.abc import Sequence
@@ -18,22 +19,22 @@ from halfwise.records import NodeName
 
 Nodes = frozenset[NodeName]
 End = NodeName | bool
-"""What decides the precision: a node; or it is always FP32 (True), or always low (False)."""
+"""What sets the precision: a node, or a constant: always FP32 (True) or always low (False)."""
 
 _ENTIRE = 2**28
-"""What all costs come to in whole numbers; flows must fit 32 bits."""
+"""Sum of all costs as integers; flows must fit 32 bits."""
 _NEVER = 2**29
 """What may not be cut."""
 
 
 @dataclass
 class Terms:
-    """What predicted costs are made of.
+    """The terms of predicted costs.
 
     Attributes:
-        nodes: What a node costs in FP32 beyond what it does low; bytes, ≥ 0.
-        values: What it costs where two ends differ: of a producer and its readers, each way once
-            for all of them.
+        nodes: Extra cost of a node in FP32 over low; bytes, ≥ 0.
+        values: Cost if the two ends differ: of a producer and its readers, once per direction for
+            all readers.
     """
 
     nodes: dict[NodeName, float] = field(default_factory=dict)
@@ -43,11 +44,11 @@ class Terms:
 class Cut:
     """Minimum cuts for given terms and sites.
 
-    Vertex 0 is FP32, vertex 1 low; what stays with vertex 0 is kept.
+    Vertex 0 is FP32, vertex 1 low; nodes on the side of vertex 0 are kept.
     """
 
     def __init__(self, terms: Terms, sites: Sequence[Site]) -> None:
-        """Take what costs, and where values are rounded."""
+        """Take the costs, and where values are rounded."""
         self._vertex: dict[End, int] = {True: 0, False: 1}
         self._size = 2
         self._arcs: list[tuple[int, int]] = []
@@ -93,14 +94,14 @@ class Cut:
         return self._add(0, inside, 0.0)
 
     def kept(self, added: NDArray[np.float64], weight: float, always: Nodes = frozenset()) -> Nodes:
-        """Return the plan that costs least, where error costs as well.
+        """Return the plan of least cost when error has a price too.
 
         Args:
-            added: What each site adds to the squared error, ≥ 0.
-            weight: What all of them together cost, in multiples of all other costs.
-            always: Nodes that are kept.
+            added: Squared error that each site adds, ≥ 0.
+            weight: Price of the total error, in multiples of all other costs.
+            always: Nodes that are always kept.
         """
-        # Here: a third of a second to import, and most searches need none.
+        # Imported here: it takes a third of a second, and most searches need none.
         from scipy.sparse import coo_array, csr_matrix  # noqa: PLC0415
         from scipy.sparse.csgraph import (  # noqa: PLC0415
             breadth_first_order,

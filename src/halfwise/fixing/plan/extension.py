@@ -1,7 +1,7 @@
-"""Plans that nearly passed, and a little more.
+"""Extends plans that nearly passed by a little more.
 
-Near the limit errors also cancel: of plans that are alike one passes and another does not, and no
-prediction tells which. So a few are tried that differ from each other in one group.
+Near the limit errors also cancel: of two similar plans one passes and the other fails, and no
+prediction says which. So a few plans are tried that differ in one group.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from halfwise.records import NodeName
 Nodes = frozenset[NodeName]
 
 NEAR = 2.0
-"""Plans that exceed what is allowed by up to so many times are worth extending."""
+"""Plans that exceed what is allowed by up to this factor are worth extending."""
 BASES, MOST, TOGETHER, ALONE = 3, 16, (1, 2, 3, 5), 4
 """So many plans are extended: of so many groups that contribute most, by those that do for their
 cost, so many together, and by each of the first ones alone."""
@@ -20,12 +20,12 @@ cost, so many together, and by each of the first ones alone."""
 def extensions(
     bases: Sequence[Nodes], needed: Sequence[tuple[Nodes, float]], cost: Callable[[Nodes], float]
 ) -> Iterator[Nodes]:
-    """Yield what to try: plans with more of what contributes most for its cost.
+    """Yield plans to try, with more of the groups that contribute most for their cost.
 
     Args:
         bases: Plans that failed, the most promising first.
         needed: Groups and their contributions, ≥ 0, the largest first.
-        cost: What it costs to keep a group.
+        cost: Cost of keeping a group.
     """
     worth = {group: c * c / max(1e-9, cost(group)) for group, c in needed[:MOST]}
     for base in bases[:BASES]:

@@ -1,4 +1,4 @@
-"""What a search asks for, and what it finds."""
+"""What a search needs, and what it finds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Nodes = frozenset[NodeName]
 
 
 class Trial(Protocol):
-    """What the search needs to know of one trial."""
+    """What the search needs to know about a trial."""
 
     @property
     def passed(self) -> bool:
@@ -18,7 +18,7 @@ class Trial(Protocol):
 
     @property
     def excess(self) -> float:
-        """Error over what is allowed; above 1 fails."""
+        """Error relative to what is allowed; above 1 fails."""
 
     @property
     def nonfinite(self) -> bool:
@@ -41,11 +41,11 @@ class Found:
         passed: Whether that set passes on all calibration samples.
         minimal: Whether lowering any of its nodes was seen to fail.
         excess_without: Per kept node, the excess when it alone is lowered.
-        nonfinite_without: Those of them that give new NaN or infinities when lowered.
-        contributions: Per node, what it or its group contributes alone, where that was measured.
+        nonfinite_without: Those nodes that give new NaN or infinities when lowered.
+        contributions: Per node, what it or its group contributes alone, if measured.
         exhausted: Whether the budget ended the search.
-        steps: What happened.
-        r2: How much of the differences between plans predictions explained; None where unknown.
+        steps: Remarks on what happened.
+        r2: R² of predicted against actual differences between plans; None if unknown.
     """
 
     kept: Nodes

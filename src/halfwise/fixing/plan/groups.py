@@ -9,16 +9,16 @@ Classes = Mapping[NodeName, int]
 """Structural class of each node; equal for the same place in repeated blocks."""
 
 COARSE = 8
-"""Groups that contributions are measured of at first: with three trials they give a plan."""
+"""Groups whose contributions are measured first: with three trials they give a plan."""
 
 
 def union(groups: Sequence[Nodes]) -> Nodes:
-    """Return what is in any of them."""
+    """Return everything in any of them."""
     return frozenset[NodeName]().union(*groups)
 
 
 def stretches(nodes: Sequence[NodeName], classes: Classes) -> list[list[NodeName]]:
-    """Return a few groups by place where blocks repeat, else by stretches of the graph."""
+    """Return a few groups by place if blocks repeat, else by stretches of the graph."""
     found = places(nodes, classes)
     if len(found) * 3 <= len(nodes):
         nodes = [n for place in found for n in nodes if n in place]
@@ -27,7 +27,7 @@ def stretches(nodes: Sequence[NodeName], classes: Classes) -> list[list[NodeName
 
 
 def suspicions(suspects: Sequence[Nodes], classes: Classes) -> list[Nodes]:
-    """Return suspicions about the same places as one group each, mildest first."""
+    """Return guards about the same places as one group each, mildest first."""
     merged: dict[tuple[int, ...], Nodes] = {}
     for group in suspects:
         key = tuple(sorted({classes[n] for n in group}))
@@ -36,7 +36,7 @@ def suspicions(suspects: Sequence[Nodes], classes: Classes) -> list[Nodes]:
 
 
 def neighbourhoods(suspects: Sequence[Nodes]) -> list[Nodes]:
-    """Return suspicions that share nodes as one group each: one LayerNorm, say."""
+    """Return guards that share nodes as one group each: one LayerNorm, say."""
     groups: list[Nodes] = []
     for suspicion in suspects:
         apart = [g for g in groups if not g & suspicion]
@@ -46,7 +46,7 @@ def neighbourhoods(suspects: Sequence[Nodes]) -> list[Nodes]:
 
 
 def places(nodes: Sequence[NodeName], classes: Classes) -> list[Nodes]:
-    """Return nodes of one class as a group each, in the order of the first ones."""
+    """Return nodes of one class as a group each, in the order of their first nodes."""
     found: dict[int, list[NodeName]] = {}
     for node in nodes:
         found.setdefault(classes[node], []).append(node)

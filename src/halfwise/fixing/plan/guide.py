@@ -1,4 +1,4 @@
-"""Plans to try where nothing stands out: those predicted to cost least for the error they have."""
+"""Plans to try if nothing stands out: those of least predicted cost for their error."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -13,23 +13,23 @@ Nodes = frozenset[NodeName]
 TRUSTED = 0.8
 """R² below which predictions choose nothing."""
 WEIGHTS = tuple(10.0 ** (i / 8 - 4) for i in range(96))
-"""What all error costs in multiples of all other costs: from what keeps nothing to everything."""
+"""Prices of all error, in multiples of all other costs: from keeping nothing to everything."""
 EARLY = 2
-"""Plans between the cheapest and the first that may pass, tried for what they show."""
+"""Plans between the cheapest and the first that may pass, tried for information."""
 TRIALS = 5
-"""Plans tried at most each time that contributions have become twice as detailed."""
+"""Maximum number of plans tried each time that contributions are refined twofold."""
 
 
 class Guide:
     """Predicts errors of plans from contributions, and proposes plans.
 
     Attributes:
-        explained: What `r2` returned last; None before.
+        explained: Last value returned by `r2`; None before.
         is_fitted: Whether contributions were taken.
     """
 
     def __init__(self, sites: Sequence[Site], terms: Callable[[], Terms]) -> None:
-        """Take where values are rounded, and what costs are made of."""
+        """Take where values are rounded, and the terms of costs."""
         self._all, self._terms = tuple(sites), terms
         self._sites = Sites(sites)
         self.explained: float | None = None
@@ -40,18 +40,18 @@ class Guide:
         return Cut(self._terms(), self._all)
 
     def fit(self, contributions: Mapping[Nodes, float]) -> None:
-        """Take the errors of assignments, given by their low nodes."""
+        """Fit to the errors of assignments, given by their low nodes."""
         self._sites.fit(contributions)
         self.is_fitted = True
 
     def predicted(self, low: Nodes) -> float:
-        """Return the excess to expect where these nodes are low; 0 before anything is fitted."""
+        """Return the excess expected with these nodes low; 0 before any fit."""
         return self._sites.predicted(low)
 
     def merit(self, low: Nodes, node: NodeName, saved: float) -> float:
-        """Return the squared error that one more low node adds for each unit of cost it saves.
+        """Return the squared error that lowering one more node adds per unit of cost saved.
 
-        Infinite where it saves none.
+        Infinite if it saves none.
         """
         added = self.predicted(low | {node}) ** 2 - self.predicted(low) ** 2
         return added / saved if saved > 0 else inf
@@ -65,7 +65,7 @@ class Guide:
             return found & nodes | always
 
         def between(first: int, last: int) -> list[Nodes]:
-            # With its weight a plan only grows.
+            # A larger weight only grows a plan.
             if last - first < 2 or kept(first) == kept(last):
                 return [kept(first), kept(last)]
             middle = (first + last) // 2
@@ -74,22 +74,22 @@ class Guide:
         return list(dict.fromkeys(between(0, len(WEIGHTS) - 1)))
 
     def r2(self, tried: Iterable[tuple[Nodes, float]]) -> float | None:
-        """Return how much of the differences between errors predictions explain, if known.
+        """Return R², the share of differences between errors that predictions explain, if known.
 
         Args:
-            tried: Low nodes, and the excess; of assignments that nothing was fitted to.
+            tried: Low nodes and excess, of assignments that were not fitted.
         """
         self.explained = explained([(self.predicted(low), excess) for low, excess in tried])
         return self.explained
 
 
 def aims(errors: Sequence[float], limit: float = 1.0, *, first: bool) -> Iterator[float | None]:
-    """Yield the errors that plans to try are predicted to have; None for the middle.
+    """Yield the predicted errors of the plans to try; None for the middle.
 
     Args:
-        errors: Predicted errors of all plans, over what is allowed.
+        errors: Predicted errors of all plans, relative to what is allowed.
         limit: The predicted error at which plans are expected to just pass.
-        first: Whether no plan was tried yet. Then some come first that are far from the limit.
+        first: Whether no plan was tried yet. Then some far from the limit come first.
     """
     largest = max(errors, default=0.0)
     if first and largest > 2:
@@ -99,12 +99,12 @@ def aims(errors: Sequence[float], limit: float = 1.0, *, first: bool) -> Iterato
 
 
 def nearest(errors: Sequence[float], failing: int, passing: int, aim: float | None) -> int:
-    """Return the place of the plan to try, between one that failed and one that passed.
+    """Return the index of the plan to try, between one that failed and one that passed.
 
     Args:
         errors: Predicted errors, falling.
-        failing: A place, or -1 where none failed.
-        passing: A place beyond `failing` + 1, or that after the last where none passed.
+        failing: An index, or -1 if none failed.
+        passing: An index beyond `failing` + 1, or one past the last if none passed.
         aim: The error to look for; None for the middle between both.
     """
     logs = [log(max(error, 1e-3)) for error in errors]

@@ -20,8 +20,8 @@ def lowered(
     Args:
         kept: A passing set.
         groups: What to lower, least needed first.
-        passes: Whether a set does.
-        split: All nodes in order, where a group that cannot be lowered whole is taken apart.
+        passes: Whether a set passes.
+        split: All nodes in order; used to split a group that cannot be lowered whole.
     """
     groups = [g & kept for g in groups if g & kept]
     if not groups:

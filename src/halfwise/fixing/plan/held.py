@@ -1,4 +1,4 @@
-"""What the outputs say of nodes that a plan keeps for other reasons."""
+"""What the outputs show about nodes that a plan keeps for other reasons."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,7 +11,7 @@ from halfwise.records import NodeName
 def with_each_lowered(
     found: Found, held: Iterable[NodeName], evaluate: Evaluate, budget: Budget
 ) -> Found:
-    """Return a plan with what each of its `held` nodes does alone, while there is time."""
+    """Add to a plan what each of its `held` nodes does alone, while time is left."""
     without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
 
     def alone() -> None:

@@ -1,4 +1,4 @@
-"""Put a plan on record: each kept node with its reason."""
+"""Record a plan: each kept node with its reason."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from math import floor
@@ -23,7 +23,7 @@ from halfwise.records import (
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
     ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
 )
-"""Suspicions that may make something infinite; subnormal weights, say, do not."""
+"""Guards that may lead to infinities; subnormal weights, say, do not."""
 _LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
 
 
@@ -46,16 +46,16 @@ def kept_nodes(
     Args:
         network: The model.
         kept: Names of the kept nodes.
-        guards: Suspicions, gravest first.
+        guards: Guards, gravest first.
         forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
-        excess_without: Excess over what the search allows when the node alone is lowered.
+        excess_without: Excess relative to what the search allows when only that node is lowered.
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
-        contributions: What a node or its group adds to the error alone, over what is allowed.
-        near: Tensors that were emulated with a smaller range, for the headroom.
-        held: What keeps nodes although the outputs pass; it explains those without excess. On
-            record these guards follow the others.
-        hopeless: Rules that lower the rest, where all that is free in FP32 fails; else None.
-        reading: Nodes that a rule about ranges keeps for what they read.
+        contributions: Error that a node or its group adds alone, relative to what is allowed.
+        near: Tensors emulated with a reduced range, for the headroom.
+        held: Guards that keep nodes although the outputs pass; they explain nodes without excess.
+            In the record they follow the others.
+        hopeless: Rules that lower the rest, if even all free nodes in FP32 fail; else None.
+        reading: Nodes that a range rule keeps for what they read.
     """
     own = _causes(guards, held, excess_without)
     causes = _explained(network, own, guards, kept, nonfinite_without)
@@ -107,13 +107,13 @@ def _causes(
 def _causes_of_infinity(
     guards: Sequence[Guard], nonfinite: Container[NodeName]
 ) -> dict[NodeName, Guard]:
-    """Return a guard that may lead to infinities for each node that gives some, where one does."""
+    """Return, for each node that gives infinities, a guard that may lead to them, if any."""
     leading = (g for g in guards if g.kind in LEADING_TO_INFINITY)
     return {n: g for n, g in _causes(tuple(leading), (), ()).items() if n in nonfinite}
 
 
 def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
-    """Return the gravest overflow of a kept node that each node reads: low, it reads infinities."""
+    """Return the gravest overflow that each kept node reads: in low it would read infinities."""
     found: dict[NodeName, Guard] = {}
     for guard in guards:
         if guard.severity >= 1 and guard.node in kept:
@@ -130,10 +130,10 @@ def _explained(
     kept: Container[NodeName],
     nonfinite: Container[NodeName],
 ) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: its cause, or what it reads if that is graver.
+    """Return the guard that explains each node: its cause, or a graver overflow that it reads.
 
-    Small weights change a product by as much as itself at most. So they explain nothing beside an
-    overflow that the node reads, and no infinity where the operator is linear in them.
+    Small weights change a product by at most its own size. They therefore explain nothing next to
+    an overflow that the node reads, and no infinity if the operator is linear in them.
     """
     reads = _reads_beyond(guards, kept)
     causes = {**causes, **_causes_of_infinity(guards, nonfinite)}
@@ -177,8 +177,8 @@ def plan_record(
         keep: The kept compute nodes.
         minimal: Whether lowering any of them was seen to fail.
         lowered: Node that a rule lowered → the rule.
-        remarks: What to know of the plan as a whole.
-        low_io: Float graph inputs and outputs that have the low type.
+        remarks: Remarks on the plan as a whole.
+        low_io: Float graph inputs and outputs of the low type.
     """
     nodes = {node_name(n): n for n in network.nodes()}
     return Plan(
@@ -196,7 +196,7 @@ def plan_record(
 
 
 def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
-    """Yield the nodes that must be FP32, in bodies only where the rest of the body need not be."""
+    """Yield the nodes that must be FP32; those in bodies only if other nodes there need not be."""
     for node in network.model.graph.all_nodes():
         part = roles.part(node)
         in_pinned_body = part.decider != node.name and not roles[part.decider].free

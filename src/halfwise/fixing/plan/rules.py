@@ -1,11 +1,11 @@
-"""What is known before the search: the user's rules, custom operators, a plan to start from.
+"""What is known before the search: user rules, custom operators, a starting plan.
 
-Operators of custom domains are FP32, unless a rule says that the runtime has them in low precision.
-ONNX has no schemas for them. Those that ONNX Runtime brings along (`com.microsoft`, `ai.onnx.ml`)
-tell which slots take the low type; of others every float tensor counts as one that does.
+Custom-domain operators are FP32 unless a rule says that the runtime has them in low precision. ONNX
+has no schemas for them. The domains that ONNX Runtime ships (`com.microsoft`, `ai.onnx.ml`) define
+which slots take the low type; for others every float tensor counts as one.
 
-A starting plan holds the nodes that a mixed model of any origin, or an earlier run, keeps in FP32.
-It is where the search starts, and binds it to nothing.
+A starting plan consists of the nodes that a mixed model of any origin, or an earlier run, keeps in
+FP32. The search starts there, but is not bound to it.
 """
 
 import re
@@ -28,7 +28,7 @@ from halfwise.graph.weights import blank_weights
 from halfwise.records import NodeName, Remark, Repair, Run
 
 ISLAND = ""
-"""What stands for a rule where the model's file itself computes a node in FP32 among lower ones."""
+"""Takes the place of a rule if the model's file computes a node in FP32 among lower ones."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ def apply_rules(
     rules: Rules,
     islands: frozenset[NodeName] = frozenset(),
 ) -> Forced:
-    """Return which nodes the rules decide, and the author of the model by its `islands`.
+    """Return which nodes the user's rules decide, and which the model's author by its `islands`.
 
-    A rule may use halfwise's names and, where these differ, those in the user's file: there a name
-    stands for every node that bears it. Nodes that must be FP32 anyway satisfy a keep rule and are
+    A rule may use halfwise's names and, if these differ, those in the user's file; such a name
+    matches every node that bears it. Nodes that must be FP32 anyway satisfy a keep rule and are
     left out of the result. An island that a rule lowers is none.
 
     Raises:
-        UsageError: a rule matches nothing, an invalid regular expression, or a node that is both
-            kept and lowered.
-        CaseError: a lowered node that must be FP32.
+        UsageError: a rule matches nothing, a regular expression is invalid, or a node is both kept
+            and lowered.
+        CaseError: a lowered node must be FP32.
     """
     kept: dict[NodeName, str] = {}
     lowered: dict[NodeName, str] = {}
@@ -96,7 +96,7 @@ def apply_rules(
 
 
 def named(rule: str, network: Network) -> list[NodeName]:
-    """Return the nodes that a rule names, in graph order: one by its name, or all that it matches.
+    """Return the nodes that a rule names, in graph order: one by its name, or all that match.
 
     Raises:
         UsageError: `rule` is neither a node's name nor a regular expression.
@@ -116,7 +116,7 @@ def named(rule: str, network: Network) -> list[NodeName]:
 
 
 def _names(network: Network) -> dict[NodeName, set[str]]:
-    """Return each node's name, and the user's own one where it had one."""
+    """Return each node's name, and its name in the user's file if it had one."""
     own = network.original_names
     return {n: {n, own.get(n) or n} for n in map(node_name, network.nodes())}
 
@@ -141,7 +141,7 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
     if outer := _around(rule, network):
         raise UsageError(
             f"{option} {rule} names a node in a body of {outer}, which decides for it.",
-            f"Name {outer}: its bodies are low or kept with it, but for what must be FP32.",
+            f"Name {outer}: its bodies are low or kept with it, except for what must be FP32.",
         )
     known = dict.fromkeys(name for names in _names(network).values() for name in names)
     close = get_close_matches(rule, known)
@@ -153,7 +153,7 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
 
 
 def _around(name: str, network: Network) -> NodeName | None:
-    """Return the node of the main graph that has a node called `name` in its bodies."""
+    """Return the main-graph node whose bodies contain a node called `name`."""
     for node in network.nodes():
         if any(inner.name == name for body in bodies(node) for inner in body.all_nodes()):
             return node_name(node)
@@ -161,13 +161,13 @@ def _around(name: str, network: Network) -> NodeName | None:
 
 
 def custom_roles(network: Network, rules: Rules, fmt: Format) -> Mapping[NodeName, NodeRole]:
-    """Return the roles of the main graph's nodes whose operator is of a custom domain.
+    """Return the roles of main-graph nodes with a custom-domain operator.
 
-    Nodes with bodies, or with a value that is no tensor, are left out.
+    Nodes with bodies, or with a value that is not a tensor, are left out.
 
     Args:
         network: FP32 model, its types complete.
-        rules: User rules; `lower` makes the nodes that it names free to be low.
+        rules: User rules; `lower` lets the nodes that it names be low.
         fmt: The low format.
 
     Raises:
@@ -215,7 +215,7 @@ def _low_slots(
 
 
 ENOUGH = 0.5
-"""The part of the compute nodes that a mixed model of this one has to show. Fusing tools leave
+"""The share of compute nodes that a mixed form of this model must contain. Fusing tools leave
 most of them; two models that share an exporter's names share fewer."""
 
 
@@ -225,7 +225,7 @@ class Start:
 
     Attributes:
         kept: The compute nodes that it keeps.
-        note: How it was read, and how it did; None where nothing was read.
+        note: How it was read, and whether it passed; None if nothing was read.
     """
 
     kept: frozenset[NodeName]
@@ -235,19 +235,20 @@ class Start:
 def starting_plan(
     network: Network, roles: Roles, source: Network | Run, made: Sequence[Repair] = ()
 ) -> Start:
-    """Return the plan that `source` holds, in the nodes of `network`.
+    """Return the plan that `source` holds, in terms of the nodes of `network`.
 
     Args:
         network: The FP32 model.
         roles: Roles of its nodes.
-        source: A mixed-precision model in the types of its file, or the record of a run.
-        made: Repairs that have been made in `network`. They take nodes away, so a run is held to
-            the network before them alone.
+        source: A mixed-precision model with the types in its file, or the record of a run.
+        made: Repairs already made in `network`. They remove nodes, so a run is only checked against
+            the network before them.
 
     Raises:
-        CaseError: the mixed model has too few nodes in common with `network`.
-        RecordMismatch: the run has no plan, keeps or first repairs a node that `network` does not
-            have, or does neither and was made from another file with more or fewer compute nodes.
+        CaseError: the mixed model shares too few nodes with `network`.
+        RecordMismatch: the run has no plan; or it keeps or first repairs a node that `network`
+            lacks; or it does neither and was made from another file with a different number of
+            compute nodes.
     """
     if isinstance(source, Run):
         return _from_run(network, roles.computing, source, repaired=bool(made))
@@ -261,7 +262,7 @@ def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network
         raise CaseError(
             f"{mixed.path} is not a mixed form of this model: it has only {len(known)} of "
             f"{len(computing)} compute nodes, by name or by operator and outputs.",
-            "Start from a mixed-precision model that was made from this one.",
+            "Start from a mixed-precision model made from this one.",
         )
     low = low_nodes(mixed)
     kept = frozenset(n for n in known if matched[n] not in low)
@@ -270,10 +271,10 @@ def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network
 
 
 def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
-    """Return the node of `mixed` that stands for each node of `network` found there.
+    """Return the node of `mixed` that corresponds to each node of `network` found there.
 
-    By name and operator, where the name is the file's own in both; else by operator and outputs.
-    Without the Casts, what stood behind them has its former name again.
+    By name and operator if both files use the same names; else by operator and outputs. Removing
+    the Casts restores the former names of values behind them.
     """
     nodes = replace(mixed, model=mixed.copy())
     blank_weights(nodes.model)
@@ -306,7 +307,7 @@ def _from_run(
     plan, note = run.plan, Remark(kind="start", names={"date": run.provenance.date})
     ops = {node_name(n): n.op_type for n in network.nodes()}
     for kept in plan.keep:
-        # What repairs put in is there once they are made, if they are.
+        # Nodes from repairs exist only once the repairs are made.
         if ops.get(kept.node) != kept.op and not (plan.repairs or repaired):
             raise _of_another_model(run, f"has no {kept.op} called {kept.node}")
     if run.provenance.model_sha256 != network.sha256:
@@ -317,7 +318,7 @@ def _from_run(
             raise _of_another_model(run, f"has {counts}")
         shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"
         if plan.repairs:
-            # Later repairs may name what earlier ones put in.
+            # Later repairs may name nodes that earlier ones inserted.
             absent = [name for name in plan.repairs[0].nodes if name not in ops]
             if absent and not repaired:
                 raise _of_another_model(run, f"has no {absent[0]}, which that repairs")
