@@ -75,13 +75,13 @@ def test_an_engine_of_another_gpu(refused, engine, fake_worker):
     other = worker(fake_worker(faults=[Fault("deserialise", "device")]))
     message = refused(7, "verify", "m.onnx", engine, "--inputs", "x.npz", *other)
     assert "built for compute capability 9.0; this GPU has 8.6" in message
-    assert "Build it on the GPU that runs it." in message
+    assert "Build on the GPU that runs the engine." in message
 
 
 def test_a_truncated_engine(refused, engine, fake_worker, tmp_path):
     (tmp_path / "t.engine").write_bytes(engine.read_bytes()[:-40])
     message = refused(7, "inspect", "t.engine", *worker(fake_worker()))
-    assert "The engine file is damaged or cut short, or is no engine." in message
+    assert "The engine file is damaged or truncated, or is not an engine." in message
     assert "assertion" not in message
 
 
@@ -135,7 +135,7 @@ def test_a_model_that_cannot_be_parsed(refused, fake_worker, tmp_path, version):
     message = refused(5, *arguments)
     assert f"TensorRT {version} cannot parse the model at node odd (Odd):" in message
     assert "no plugin of that name is registered" in message
-    assert "hint: even: The parser has no operator Even" in message
+    assert "hint: even: The parser does not support the operator Even" in message
     assert "Assertion" not in message
 
 

@@ -1,4 +1,4 @@
-"""What a known message looks like and means; what a log says, alike things together."""
+"""Known messages and their meaning; the findings of a log, with similar lines grouped."""
 
 import re
 from collections.abc import Iterable
@@ -11,27 +11,27 @@ from halfwise.tensorrt.versions import OPERATORS, support
 
 UNKNOWN = "unknown"
 MOST_UNKNOWN = 1000
-"""Kinds of unknown lines that are kept apart; further ones are counted together."""
+"""Kinds of unknown lines that are kept apart; the rest are counted together."""
 _MOST_LINES = 3
 _LONGEST = 500
 _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
-"""Errors that only follow from others, so they come after them."""
+"""Errors that only follow from others, so they are listed after them."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
 class Message:
-    r"""A message, whichever of its wordings.
+    r"""A known message, in any of its wordings.
 
     Attributes:
         kind: Its identifier. Of "a" and "a-b", the former only announces the latter.
         severity: How bad it is.
-        pattern: Found in the text of every wording. Its groups `names` (a list) and `layer` (an
-            expression such as `a + b`) name nodes; the other groups fill the sentence. Lines may
-            be a mebibyte long: what starts with a repetition starts at its edge (`(?<!\S)\S+`).
+        pattern: Matches every wording. Its groups `names` (a list) and `layer` (an expression such
+            as `a + b`) name nodes; the other groups fill the sentence. Lines may be a mebibyte
+            long: a pattern that starts with a repetition is anchored (`(?<!\S)\S+`).
         sentence: What it means, with `{group}` where the message varies.
         hint: What to do about it.
-        source: Address of what this rests on.
+        source: URL of the report or documentation behind it.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Message:
         object.__setattr__(self, "compiled", re.compile(self.pattern))
 
     def words(self, found: re.Match[str], op: str = "") -> str:
-        """Return the sentence for one match of the pattern; `op` where it names no operator."""
+        """Return the sentence for a match; `op` is used if the match names no operator."""
         groups = {name: (text or "").strip() for name, text in found.groupdict().items()}
         if "op" in groups:
             groups["op"] = groups["op"] or op or "that a node needs"
@@ -57,10 +57,10 @@ class Message:
 
 @dataclass
 class Entry:
-    """A finding while more lines may come; its attributes are those of `LogFinding`.
+    """A finding that may still grow; its attributes are those of `LogFinding`.
 
-    Of an error of the parser, `explained` tells that its reason is known, and `op` what operator
-    the node has, as far as any line told.
+    For a parser error, `explained` is true once its reason is known; `op` is the node's operator,
+    if any line gave it.
     """
 
     kind: str
@@ -97,7 +97,7 @@ class Entry:
 
 
 class Findings:
-    """What was found so far, in the order of the log."""
+    """The findings so far, in the order of the log."""
 
     def __init__(self) -> None:
         """Start with nothing."""
@@ -105,11 +105,11 @@ class Findings:
         self._unknown = 0
 
     def entry(self, key: object, new: Entry) -> Entry:
-        """Return the entry of `key`, which is `new` where there is none."""
+        """Return the entry of `key`; add `new` if there is none."""
         return self._entries.setdefault(key, new)
 
     def add(self, message: Message, match: re.Match[str], raw: str) -> tuple[str, ...]:
-        """Add a line that is a known message; return what it names."""
+        """Add a line with a known message; return the names in it."""
         new = described(message, match)
         entry = self.entry((new.kind, new.sentence), new)
         entry.heard(raw)
@@ -119,7 +119,7 @@ class Findings:
         return names
 
     def keep(self, severity: Literal["error", "warning"], text: str, raw: str) -> None:
-        """Add a warning or error that is not known; those that differ in numbers are one."""
+        """Add an unknown warning or error; lines that differ only in numbers are counted as one."""
         key = UNKNOWN, severity, _VARYING.sub("#", text)
         if key not in self._entries:
             self._unknown += 1
@@ -135,16 +135,16 @@ class Findings:
                 return
 
     def name_last(self, kind: str, listed: str) -> None:
-        """Add what a line lists, as `name` does."""
+        """Add the names listed in a line, as `name` does."""
         self.name(kind, names_in(listed))
 
     def stopped(self, kind: str, at: str, before: str) -> None:
-        """Say where the process was that ended by itself, in the last finding of `kind`.
+        """Record where the process died, in the last finding of `kind`.
 
         Args:
-            kind: The finding's.
-            at: The layer that was built, as TensorRT calls it; "" where the log does not tell.
-            before: The last line before it ended.
+            kind: Kind of the finding.
+            at: The layer being built, in TensorRT's notation; "" if the log does not tell.
+            before: The last line before the process died.
         """
         self.name_last(kind, at)
         for entry in reversed(self._entries.values()):
@@ -153,7 +153,7 @@ class Findings:
                 return
 
     def records(self) -> tuple[LogFinding, ...]:
-        """Return the findings: errors first, then warnings, then infos."""
+        """Return the findings: errors, then warnings, then infos."""
         kinds = {entry.kind for entry in self._entries.values()}
         merged: dict[tuple[str, str, str], Entry] = {}
         for entry in self._entries.values():
@@ -174,12 +174,12 @@ class Findings:
 
 
 def described(message: Message, match: re.Match[str], op: str = "") -> Entry:
-    """Return what a known message says, with what is known of the operator that it speaks of.
+    """Return what a known message means, with what is known of its operator.
 
     Args:
         message: The message.
-        match: Where its pattern was found.
-        op: Operator of the node that is spoken of, where the message itself names none.
+        match: The match of its pattern.
+        op: The node's operator, if the message itself names none.
     """
     op = match.groupdict().get("op") or op
     entry = Entry(
@@ -187,7 +187,7 @@ def described(message: Message, match: re.Match[str], op: str = "") -> Entry:
     )
     if message.kind == "plugin-missing" and (known := support(op)):
         entry.kind, entry.source = "operator-unsupported", OPERATORS
-        entry.sentence = f"This version of TensorRT does not take the operator {op}."
+        entry.sentence = f"This version of TensorRT does not support the operator {op}."
         entry.hint = known
     return entry
 

@@ -1,9 +1,9 @@
 """Read a builder's log and say what it means.
 
-It may be what the worker hands over, or saved by trtexec, Polygraphy, Python, ONNX Runtime or
-PyTorch, with timestamps and colours in whatever encoding. Known messages are explained; warnings
-and errors that are not known are kept, alike ones counted together. The wordings in `KNOWN` are
-from logs that users published; each message names such a report or the documentation.
+The log may come from the worker, or from a file saved from trtexec, Polygraphy, Python, ONNX
+Runtime or PyTorch, with timestamps and colours, in any encoding. Known messages are explained;
+unknown warnings and errors are kept, and similar ones counted together. The wordings in `KNOWN`
+are from logs that users published; each message cites such a report or the documentation.
 """
 
 import codecs
@@ -33,10 +33,10 @@ KNOWN: tuple[Message, ...] = (
     *POLYGRAPHY,
     *CRASHES,
 )
-"""All messages of TensorRT 8.5 to 11 that are known. The first whose pattern is found counts, so
-special ones come first."""
+"""All known messages of TensorRT 8.5 to 11. The first pattern that matches counts, so specific
+ones come first."""
 LONGEST_LINE = 1 << 20
-"""Characters of a line that are read, so that a file without line ends stays harmless."""
+"""Characters read of a line: bounds the memory for a file without line ends."""
 _CHUNK = 1 << 16
 
 _SEVERITIES = {
@@ -78,7 +78,7 @@ _AT = re.compile(
     r"(?:Computing costs for|Timing Runner:|Autotuning Op|Parsing node:|Building layer:?) "
     r"(?P<layer>.+?)(?: \([A-Za-z]\w*\[\w+\]\)| \[\w+\])?(?: [*=-]+)?$"
 )
-"""Where a builder says which layer it is at."""
+"""Where a builder says which layer it is working on."""
 _CODE = re.compile(r"\bError Code:? ?\d+|\bError\[\d+\]")
 _LAYERNORM = "layernorm-fp16"
 _AFFECTED = re.compile(r"^\s*List of affected weights: (?P<names>.*)")
@@ -88,8 +88,8 @@ class LogLine(NamedTuple):
     """A line of a log without its prefix.
 
     Attributes:
-        severity: "error", "warning", "info" or "verbose"; "" where it bears none.
-        text: What it says.
+        severity: "error", "warning", "info" or "verbose"; "" if the line has none.
+        text: The message.
     """
 
     severity: str
@@ -97,7 +97,7 @@ class LogLine(NamedTuple):
 
 
 def split_line(line: str) -> LogLine:
-    """Return severity and text of a line, without colours, timestamps, tags and place in source."""
+    """Return a line's severity and text, without colours, timestamps, tags and source location."""
     text, severity = _COLOUR.sub("", line), ""
     while found := _PREFIX.match(text):
         if found.lastgroup:
@@ -107,15 +107,15 @@ def split_line(line: str) -> LogLine:
 
 
 def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
-    """Return what `lines` say: errors first, then warnings, then infos.
+    """Return the findings in `lines`: errors, then warnings, then infos.
 
-    Every line that is a warning or an error counts in some finding; those of kind "unknown" have
-    the builder's own words for a sentence. What only announces others ("weights") is left out where
-    these came.
+    Every warning and error counts in some finding; the sentence of an "unknown" one is the
+    builder's own text. A message that only announces others ("weights") is dropped if those
+    followed.
 
     Args:
-        lines: As a file has them, or with their severity as the worker hands them over. They may
-            hold line ends.
+        lines: Lines of a file, or lines with their severity from the worker. They may contain line
+            ends.
     """
     explainer = Explainer()
     for line in lines:
@@ -124,12 +124,12 @@ def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
 
 
 class Explainer:
-    """Takes a log line by line, and holds no more of it than its findings.
+    """Reads a log line by line and keeps only its findings.
 
     Attributes:
-        lines: How many lines it took.
-        tensorrt: Version of TensorRT, once a line told it.
-        command: The command that was run, once a line told it; empty before.
+        lines: Lines read.
+        tensorrt: Version of TensorRT, once a line gave it.
+        command: The command that was run, once a line gave it; empty before.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class Explainer:
         self._names_follow = False
 
     def add(self, line: str | LogLine) -> None:
-        """Take a line, or the several that one message has; of these only the first is counted."""
+        """Read a line, or a message of several lines, of which only the first is counted."""
         severity, text = ("", line) if isinstance(line, str) else line
         first, *rest = text.split("\n")
         own = split_line(first)
@@ -156,7 +156,7 @@ class Explainer:
         self.lines += 1 + len(rest)
 
     def findings(self) -> tuple[LogFinding, ...]:
-        """Return what was found so far."""
+        """Return the findings so far."""
         return self._found.records()
 
     def _take(self, line: LogLine, raw: str) -> None:
@@ -189,7 +189,7 @@ class Explainer:
             self._found.name(message.kind, self._weights)
 
     def _take_names(self, text: str) -> None:
-        """Take a verbose line that only lists what the line before it spoke of."""
+        """Read a verbose line that only lists the names announced by the line before it."""
         if listed := _AFFECTED.match(text):
             self._found.name_last("weights-", listed["names"])
         elif self._names_follow and ", " in text and ": " not in text:
@@ -203,14 +203,14 @@ class Explainer:
 
 
 def at_layer(text: str) -> str:
-    """Return the layer that a builder says it is at; "" where a line says nothing of it."""
+    """Return the layer that a builder says it is working on; "" if the line does not say."""
     found = _AT.search(text)
     return found["layer"] if found else ""
 
 
 @lru_cache(maxsize=4096)
 def known(text: str) -> tuple[Message, re.Match[str]] | None:
-    """Return the known message that a line is, without its prefix; None where it is none."""
+    """Return the known message in a line (without its prefix); None if there is none."""
     for message in KNOWN:
         if match := message.compiled.search(text):
             return message, match
@@ -218,16 +218,16 @@ def known(text: str) -> tuple[Message, re.Match[str]] | None:
 
 
 def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
-    """Yield the lines of a log, whatever its encoding and line ends; never holds more than one.
+    """Yield the lines of a log with any line ends, holding one at a time.
 
-    UTF-8, or UTF-16 as PowerShell writes it; bytes that are neither become U+FFFD.
+    Reads UTF-8, or UTF-16 as PowerShell writes it; bytes that are neither become U+FFFD.
 
     Raises:
-        CaseError: it is empty, or no text.
+        CaseError: the file is empty or not text.
     """
     chunk = stream.read(_CHUNK)
     if not chunk:
-        raise CaseError(f"{source} is empty.", "Give what trtexec, Polygraphy or Python printed.")
+        raise CaseError(f"{source} is empty.", "Give the output of trtexec, Polygraphy or Python.")
     encoding = _encoding(chunk)
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     rest, cut = decoder.decode(chunk), False
@@ -257,12 +257,12 @@ def _encoding(head: bytes) -> str:
 
 
 def _demand_text(head: str, source: str) -> None:
-    """Refuse a file that is mostly not text, such as a model or an engine."""
+    """Reject a file that is mostly not text, such as a model or an engine."""
     foreign = head.count("\N{REPLACEMENT CHARACTER}")
     # Colours (ESC) and progress bars (backspace) are text.
     control = sum(c < "\x07" or "\x0e" <= c < "\x1b" for c in head)
     if foreign > 0.3 * len(head) or control > 0.02 * len(head):
         raise CaseError(
-            f"{source} is not text, so it is no log.",
-            "Give what trtexec, Polygraphy or Python printed; a model goes after --model.",
+            f"{source} is not text, so it is not a log.",
+            "Give the output of trtexec, Polygraphy or Python; pass a model with --model.",
         )

@@ -1,4 +1,4 @@
-"""Messages of the ONNX parser, of the builder about kernels and its own faults, of the runtime."""
+"""Messages of the ONNX parser, of the builder (kernels, internal faults) and of the runtime."""
 
 from halfwise.tensorrt.log.findings import GUIDE, ISSUES, Message
 
@@ -11,15 +11,15 @@ PARSING = (
         "error",
         r"getPluginCreator(?:\(\))? could not find [Pp]lugin:? (?P<op>\S+)"
         r"|Plugin not found, are the plugin name, version, and namespace correct",
-        "The parser has no operator {op}, and no plugin of that name is registered.",
-        "Load the library with the plugin (--plugins with trtexec), or rewrite the operator.",
+        "The parser does not support the operator {op}, and no plugin of that name is registered.",
+        "Load the plugin's library (trtexec: --plugins), or rewrite the operator.",
         f"{_ONNX}800",
     ),
     Message(
         "operator-plugin",
         "info",
         r"No importer registered for op: (?P<op>\w+)",
-        "The parser does not know the operator {op}, and looks for a plugin of that name.",
+        "The parser does not know the operator {op} and looks for a plugin of that name.",
         "",
         f"{ISSUES}2625",
     ),
@@ -28,8 +28,9 @@ PARSING = (
         "error",
         r"(?<!\S)(?P<layer>\S+?)(?:_OutputLayer)?: IIfConditionalOutputLayer inputs must have "
         r"the same shape",
-        "The two branches of an If give different shapes, which this version of TensorRT refuses.",
-        "Fold the condition (`polygraphy surgeon sanitize --fold-constants`), or take TensorRT 9 "
+        "The two branches of an If return different shapes, which this version of TensorRT "
+        "rejects.",
+        "Fold the condition (`polygraphy surgeon sanitize --fold-constants`), or use TensorRT 9 "
         "or later.",
         f"{ISSUES}1731",
     ),
@@ -38,7 +39,7 @@ PARSING = (
         "error",
         r"IPluginCreator not found in Plugin Registry",
         "The engine uses a plugin that this process has not loaded.",
-        "Load the plugin's library, or TensorRT's own plugins (init_libnvinfer_plugins), before "
+        "Load the plugin's library or TensorRT's own plugins (init_libnvinfer_plugins) before "
         "the engine.",
         f"{ISSUES}1913",
     ),
@@ -47,16 +48,16 @@ PARSING = (
         "warning",
         r"plugin creator of (?P<op>\S+) exists already",
         "Two libraries register a plugin for {op}.",
-        "Load one of them, or leave it out of those that are serialised with the engine.",
+        "Load only one of them, or do not serialise it with the engine.",
         "https://github.com/laugh12321/TensorRT-YOLO/issues/100",
     ),
     Message(
         "shape-tensor-rank",
         "error",
         r"(?<![^\s(])(?P<layer>[^\s(]+): IShuffleLayer applied to shape tensor must have",
-        "A shape is computed with more than one axis, as exporters do for Pad.",
+        "A shape is computed as a tensor of more than one axis, as exporters do for Pad.",
         "Fold constants (`polygraphy surgeon sanitize --fold-constants`), export with fixed "
-        "padding, or take TensorRT 9 or later.",
+        "padding, or use TensorRT 9 or later.",
         f"{ISSUES}2618",
     ),
     Message(
@@ -65,16 +66,16 @@ PARSING = (
         r"only supports (?:input )?(?P<what>.+?) as an initializer"
         r"|\b(?P<input>\w+) must be an initializer",
         "This version of TensorRT needs {what}{input} of an operator to be a constant.",
-        "Fold constants (`polygraphy surgeon sanitize --fold-constants`), or take a later version.",
+        "Fold constants (`polygraphy surgeon sanitize --fold-constants`), or use a later version.",
         _OPERATORS,
     ),
     Message(
         "broadcast",
         "error",
         r"broadcast dimensions must be conformable|broadcast with incompatible dimensions",
-        "Two inputs of an operator have shapes that do not fit each other.",
+        "The shapes of an operator's two inputs cannot be broadcast together.",
         "Infer shapes (`polygraphy surgeon sanitize --toposort --fold-constants`), and export with "
-        "the shapes that you use.",
+        "the shapes you use.",
         f"{ISSUES}1677",
     ),
     Message(
@@ -89,16 +90,16 @@ PARSING = (
         "file-missing",
         "error",
         r"Could not open file (?P<file>\S.*)",
-        "There is no file {file}, or it may not be read.",
-        "Check the path; in a container, that it is mounted.",
+        "The file {file} does not exist or cannot be read.",
+        "Check the path and, in a container, that it is mounted.",
         "https://github.com/linghu8812/tensorrt_inference/issues/163",
     ),
     Message(
         "newer-onnx",
         "warning",
         r"ONNX model has a newer ir_version \((?P<version>[\d.]+)\)",
-        "The model's format {version} is newer than this parser.",
-        "If it fails to parse, take a later TensorRT, or export with an older onnx.",
+        "The model's IR version {version} is newer than this parser.",
+        "If parsing fails, use a later TensorRT, or export with an older onnx.",
         f"{ISSUES}203",
     ),
     Message(
@@ -106,8 +107,8 @@ PARSING = (
         "error",
         r"convert_?[oO]nnx_?[wW]eights\(",
         "The parser cannot read a constant of the model.",
-        "Its type may be one that this version lacks, or its external data may be missing: keep "
-        "those files beside the model.",
+        "This version may lack its type, or its external data may be missing: keep those files "
+        "beside the model.",
         f"{_ONNX}633",
     ),
     Message(
@@ -124,31 +125,31 @@ PARSING = (
         r"Failed to parse (?:the )?(?:onnx|ONNX)|Parsing model failed"
         r"|Could not parse ONNX correctly|Network must have at least one output"
         r"|Fail(?:ed|ure)? (?:while )?pars(?:ing|e) (?:the )?(?:ONNX|onnx|\S+\.onnx)",
-        "The model was not parsed, so there is no network to build.",
-        "The parser's errors name the node and say why.",
+        "Parsing failed, so there is no network to build.",
+        "The parser's errors name the node and the reason.",
         f"{ISSUES}814",
     ),
 )
 
 
-_FAULT = "A fault of TensorRT: try another version, FP32, or other shapes."
+_FAULT = "This is a bug in TensorRT: try another version, FP32, or other shapes."
 
 BUILDING = (
     Message(
         "no-kernel",
         "error",
         r"[Cc]ould not find any implementation for node (?P<layer>.+)",
-        "TensorRT has no kernel for a block of these types.",
-        "Constrain more of the block to FP32, or less; allow a larger workspace, or take a later "
-        "version. `halfwise fix --target tensorrt` moves the border by itself.",
+        "TensorRT has no kernel for a block with these types.",
+        "Constrain more of the block to FP32, or less; allow a larger workspace; or use a later "
+        "version. `halfwise fix --target tensorrt` moves the boundary automatically.",
         f"{ISSUES}2035",
     ),
     Message(
         "tactic-cache",
         "warning",
         r"Cache result detected as invalid for node: (?P<layer>.+?), LayerImpl",
-        "A kernel from the timing cache does not work for a layer, so its kernels are timed anew.",
-        "Harmless; delete the timing cache if it comes again.",
+        "A kernel from the timing cache does not work for a layer, so its kernels are timed again.",
+        "Harmless. If it recurs, delete the timing cache.",
         f"{ISSUES}3336",
     ),
     Message(
@@ -157,24 +158,24 @@ BUILDING = (
         r"(?<![^()])(?P<layer>[^()]+?): could not find any supported formats consistent with "
         r"input/output",
         "TensorRT finds no data types and layouts that fit all inputs and outputs of a layer.",
-        "Free the types around it, or take another version; of a plugin, check the types that it "
-        "declares.",
+        "Remove type constraints around it, or use another version. If it is a plugin, check the "
+        "types it declares.",
         f"{ISSUES}4217",
     ),
     Message(
         "myelin-shapes",
         "warning",
         r"Myelin graph with multiple dynamic values may have poor performance|\(# \d+ \(SHAPE ",
-        "A fused block has several dynamic axes, for which it is not optimised.",
-        "Make axes fixed that do not vary, or give a profile for each shape.",
+        "A fused block has several dynamic axes and is not optimised for them.",
+        "Fix the axes that do not vary, or give a profile for each shape.",
         f"{ISSUES}2115",
     ),
     Message(
         "myelin-tactic",
         "warning",
         r"Skipping tactic ?\w* due to .*[Mm]yelin",
-        "TensorRT's compiler for fused blocks (Myelin) failed on one way to build a block.",
-        "Harmless where another way is found; otherwise an error follows.",
+        "TensorRT's compiler for fused blocks (Myelin) failed with one tactic for a block.",
+        "Harmless if another tactic works; otherwise an error follows.",
         f"{ISSUES}2232",
     ),
     Message(
@@ -198,16 +199,16 @@ BUILDING = (
         "tactic-failed",
         "warning",
         r"Skipping tactic ?\w* due to (?:exception|kernel)",
-        "Kernels were passed over, because they failed when they were timed.",
-        "Harmless where another kernel is found; otherwise an error follows.",
+        "Kernels were skipped because they failed while being timed.",
+        "Harmless if another kernel works; otherwise an error follows.",
         f"{ISSUES}3748",
     ),
     Message(
         "reformatting",
         "warning",
         r"No implementation obeys reformatting-free rules",
-        "The engine changes the layout or type of its inputs or outputs, which costs some time.",
-        "Harmless for the result; other --inputIOFormats and --outputIOFormats may save it.",
+        "The engine converts the layout or type of its inputs or outputs, which costs some time.",
+        "The result is unaffected; other --inputIOFormats and --outputIOFormats may avoid it.",
         f"{ISSUES}2136",
     ),
     Message(
@@ -217,16 +218,16 @@ BUILDING = (
         r"|Engine set ?up failed|Engine creation failed|Build serialized network failed"
         r"|Invalid Engine\.|Assertion engine(?:Ptr)? != nullptr failed|^FAILED TensorRT"
         r"|Failed to build (?:serialized )?(?:network|engine)",
-        "No engine came out of this build.",
-        "The other errors say why; where there is none, build again with --verbose.",
+        "The build produced no engine.",
+        "The other errors say why; if there are none, build again with --verbose.",
         f"{GUIDE}reference/troubleshooting-error-messages.html",
     ),
     Message(
         "not-valid",
         "error",
         r"Network validation failed|(?<!\S)(?P<layer>\S+) failed validation",
-        "The network contradicts itself.",
-        "The errors before it say where.",
+        "The network is not valid.",
+        "The errors before this one say where.",
         f"{ISSUES}1516",
     ),
     Message(
@@ -235,14 +236,14 @@ BUILDING = (
         r"Error Code \d+: Internal Error \(Assertion |Unexpected exception"
         r"|Unexpected Internal Error"
         r"|(?i:^\S+: \S+:\d+: (?:.*: )?assertion\b.*failed)",
-        "A check inside TensorRT failed.",
+        "An internal check of TensorRT failed.",
         _FAULT,
         f"{ISSUES}2453",
     ),
 )
 
 
-_REBUILD = "Build the engine again with the TensorRT that runs it."
+_REBUILD = "Rebuild the engine with the TensorRT version that runs it."
 
 ENGINES = (
     Message(
@@ -252,8 +253,8 @@ ENGINES = (
         r"|Size specified in header does not match archive size"
         r"|Mismatch between allocated memory size and expected size of serialized engine"
         r"|plan->header\.size|blobSize > numericCast",
-        "The engine file is damaged or cut short, or is no engine.",
-        "Compare its size and hash with the original (copied in text mode?), or build it again.",
+        "The engine file is damaged or truncated, or is not an engine.",
+        "Compare its size and hash with the original (copied in text mode?), or rebuild it.",
         f"{ISSUES}1736",
     ),
     Message(
@@ -271,7 +272,7 @@ ENGINES = (
         r"Version: (?P<got>\d+))?",
         "The engine was built by another version of TensorRT.",
         f"{_REBUILD} Two versions may be installed: compare `tensorrt.__version__` with the "
-        "library that is loaded.",
+        "loaded library.",
         f"{ISSUES}2041",
     ),
     Message(
@@ -280,25 +281,25 @@ ENGINES = (
         r"incompatible device, expecting compute (?P<expected>[\d.]+\d) got compute "
         r"(?P<got>[\d.]+\d)",
         "The engine was built for compute capability {got}; this GPU has {expected}.",
-        "Build it on the GPU that runs it.",
+        "Build on the GPU that runs the engine.",
         f"{ISSUES}2176",
     ),
     Message(
         "engine-other-gpu",
         "warning",
         r"Using an engine plan file across different models of devices is not recommended",
-        "The engine was built on another model of GPU: it may be slower here, and its errors are "
-        "not those that were judged.",
-        "Build it on the GPU that runs it.",
+        "The engine was built on another GPU model: it may be slower here, and its errors may "
+        "differ from those that were judged.",
+        "Build on the GPU that runs the engine.",
         f"{ISSUES}2900",
     ),
     Message(
         "file-damaged",
         "error",
         r"[Mm]agic ?[Tt]ag(?:Read)?|kMAGIC_TAG|Failed to read header from the stream",
-        "An engine or a timing cache does not begin as this TensorRT writes them: it is damaged, "
-        "cut short, empty, or of another version or system.",
-        "Delete a timing cache; build an engine again with the TensorRT that runs it.",
+        "The header of an engine or a timing cache is not the one this TensorRT writes: the file "
+        "is damaged, truncated, empty, or from another version or system.",
+        "Delete the timing cache, or rebuild the engine with the TensorRT version that runs it.",
         f"{ISSUES}3566",
     ),
     Message(
@@ -306,24 +307,24 @@ ENGINES = (
         "warning",
         r"(?i)timing ?cache (?:will not be used|.*(?:mismatch|invalid|incompatible|different))"
         r"|invalid timing cache|myelinCache\.h::deserializeFromBuffer",
-        "The timing cache does not fit this GPU or version, so kernels are timed anew.",
-        "Give it a file of its own for each GPU and version.",
+        "The timing cache does not match this GPU or version, so kernels are timed again.",
+        "Use a separate timing cache for each GPU and version.",
         f"{ISSUES}1413",
     ),
     Message(
         "timing-cache-kept",
         "warning",
         r"did not take the timing cache .*\bIt is (?P<aside>.+) now",
-        "The timing cache that was given was not taken: it is {aside} now, and a new one was "
+        "The given timing cache was not used: it was renamed to {aside}, and a new one was "
         "written in its place.",
-        "Give it a file of its own for each GPU and version.",
+        "Use a separate timing cache for each GPU and version.",
         f"{ISSUES}1413",
     ),
     Message(
         "timing-cache-local",
         "info",
         r"Local timing cache in use|Global timing cache in use",
-        "How kernels were timed is kept for this build only, unless a timing cache is given.",
+        "Kernel timings are kept for this build only, unless a timing cache is given.",
         "",
         f"{ISSUES}2503",
     ),

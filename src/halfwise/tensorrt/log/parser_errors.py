@@ -1,6 +1,6 @@
-"""Read the errors of the ONNX parser, which take many lines each.
+"""Read the errors of the ONNX parser, which take several lines each.
 
-They name a node, print it as text, and then say why in a line of its own:
+They name a node, print it as text, and give the reason in a separate line:
 
     While parsing node number 12 [If -> "output"]:
     --- Begin node ---
@@ -39,7 +39,7 @@ Lookup = Callable[[str], tuple[Message, re.Match[str]] | None]
 
 @dataclass
 class _Node:
-    """The node that is spoken of, as far as it is known."""
+    """The node that the current error is about."""
 
     entry: Entry
     printed: bool = False
@@ -47,20 +47,20 @@ class _Node:
 
 
 class ParserErrors:
-    """Takes the lines of a log that belong to an error of the parser."""
+    """Reads the lines of a log that belong to a parser error."""
 
     def __init__(self, found: Findings) -> None:
-        """Add what is found to `found`."""
+        """Collect findings in `found`."""
         self._found = found
         self._node: _Node | None = None
         self._missing = ""
 
     def take(self, text: str, raw: str, lookup: Lookup) -> bool:
-        """Take a line; return whether it belongs to an error of the parser.
+        """Read a line; return whether it belongs to a parser error.
 
         Args:
             text: The line without its prefix.
-            raw: The line as it is.
+            raw: The whole line.
             lookup: Finds the known message in a text.
         """
         if start := _START.search(text):
@@ -70,7 +70,7 @@ class ParserErrors:
             self._take_one_line(line, raw, lookup)
             return True
         if missing := _MISSING.search(text):
-            # Of an operator in a body, the parser names only the If or Loop around it.
+            # For an operator in a body, the parser names only the If or Loop around it.
             self._missing = missing["op"]
         node = self._node
         if node is None:
@@ -108,7 +108,7 @@ class ParserErrors:
         op = line["op"] or (importer["op"] if importer else "")
         entry = self._entry(int(line["number"]), op, line["name"] or "")
         if line["name"]:
-            # Other lines name what the node makes, where they name anything.
+            # Other lines name the node's output, if they name anything.
             entry.nodes = {line["name"]: None}
         entry.heard(raw)
         if not entry.explained:
@@ -126,7 +126,7 @@ class ParserErrors:
 
     def _entry(self, number: int, op: str, name: str) -> Entry:
         new = Entry(_KIND, "error", _refused(op), support(op), OPERATORS, op=op)
-        # Node -1 is none: the parser failed before it came to one.
+        # Node -1 means none: the parser failed before it reached a node.
         key = (_KIND, number) if number >= 0 else (_KIND, number, op)
         entry = self._found.entry(key, new)
         entry.op = entry.op or op
@@ -138,11 +138,11 @@ class ParserErrors:
 
 
 def _refused(op: str) -> str:
-    return f"The parser refuses the operator {op}." if op else "The parser refuses the model."
+    return f"The parser rejects the operator {op}." if op else "The parser rejects the model."
 
 
 def _read_field(node: _Node, text: str) -> None:
-    """Take the node's own name; fields of attributes are deeper."""
+    """Read the node's own name; fields of attributes are nested deeper."""
     found = _FIELD.match(text)
     if found and node.depth == 0 and found["value"]:
         if found["field"] == "name":

@@ -1,4 +1,4 @@
-"""Read from a builder's log how it refused a build, and what it named as the cause."""
+"""Read from a builder's log why a build failed, and which layer it named as the cause."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _KINDS: Mapping[str, RefusalKind] = {
     "cask": "compiler",
     "assertion": "compiler",
 }
-"""What messages mean, by their kind; the first that is found in a log counts."""
+"""Kind of message → kind of refusal. In this order, the first one found in a log counts."""
 _ENDED: Mapping[str, RefusalKind] = {"crashed": "crash", "timeout": "timeout"}
 
 
@@ -23,11 +23,11 @@ class Blamed:
     """How a build was refused.
 
     Attributes:
-        kind: How.
-        layer: What was named, as the builder calls it: `{ForeignNode[a...b]}`, `a + b`; empty where
-            nothing was.
-        line: What the builder said of it: the last message of that kind; where none is known, the
-            last error without its severity. Empty where there is none: a last line tells nothing.
+        kind: Kind of refusal.
+        layer: The layer it named, in the builder's notation: `{ForeignNode[a...b]}`, `a + b`; empty
+            if it named none.
+        line: The builder's last message of that kind; if no message is known, its last error
+            without the severity; empty if it logged no error.
     """
 
     kind: RefusalKind
@@ -36,7 +36,7 @@ class Blamed:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The first and the last layer; empty where nothing was named."""
+        """The first and the last layer; empty if no layer was named."""
         names = names_in(self.layer)
         return foreign_region(self.layer) or (*names[:1], *names[-1:])
 
@@ -45,9 +45,9 @@ def blamed(status: str, lines: Iterable[str]) -> Blamed:
     """Return how a build was refused.
 
     Args:
-        status: How it ended, as `BuildOutcome.status` tells.
-        lines: What the builder said. The last line that names a layer counts; where no error does,
-            the layer that it was at.
+        status: `BuildOutcome.status`.
+        lines: The builder's log. The last known message that names a layer counts; if none does,
+            the layer that the builder was working on.
     """
     kinds: dict[RefusalKind, str] = {}
     layer = at = error = ""
@@ -66,11 +66,11 @@ def blamed(status: str, lines: Iterable[str]) -> Blamed:
 
 
 def _inner(text: str) -> str:
-    """Return the text without the brackets that close what began before it."""
+    """Return the text without a closing bracket whose opening bracket is not in it."""
     return text[:-1].rstrip() if text.endswith(")") and text.count(")") > text.count("(") else text
 
 
 def _fused(text: str) -> str:
-    """Return the text from the name of a fused block on; "" without one."""
+    """Return the text from the name of a fused block onwards; "" without one."""
     start = text.find("{ForeignNode[")
     return text[start:] if start >= 0 else ""

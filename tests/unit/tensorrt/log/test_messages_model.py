@@ -122,7 +122,9 @@ def test_wordings(kind, line):
 
 def test_what_varies_is_told():
     assert kind_of(dict(LINES)["strong-flag"])[1].startswith("The builder flag FP16 is set")
-    assert kind_of("Unknown option: --bf16")[1].startswith("This version of TensorRT has no bf16")
+    assert kind_of("Unknown option: --bf16")[1].startswith(
+        "This version of TensorRT no longer has bf16"
+    )
     assert "types, half and float." in kind_of(LINES[-5][1])[1]
 
 
@@ -186,5 +188,5 @@ def test_wordings_shapes(kind, line):
 def test_names_and_shapes_are_told():
     told = dict(reversed([(kind, kind_of(line)[1]) for kind, line in LINES_shapes]))
     assert "for the dynamic input input_image" in told["profile-input-missing"]
-    assert "a shape [1,3,576,768] outside" in told["shape-outside"]
-    assert told["shape-default"].startswith("No shape was given for x; trtexec took 1x3x1x1,")
+    assert "shape [1,3,576,768] is outside" in told["shape-outside"]
+    assert told["shape-default"].startswith("No shape was given for x; trtexec chose 1x3x1x1,")

@@ -109,8 +109,8 @@ def test_wordings(kind, line):
 def test_versions_are_told():
     told = [kind_of(line)[1] for kind, line in LINES if kind == "library-version"]
     assert told == [
-        "TensorRT was made for cuDNN 8.9.0, and finds 8.7.0.",
-        "TensorRT was made for cuBLAS/cuBLAS LT 10.2.3, and finds 10.2.2.",
+        "TensorRT was built against cuDNN 8.9.0 but found 8.7.0.",
+        "TensorRT was built against cuBLAS/cuBLAS LT 10.2.3 but found 10.2.2.",
     ]
 
 

@@ -38,7 +38,7 @@ def test_the_node_is_named_and_the_reason_told():
     assert (found.kind, found.severity) == ("parse-error", "error")
     assert found.nodes == ("/block/Pad_12",)
     assert found.sentence == (
-        "The parser refuses the operator Pad: Assertion failed: inputs.at(1).is_weights()"
+        "The parser rejects the operator Pad: Assertion failed: inputs.at(1).is_weights()"
     )
     assert found.hint.startswith("TensorRT takes Pad, though not in every form")
     assert found.count == sum(map(bool, DUMP.splitlines()))
@@ -54,14 +54,14 @@ def test_an_operator_that_a_later_version_has():
 def test_an_operator_of_nobody():
     found = only(DUMP.format(op="GridSample3D", reason=MISSING))
     assert found.kind == "plugin-missing"
-    assert found.sentence.startswith("The parser has no operator GridSample3D,")
+    assert found.sentence.startswith("The parser does not support the operator GridSample3D,")
     assert "--plugins" in found.hint
 
 
 def test_an_operator_in_a_body_is_blamed_not_the_if_around_it():
     text = "[E] [TRT] 3: getPluginCreator could not find plugin: Unique version: 1\n"
     found = only(text + DUMP.format(op="If", reason=MISSING))
-    assert found.sentence == "This version of TensorRT does not take the operator Unique."
+    assert found.sentence == "This version of TensorRT does not support the operator Unique."
     assert found.nodes == ("/block/If_12",)
 
 
@@ -74,7 +74,7 @@ def test_what_python_and_polygraphy_print():
     assert (found.kind, found.nodes) == ("plugin-missing", ("/dense/GridSample",))
     found = only("[E] In node 423 (importTopK): UNSUPPORTED_NODE: Assertion failed: k is wrong")
     assert found.nodes == ("node 423",)
-    assert found.sentence.startswith("The parser refuses the operator TopK: Assertion failed: k")
+    assert found.sentence.startswith("The parser rejects the operator TopK: Assertion failed: k")
     found = only(
         "In node -1 (parseGraph): UNSUPPORTED_NODE: Assertion failed: convertOnnxWeights(a)"
     )
