@@ -87,7 +87,7 @@ def test_a_worker_that_is_gone_before_any_verdict_is_told_as_lost(
     ended = call(*asked(once_only(worker, tmp_path / "started")))
     assert (ended.code, ended.out) == (6, "")
     said = " ".join(ended.err.split())
-    assert "lost before an engine that is right was brought here" in said
+    assert "lost before a correct engine was fetched" in said
     assert "--resume" in said
     assert not ended.folder.exists()
 

@@ -40,7 +40,7 @@ class Measuring:
         return inf if error is None or error == inf or self._is_infinite(kept) else error
 
     def fits(self, point: Point) -> bool:
-        """Return whether a point passes by what decides now, on all samples, without infinities."""
+        """Return whether a point passes the present criterion on all samples without infinities."""
         if is_fp32(self._curve, point):
             return True
         kept, trials = self._run(point), self._planner.trials

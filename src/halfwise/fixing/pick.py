@@ -14,7 +14,7 @@ from halfwise.records import Criterion, Curve, Point
 from halfwise.wording import count, number, ratio, typed
 
 MEASURED = 8
-"""Plans that are measured for a choice at most; somebody waits for it."""
+"""Maximum number of plans measured for a choice, because the user is waiting."""
 _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 
@@ -101,7 +101,7 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
         measure: Measures points.
 
     Raises:
-        UsageError: two things are asked for, or something of which the run knows nothing.
+        UsageError: two things are requested, or something the run does not know.
         CaseError: no point fits.
     """
     if len(wish.given) > 1:
@@ -122,11 +122,11 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
 
 
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
-    """Return the acceptance options that a wish implies, by their names in the library.
+    """Return the acceptance options that a request implies, by their names in the library.
 
-    An error or a metric that is asked for is what decides; beside other outputs it is the metric
-    "auto", whose drop is another then. Otherwise the recognised task decides,
-    where there is one, else what was acceptable in the run.
+    A requested error or metric decides; if there are other outputs, the metric becomes "auto" with
+    the requested drop. Otherwise the recognised task decides, if there is one, else the run's
+    criterion.
     """
     if wish.rel_max is not None:
         return {"rel_max": wish.rel_max}
@@ -139,7 +139,7 @@ def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
 
 
 def has_others(curve: Curve) -> bool:
-    """Return whether outputs that nothing recognises are held to the default tolerance."""
+    """Return whether unrecognised outputs are held to the default tolerance."""
     return bool(curve.recognised) and any(score.metric == REL_MAX for score in curve.reference)
 
 
@@ -176,7 +176,7 @@ def _best(
             f"{say(value(nearest))}.",
             _OTHER,
         )
-    # What only a bound is known of: of equal bounds the dearest has most to be exact with.
+    # Points with only a bound: of equal bounds, the dearest has most room to be exact.
     bounds = sorted((p for p in fitting if p.is_bound), key=lambda p: (p.error, -p.price))
     known = [(_by_error(p), p) for p in fitting if not p.is_bound]
     sound = [p for p in bounds if not p.infinite_inside and p.error < inf]
@@ -206,9 +206,9 @@ def _cheapest(
     does: str,
     measure: Measure,
 ) -> Picked:
-    """Return the cheapest point that fits; what the run knows may exclude one, no more.
+    """Return the cheapest point that fits; the run's data can only exclude points.
 
-    Few are measured from the cheapest on; of more than may be, ever the one in the middle.
+    A few are measured from the cheapest on; of many, repeatedly the middle one.
     """
     values = {place: known(point) for place, point in enumerate(curve.points)}
     order = sorted(range(len(curve.points)), key=lambda i: curve.points[i].price)
@@ -251,7 +251,7 @@ def _costs(curve: Curve) -> Callable[[Point], float]:
 
 
 def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
-    """Return what a point reaches at least, on all samples that are known; None for nothing."""
+    """Return a lower bound of a point's value over all known samples; None if unknown."""
     limits = effective(criterion)
     alone = limits.rel_max if _is_alone(limits) else None
 
@@ -270,7 +270,7 @@ def _is_alone(limits: Criterion) -> bool:
 
 
 def _metric(curve: Curve) -> str:
-    """Return the task metric of the points; of outputs without a task nothing may fall."""
+    """Return the task metric of the points; for outputs without a task, no fall is allowed."""
     known = curve.reference or curve.recognised
     metrics = sorted({one.metric for one in known} - {REL_MAX})
     if len(metrics) == 1:
@@ -287,9 +287,9 @@ def _metric(curve: Curve) -> str:
 
 
 def _fall(curve: Curve) -> Callable[[Point], float | None]:
-    """Return how far the metric of a point falls on held-out samples; None where unknown.
+    """Return how far a point's metric falls on held-out samples; None if unknown.
 
-    It is inf with infinities, and where outputs that it leaves out are beyond the tolerance.
+    inf with infinities, and if outputs without a metric exceed the tolerance.
     """
     metric = _metric(curve)
     own = [score.value for score in curve.reference if score.metric == metric]

@@ -16,10 +16,10 @@ from halfwise.records import NodeName, TensorName, Verdict
 from halfwise.reporting.reasons import under, with_failures
 
 BASELINE_INSPECTED = 4
-"""Samples of the all-low model that are searched for non-finite values inside."""
+"""Samples on which the all-low model is searched for non-finite values inside."""
 
 WIDE = 0.5
-"""Fraction of the tolerance up to which everything low passes by a wide margin."""
+"""Everything low passes by a wide margin up to this fraction of the tolerance."""
 
 Assignment = frozenset[NodeName]
 Written = tuple[Rewritten, Assignment]
@@ -28,7 +28,7 @@ Written = tuple[Rewritten, Assignment]
 
 @dataclass(frozen=True)
 class _Known:
-    """A plan, its model, and what that gave on the samples with these identifiers."""
+    """A plan, its model, and its verdict on the samples with these identifiers."""
 
     kept: Assignment
     samples: tuple[str, ...]
@@ -37,7 +37,7 @@ class _Known:
 
 
 class PlanJudge:
-    """Judges on held-out samples; without any, on the calibration, which cannot pass."""
+    """Judges on held-out samples, or without any on the calibration, which cannot pass."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PlanJudge:
         nonfinite: frozenset[TensorName],
         watcher: Watcher,
     ) -> None:
-        """Take what writes models, what judges them, and what is not finite in FP32 either."""
+        """Take what writes and judges models, and what is not finite in FP32 either."""
         self._planner, self._heldout, self._watcher = planner, heldout, watcher
         self._nonfinite = nonfinite
         self._known: _Known | None = None
@@ -54,8 +54,8 @@ class PlanJudge:
     def baseline(self, holding: Holding) -> Verdict:
         """Judge the model with everything low.
 
-        Where that passes the search it is likely the plan, so all that its verdict asks is found
-        out at once, and kept for that.
+        If it passes the search it is probably the plan, so its verdict is computed in full at once,
+        and kept.
         """
         planner, samples = self._planner, self._heldout.samples
         written = planner.rewrite(planner.islands)
@@ -74,14 +74,14 @@ class PlanJudge:
         return holding.marked(judged, written[0], samples)
 
     def suffices(self, baseline: Verdict) -> bool:
-        """Return whether everything low passes on all samples, and is seen to be finite inside."""
+        """Return whether everything low passes on all samples and is finite inside."""
         known = self._known
         return known is not None and baseline.passed and not known.emulated.nonfinite
 
     def passes_widely(self, baseline: Verdict) -> bool:
         """Return whether everything low passes by a wide margin on all samples, and is finite.
 
-        A metric knows no such margin.
+        A metric has no such margin.
         """
         known, trials = self._known, self._planner.trials
         if known is None or trials.metric is not None or not self.suffices(baseline):
@@ -94,12 +94,12 @@ class PlanJudge:
         """Return the model of a plan."""
         if self._known is not None and self._known.kept == kept:
             return self._known.written
-        # It would hold a model and outputs for nothing: a search does not come back to it.
+        # The search does not come back to it: release its model and outputs.
         self._known = None
         return self._planner.rewrite(kept)
 
     def judge(self, rewritten: Rewritten) -> Judged:
-        """Judge a model that `write` made last."""
+        """Judge the model that `write` made last."""
         samples, known = self._heldout.samples, self._known
         if known is not None and known.samples == samples.ids:
             emulated = known.emulated
@@ -109,9 +109,9 @@ class PlanJudge:
         return self._judge(rewritten, emulated, samples, self._heldout.references, unseen=unseen)
 
     def searched_too(self, verdict: Verdict, rewritten: Rewritten) -> Verdict:
-        """Fail a verdict where the model fails on samples that the search has seen.
+        """Fail a verdict if the model fails on samples that the search saw.
 
-        Those that joined would otherwise be judged by nobody.
+        Otherwise nothing would judge the samples that joined.
         """
         trials = self._planner.trials
         emulated = self._emulate(rewritten, trials.samples, inspected=0)
@@ -156,7 +156,7 @@ class PlanJudge:
 
 
 def telling(samples: Samples, watcher: Watcher) -> Samples:
-    """Return the samples, each telling the watcher when it is loaded."""
+    """Return the samples, each reporting to the watcher when loaded."""
 
     def load(index: int) -> Sample:
         watcher.step(index + 1, len(samples))

@@ -1,4 +1,4 @@
-"""The network that a run plans for: at an opset that has its types, or a quantised one's floats."""
+"""The network that a run plans for: raised to an opset with its types, or unquantised."""
 
 from dataclasses import dataclass, replace
 
@@ -15,13 +15,14 @@ from halfwise.reporting.plan import remark
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run begins with.
+    """Input of a run.
 
     Attributes:
         case: With the network that plans are for.
-        original: The network whose outputs all are compared with.
-        searched: Its outputs on the calibration samples where that is another one, else None.
-        notes: What was done to it.
+        original: The reference network.
+        searched: Outputs of the network to plan for on the calibration samples, if it is not
+            `original`; else None.
+        notes: Changes made to it.
     """
 
     case: Case
@@ -35,9 +36,9 @@ def prepare(case: Case, given: Given | None, settings: Settings, watcher: Watche
 
     Args:
         case: With the user's model.
-        given: The quantised model to start from, of which plans are then.
+        given: The quantised model to start from; plans are then of its nodes.
         settings: The types, and where to run.
-        watcher: Is told of what is done.
+        watcher: Receives notes on the changes.
 
     Raises:
         RunFailed: the model does not run on a sample.

@@ -1,4 +1,4 @@
-"""What assignments of one run are predicted to cost, over everything low."""
+"""Predicted costs of a run's assignments, relative to everything low."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,19 +18,19 @@ from halfwise.records import NodeName, TensorName
 Assignment = frozenset[NodeName]
 
 _SEEN = 4
-"""Samples on which runs of bodies are counted, as branches may differ between them."""
+"""Samples on which runs of bodies are counted: branches may differ between samples."""
 
 
 def cost_model(
     case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
 ) -> CostModel | None:
-    """Return what predicts costs, from the shapes that a run on the calibration shows.
+    """Return the cost model, from the shapes seen in a run on the calibration.
 
-    None where the shapes cannot be seen, those in bodies included, and where nothing costs.
+    None if shapes are unknown, including those in bodies, and if nothing costs.
     """
     graph, calibration = case.network.graph, case.calibration
     if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
-        return None  # a SequenceMap's body, of which no shape is seen
+        return None  # a SequenceMap's body, whose shapes are not seen
     few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
     try:
         shapes = seen_shapes(case.network, few[0], runtime=settings.runtime)
@@ -42,16 +42,16 @@ def cost_model(
 
 
 class Prices:
-    """Costs of assignments over that of everything low.
+    """Costs of assignments, relative to everything low.
 
     Attributes:
-        least: What they are over, in bytes.
-        fp32: That of everything in FP32.
-        tf32: The same with its products in TF32.
-        of: Returns that of an assignment, given by its kept compute nodes, and what they have
-            instead of FP32; remembered.
-        guide: Proposes plans that cost little.
-        model: What predicts them.
+        least: Cost of everything low, in bytes.
+        fp32: Cost of everything in FP32.
+        tf32: The same with products in TF32.
+        of: Returns the cost of an assignment, given by its kept compute nodes and their types in
+            place of FP32; cached.
+        guide: Proposes cheap plans.
+        model: The cost model.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Prices:
         resolve: Callable[[Assignment], Assignment],
         original: "Prices | None" = None,
     ) -> None:
-        """Take what predicts, the cost of everything low (> 0), what completes an assignment.
+        """Take the cost model, the cost of everything low (> 0), and what completes an assignment.
 
-        Of a repaired network costs are over those of `original`, the network without repairs.
+        Costs of a repaired network are relative to `original`, the network without repairs.
         """
         self.model = model
         self.least: float = original.least if original else least

@@ -1,4 +1,4 @@
-"""Error propagation: where an error seems to be born, and whether FP32 there undoes it."""
+"""Error propagation: where an error seems to originate, and whether FP32 there removes it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,16 +19,16 @@ from halfwise.metrics.relative import relative_rms
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
 TENSORS_AT_ONCE = 32
-"""Bounds memory: so many tensors of both models are alive at a time."""
+"""Bounds memory: number of tensors of both models held at a time."""
 BORN_HERE = 0.2
-"""An error may be born at a node, not inherited, where its inputs have less than this part of it.
+"""An error may originate at a node if its inputs have less than this share of it.
 
-No more than that: a mean near zero, or a mask that becomes infinite, has a large relative error
-that no output feels. Trials decide (`halfwise.fixing.propagation`)."""
+It is only a hint: a mean near zero, or a mask that becomes infinite, has a large relative error
+that affects no output. Trials decide (`halfwise.fixing.propagation`)."""
 
 
 def computed(network: Network, roles: Roles) -> list[TensorName]:
-    """Return the float tensors that compute nodes give, in graph order."""
+    """Return the float outputs of compute nodes, in graph order."""
     return [
         tensor_name(v)
         for n in network.nodes()
@@ -49,16 +49,16 @@ def growth(
 ) -> tuple[Growth, ...]:
     """Return the relative RMS error after nodes on one sample, in graph order.
 
-    It is inf behind a node that the low model cannot run.
+    inf after a node that the low model cannot run.
 
     Args:
         network: The reference model.
         low: Typed emulation of the mixed model; same tensor names.
-        names: The tensors to look at.
+        names: The tensors to compare.
         sample: One sample.
         runtime: Where to run.
-        progress: Called with how many tensors are done, and of how many, before each session; what
-            it raises ends the work.
+        progress: Called before each session with the tensors done and their total; an exception
+            from it ends the work.
     """
     one = Samples(("sample",), lambda _: sample)
     reference, candidate = (
@@ -75,7 +75,7 @@ def growth(
 
 
 def born(growth: Sequence[Growth]) -> list[Growth]:
-    """Return the steps whose inputs have too little error for theirs, in graph order.
+    """Return the steps whose inputs have too little error for their own, in graph order.
 
     Args:
         growth: Relative RMS errors along the graph; may be empty, errors may be inf.
@@ -84,7 +84,7 @@ def born(growth: Sequence[Growth]) -> list[Growth]:
 
 
 def accumulates(growth: Sequence[Growth]) -> bool:
-    """Return whether no step makes half of the error that is left at the end, and some is left."""
+    """Return whether the final error is not zero and no step adds half of it."""
     last = growth[-1].error if growth else 0.0
     return 0 < last < inf and not any(g.error >= last / 2 for g in born(growth))
 
@@ -118,7 +118,7 @@ MOST_TRIED = 8
 """Nodes tried of those where the error is infinite, and of all others; one run of a sample refuses
 most of them."""
 MOST = 0.5
-"""The origin of an error is a node without which no more than this part of it is left."""
+"""A node is the origin of an error if in FP32 it leaves no more than this share of it."""
 
 Nodes = frozenset[NodeName]
 Progress = Callable[[int, int], None]
@@ -127,13 +127,13 @@ Progress = Callable[[int, int], None]
 def errors_of(trials: Trials, kept: Nodes, progress: Progress) -> list[float]:
     """Return the error of the outputs with `kept` in FP32 on each calibration sample.
 
-    Over what the search allows, inf with new NaN or infinities.
+    Relative to what the search allows; inf for new NaN or infinities.
 
     Args:
-        trials: On the switched emulation, headroom included.
-        kept: What is FP32.
-        progress: Called with samples done, and of how many, before each; what it raises ends the
-            work.
+        trials: On the switched emulation, including headroom.
+        kept: Nodes in FP32.
+        progress: Called before each sample with the samples done and their total; an exception from
+            it ends the work.
     """
     count = len(trials.samples)
     found = trials.contributions(kept, range(count))
@@ -153,28 +153,27 @@ def follow(
     growth: Sequence[Growth],
     progress: Progress,
 ) -> Followed:
-    """Return where most of the error is born with `kept` in FP32, if trials show a node.
+    """Return where most of the error originates with `kept` in FP32, if trials show a node.
 
-    Relative errors along the graph only say where to look: that of a mean near zero is large, and
-    no output feels it. A node is the origin if the error of the outputs falls to `MOST` of what it
-    is, or less, once the node is FP32 together with the compute nodes around it (an edge is FP32
-    only between kept nodes). Of these no more are taken than that needs, and none where that is
-    more than half of what is low: the node alone, with its readers, with theirs, with what it
-    reads.
+    Relative errors along the graph only say where to look: that of a mean near zero is large
+    without affecting any output. A node is the origin if the output error falls to `MOST` of its
+    value, or less, once the node is FP32 together with surrounding compute nodes (an edge is FP32
+    only between kept nodes). The group is as small as possible, and must not be more than half of
+    the low nodes: the node alone, then with its readers, with their readers, with its producers.
 
-    That has to hold on all calibration samples, since in some models other roundings anywhere give
-    other errors everywhere: the largest error falls to `MOST`, that of each sample that fails too
-    unless it passes then, and no sample that passes fails then.
+    This must hold on all calibration samples, because in some models any change of rounding changes
+    the errors everywhere: the largest error falls to `MOST`, and so does each failing sample's
+    unless it then passes, and no passing sample fails.
 
     Args:
         network: The model.
         roles: Roles of its nodes.
-        trials: On the switched emulation, headroom included.
-        kept: What is FP32 beside; the compute nodes that guards and rules explain.
+        trials: On the switched emulation, including headroom.
+        kept: Other FP32 nodes: the compute nodes that guards and rules explain.
         errors: What `errors_of` returns for `kept`.
-        growth: Relative errors in the model with `kept` in FP32, in graph order; on one sample.
-        progress: Called with nodes tried, and of how many, before each run of a sample. It may
-            raise `OutOfTime`: what was tried until then is returned.
+        growth: Relative errors on one sample in the model with `kept` in FP32, in graph order.
+        progress: Called before each run of a sample with the nodes tried and their total. It may
+            raise `OutOfTime`: results so far are then returned.
     """
     nodes = {node_name(n): n for n in network.nodes()}
     to_try = _places(growth) if max(errors) > 0 else []
@@ -200,11 +199,11 @@ def follow(
 
 @dataclass
 class _Counterfactual:
-    """What is left of the error with further nodes in FP32; the attributes are those of `follow`.
+    """The error left with more nodes in FP32; attributes are those of `follow`.
 
     Attributes:
-        most: How many nodes will be tried.
-        tried: Those that were.
+        most: Number of nodes to try.
+        tried: Number of nodes tried.
     """
 
     nodes: Mapping[NodeName, ir.Node]
@@ -218,7 +217,7 @@ class _Counterfactual:
     _known: dict[Nodes, float] = field(default_factory=dict)
 
     def origin(self, name: NodeName) -> Origin | None:
-        """Return the node as origin, with the fewest nodes around it that undo the error."""
+        """Return the node as origin, with the fewest surrounding nodes that remove the error."""
         group = self._undone(name)
         self.tried.append(name)
         if group is None:
@@ -238,7 +237,7 @@ class _Counterfactual:
         return self._left(group) < inf
 
     def _left(self, group: Nodes) -> float:
-        """Return the largest error; inf where a sample shows that the group undoes too little."""
+        """Return the largest error; inf if a sample shows that the group removes too little."""
         if group not in self._known:
             self._known[group] = self._largest(group)
         return self._known[group]
@@ -256,14 +255,14 @@ class _Counterfactual:
 
 
 def _places(growth: Sequence[Growth]) -> list[NodeName]:
-    """Return the nodes to try: where the error is infinite, then where it is largest."""
+    """Return the nodes to try: first those with infinite error, then those with the largest."""
     places = sorted(born(growth), key=lambda g: -g.error)
     infinite = [g.node for g in places if isinf(g.error)][:MOST_TRIED]
     return infinite + [g.node for g in places if 0 < g.error < inf][:MOST_TRIED]
 
 
 def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> list[Nodes]:
-    """Return the node alone, with its readers, with theirs, with what it reads, and with all."""
+    """Return groups: the node, with its readers, with theirs, with its producers, with all."""
     before = [n for v in operands(node) if is_float(v) for n in producers(v, roles)]
     after = _readers([node], nodes, roles)
     behind = _readers(after, nodes, roles)
@@ -278,6 +277,6 @@ def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> l
 def _readers(
     group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
 ) -> list[ir.Node]:
-    """Return what reads the outputs of a group; for a node in a body, the one that has the body."""
+    """Return the readers of a group's outputs; for a node in a body, the owner of the body."""
     made = (v for n in group for v in n.outputs if is_float(v))
     return [nodes[roles.part(n).decider] for v in made for n, _ in consumers(v, roles)]

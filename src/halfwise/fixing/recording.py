@@ -1,4 +1,4 @@
-"""The records of a plan and of how it was found."""
+"""The records of a plan and of its search."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,11 @@ def plan_of(
     """Return the record of a plan.
 
     Args:
-        planner: Who found it.
-        found: Its compute nodes in FP32, and what trials showed of them.
+        planner: The planner that found it.
+        found: Its compute nodes in FP32, and results of trials.
         placed: All its FP32 nodes.
         casts: Cast nodes in the mixed model.
-        remarks: What to know of it.
+        remarks: Remarks on it.
     """
     settings, network = planner.settings, planner.case.network
     chosen = {}
@@ -73,7 +73,7 @@ def _typed(keep: Sequence[KeptNode], types: Types) -> tuple[KeptNode, ...]:
 
 
 def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
-    """Return the record of a search, with the held-out samples that joined it."""
+    """Return the record of a search, including the held-out samples that joined it."""
     trials, settings = planner.trials, planner.settings
     return Search(
         tolerance_factor=trials.factor,

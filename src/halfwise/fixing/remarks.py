@@ -1,4 +1,4 @@
-"""What to know of a plan beside its nodes: the ends of its model, and a tolerance without them."""
+"""Remarks on a plan: the ends of its model, and the tolerance that would need no plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf, isfinite, log10
@@ -15,21 +15,21 @@ from halfwise.records import Criterion, Followed, OutputError, Remark, Verdict
 from halfwise.wording import typed
 
 MODERATE = 10.0
-"""Times the tolerance up to which an error may be mere rounding: beyond, look for a fault."""
+"""Up to this many times the tolerance an error may be mere rounding; above, look for a fault."""
 
 NOTABLE = 0.1
-"""Fraction of the candidates above which kept nodes that nothing explains make a plan of no use."""
+"""A plan is useless if unexplained kept nodes exceed this fraction of the candidates."""
 
 
 def plan_remarks(
     planner: Planner, found: Found, followed: Followed | None, baseline: Verdict
 ) -> Iterator[Remark]:
-    """Yield what to know of a plan and its model.
+    """Yield remarks on a plan and its model.
 
     Args:
         planner: The planner, after its search.
         found: The plan.
-        followed: Where the error comes from; None where that was not needed or the time is spent.
+        followed: Where the error comes from; None if not needed or out of time.
         baseline: Verdict on everything low.
     """
     settings, fmt = planner.settings, planner.settings.fmt
@@ -47,20 +47,20 @@ def plan_remarks(
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
         numbers = {"own": len(planner.islands), "pinned": pinned, "margin": settings.margin}
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
-    # A fault at one node is a fault although no guard knows it; without time neither is known.
+    # A fault at one node counts even if no guard knows it; if time ran out, neither is known.
     if followed is not None and not followed.origin and not followed.out_of_time:
         yield from _wider(planner, found)
 
 
 def _islands_fail(planner: Planner) -> bool:
-    """Return whether all low but the islands is seen to fail the search, if there is time."""
+    """Return whether all low except the islands fails the search, if time allows."""
     work = lambda: planner.trials.evaluate(planner.islands, confirm=True)  # noqa: E731
     tried = planner.budget.within("notes", work, None)
     return tried is not None and not tried.passed
 
 
 def _looked_at(planner: Planner) -> Iterator[Remark]:
-    """Yield on how many samples elements were looked at, where these were enough."""
+    """Yield on how many samples elements were visited, if fewer than all were enough."""
     if planner.evidence.closer is not None:
         seen = planner.evidence.observations
         looked = min((o.detail.samples for o in seen.tensors if o.detail is not None), default=0)
@@ -68,7 +68,7 @@ def _looked_at(planner: Planner) -> Iterator[Remark]:
 
 
 def _wider(planner: Planner, found: Found) -> Iterator[Remark]:
-    """Yield which tolerance the explained nodes alone would meet, where most are not."""
+    """Yield the tolerance that the explained nodes alone would meet, if most are unexplained."""
     named, case = planner.explained, planner.case
     computing = planner.roles.computing
     if len(found.kept - named) <= NOTABLE * len(computing) or case.metric is not None:
@@ -84,17 +84,17 @@ def _wider(planner: Planner, found: Found) -> Iterator[Remark]:
 def tolerance_note(
     errors: Mapping[str, OutputError], criterion: Criterion, factor: float, fmt: Format, kept: int
 ) -> Remark | None:
-    """Return what rounding amounts to, and the options that accept it.
+    """Return the error that rounding causes, and the options that accept it.
 
-    None where the errors pass, where they exceed the tolerance more than `MODERATE` times, and
-    where a metric, a cosine or an integer output stands in the way.
+    None if the errors pass, if they exceed the tolerance more than `MODERATE` times, and if a
+    metric, a cosine or an integer output prevents it.
 
     Args:
         errors: Measures of each output over all calibration samples.
         criterion: What is acceptable.
         factor: Fraction of the tolerance that the search may use, in (0, 1].
         fmt: The low format.
-        kept: Number of nodes in FP32 that these errors hold for.
+        kept: Number of FP32 nodes with which these errors were measured.
     """
     limits = effective(criterion)
     floats = [e for e in errors.values() if e.agreement is None]
@@ -119,7 +119,7 @@ def tolerance_note(
 def _options(
     outputs: Sequence[OutputError], limits: Criterion, factor: float
 ) -> Iterator[tuple[str, float]]:
-    """Yield each option that needs another value, and how many times its limit is exceeded."""
+    """Yield each option that needs another value, and by what factor its limit is exceeded."""
     for name, measure, limit in (
         ("rel_max", "rel_max_needed", limits.rel_max),
         ("max_abs", "max_abs", limits.max_abs),
@@ -135,13 +135,13 @@ def _options(
 
 
 def _rounded_up(value: float) -> str:
-    """Return a positive number with two significant digits, no smaller than it is."""
+    """Round a positive number up to two significant digits."""
     unit = 10.0 ** (floor(log10(value)) - 1)
     return typed(ceil(value / unit - 1e-9) * unit)
 
 
 def end_remarks(planner: Planner) -> Iterator[Remark]:
-    """Yield what to know of the inputs and outputs of the mixed model."""
+    """Yield remarks on the inputs and outputs of the mixed model."""
     low = {"low": planner.settings.fmt.name}
     if other := sorted(planner.case.stored.io.keys() - planner.low_io):
         yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})

@@ -1,4 +1,4 @@
-"""Plans as engines: what was tried, what may be tried next, and how one is tried.
+"""Plans as engines: what was tried, what may be tried next, and how a plan is tried.
 
 A plan is built, and its engine measured on the calibration samples.
 """
@@ -37,7 +37,7 @@ Plan = tuple[Assignment, Terms]
 Step = str | Move
 
 LOW: tuple[Precision, ...] = ("fp16", "bf16")
-"""What a node that was to be FP32 is in where its constraint was not honoured."""
+"""Precision of a node requested in FP32 whose constraint was not honoured."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Candidate:
     """One build of one plan, measured on the calibration samples.
 
     Attributes:
-        keep: Compute nodes to be FP32.
-        step: Why it was tried: one sentence, or what was done since another plan was refused.
-        build: What came of the build.
-        excess: Error over what the search may use; 1 is the limit. None without an engine that ran.
-        latency: Its speed; None where it was not measured.
-        failure: Why there is an engine that did not run; empty otherwise.
-        untimed: Why one that runs could not be timed; empty otherwise.
-        terms: What the build was told beyond the settings.
-        lost: Whether the connection was lost after it was built, which tells nothing of the plan.
-        proof: What it computes in; looked at where it is off, None otherwise.
-        band: The errors that low precision explains, told before it was built; None: unknown.
+        keep: Compute nodes requested in FP32.
+        step: Why it was tried: one sentence, or what changed after another plan was refused.
+        build: Outcome of the build.
+        excess: Error relative to what the search may use; 1 is the limit. None if no engine ran.
+        latency: Its speed; None if not measured.
+        failure: Why the engine did not run; empty if it ran.
+        untimed: Why an engine that runs could not be timed; empty otherwise.
+        terms: What the build was told in addition to the settings.
+        lost: Whether the connection was lost after the build, which says nothing about the plan.
+        proof: What it computes in; read if its error is too large, else None.
+        band: The errors that low precision explains, predicted before the build; None if unknown.
     """
 
     keep: Assignment
@@ -72,38 +72,38 @@ class Candidate:
 
     @property
     def plan(self) -> Plan:
-        """What tells its plan from others."""
+        """What distinguishes its plan from others."""
         return self.keep, self.terms
 
     @property
     def visible(self) -> Assignment:
-        """Nodes kept in FP32 that are in the file that was built; what is written out is not."""
+        """Nodes kept in FP32 that are in the built file; rewritten ones are not."""
         return frozenset() if self.terms.int8 else self.keep - self.terms.rewritten
 
     def kept(self, planner: Planner) -> Assignment:
-        """Return the compute nodes that are to be FP32, by the planner of the run's plan."""
+        """Return the compute nodes requested in FP32, by the planner of the run's plan."""
         own = self.terms.of(planner)
         return own.fp32 if isinstance(own, Int8Planner) else self.keep
 
     @property
     def milliseconds(self) -> float:
-        """Its median time; inf where it was not timed."""
+        """Median time, ms; inf if not timed."""
         return inf if self.latency is None else self.latency.median_ms
 
     @property
     def passed(self) -> bool:
-        """Whether there is an engine that is within what the search may use."""
+        """Whether an engine exists and is within what the search may use."""
         return self.excess is not None and self.excess <= 1
 
     @property
     def untold(self) -> bool:
-        """Whether a lost connection is all that is known of it."""
+        """Whether a lost connection is all that is known about it."""
         return self.excess is None and (self.lost or self.build.status == "lost")
 
     def changes_nothing(self, plain: "Candidate") -> bool:
-        """Return whether what it keeps changes nothing: its error is that of `plain`.
+        """Return whether keeping its nodes changes nothing: its error equals that of `plain`.
 
-        That is the engine with nothing kept; within what chance in the choice of kernels explains.
+        `plain` is the engine with nothing kept; equal means within chance of kernel choice.
         """
         if not self.keep or self.excess is None or plain.excess is None:
             return False
@@ -119,7 +119,7 @@ class Candidate:
     def honoured(self) -> bool:
         """Whether the inspector shows every kept node in FP32, or as one that vanished.
 
-        In TF32 it is not what the emulation computes.
+        TF32 is not what the emulation computes.
         """
         if self.proof is None or self.visible != self.keep:
             return False
@@ -132,12 +132,12 @@ class Chosen:
     """Result of the search.
 
     Attributes:
-        best: The candidate to deliver; None where no engine passed.
-        plain: The engine with nothing kept; None where Ctrl-C came before it was built.
+        best: The candidate to deliver; None if no engine passed.
+        plain: The engine with nothing kept; None if Ctrl-C came before it was built.
         excesses: Errors of all builds of the delivered plan.
-        minimal: Whether no single kept node can be dropped, as builds or predictions show.
-        predicted: Nodes of which a prediction alone shows that they are needed.
-        notes: What to know of it.
+        minimal: Whether no single kept node can be dropped, by builds or predictions.
+        predicted: Nodes that only a prediction shows to be needed.
+        notes: Notes on it.
     """
 
     best: Candidate | None
@@ -149,12 +149,12 @@ class Chosen:
 
 
 def passing_share(builds: Sequence[Candidate]) -> float:
-    """Return which share of the builds of a plan, at least one, passes."""
+    """Return the share of a plan's builds, at least one, that pass."""
     return sum(c.passed for c in builds) / len(builds)
 
 
 def is_steady(builds: Sequence[Candidate]) -> bool:
-    """Return whether a plan passes in more than half of its builds: less may be chance."""
+    """Return whether a plan passes in more than half of its builds: fewer may be chance."""
     return passing_share(builds) > 1 / 2
 
 
@@ -163,7 +163,7 @@ class Attempts:
     """Builds and measures plans.
 
     Attributes:
-        planner: Knows the model of every plan, and how far outputs are off.
+        planner: Has the model of every plan, and measures errors of outputs.
         bench: Builds engines and runs them.
     """
 
@@ -176,12 +176,12 @@ class Attempts:
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         """Build the plan that keeps `keep`, and measure its engine.
 
-        `step` tells why it is tried, `terms` what to tell the builder beyond the settings.
+        `step` says why it is tried, `terms` what to tell the builder in addition to the settings.
         """
         fresh = (keep, terms) in self._built
         self._built.add((keep, terms))
         candidate = self._once(keep, step, terms, fresh=fresh)
-        if candidate.lost:  # that tells of the connection, not yet of the plan
+        if candidate.lost:  # this concerns the connection, not yet the plan
             candidate = self._once(keep, step, terms, fresh=fresh)
         return candidate
 
@@ -191,11 +191,11 @@ class Attempts:
         return self.measured(Candidate(keep, step, build, terms=terms), (keep, terms))
 
     def measured(self, candidate: Candidate, name: Hashable, *, untimed: bool = False) -> Candidate:
-        """Return what was built with its error on the calibration samples and its speed.
+        """Return a build with its error on the calibration samples and its speed.
 
-        What it computes in is looked at where it is off. It is brought here as `name` where it may
-        be delivered. One that runs and cannot be timed counts as one that does not run, unless
-        `untimed`.
+        If its error is too large, what it computes in is read. If it may be delivered, it is
+        fetched here as `name`. An engine that runs but cannot be timed counts as not running,
+        unless `untimed`.
         """
         build = candidate.build
         if build.engine is None:
@@ -222,12 +222,12 @@ class Attempts:
             found = replace(found, untimed=why, lost=lost)
         try:
             self._bring(found, name)
-        except ENGINE_FAULTS as failed:  # it runs, and may still be there
+        except ENGINE_FAULTS as failed:  # it runs, and may still exist
             self._tell(f"the engine of build {build.number} is not fetched", failed.message)
             found = replace(found, lost=is_lost(failed))
         if found.passed or (build.config.low is None and build.config.typing == "weak"):
             return found
-        with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
+        with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
             asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
             found = replace(
                 found, proof=self.bench.proof(build, found.terms.of(self.planner), asked)
@@ -235,7 +235,7 @@ class Attempts:
         return found
 
     def model_of(self, plan: Plan) -> Path:
-        """Return the ONNX file that a plan is built from; OSError where it cannot be written."""
+        """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
         planner, files, rewritten = plan[1].of(self.planner), self.bench.files, plan[1].rewritten
         case = planner.case
         if self.bench.builds.typing == "strong":
@@ -247,7 +247,7 @@ class Attempts:
         return files.rewritten(case.network, rewritten)[0]
 
     def again(self, candidate: Candidate) -> Candidate:
-        """Return a candidate with its error on the calibration samples that there are now."""
+        """Return a candidate with its error on the present calibration samples."""
         if candidate.excess is None:
             return candidate
         try:
@@ -264,16 +264,16 @@ class Attempts:
         return self._build(*plan, step, outputs=names, unfused=not names)
 
     def _tell(self, what: str, why: str) -> None:
-        """Tell what happened and why; a reason in full only once."""
+        """Report what happened and why; a reason is given in full only once."""
         note = f"{what}, as before" if why in self._reasons else f"{what}: {why}"
         self._reasons.add(why)
         self.bench.notes.append(note)
         self.bench.watcher.note(note)
 
     def _bring(self, candidate: Candidate, name: Hashable) -> None:
-        """Bring an engine here that may be delivered, or that is a row of the table.
+        """Fetch an engine that may be delivered, or that is a row of the table.
 
-        Of a plan's engines the fastest is delivered; the others stay on the worker's side.
+        Only the fastest engine of a plan is delivered; the others stay with the worker.
         """
         assert candidate.build.engine is not None
         milliseconds = candidate.milliseconds
@@ -326,21 +326,21 @@ class Attempts:
         )
 
     def fp32(self, plan: Plan) -> Assignment:
-        """Return the nodes of a plan that are FP32 by constraint or Cast."""
+        """Return the nodes of a plan that are FP32 through a constraint or Cast."""
         if self.bench.builds.typing == "strong":
             return plan[1].of(self.planner).resolve(plan[0])
         return frozenset(self._constraints(*plan))
 
     def _constraints(self, keep: Assignment, terms: Terms) -> tuple[NodeName, ...]:
-        """Return what to constrain to FP32, which is what the emulation has in FP32.
+        """Return the nodes to constrain to FP32: those that the emulation has in FP32.
 
-        None where nothing is kept but what moves data between FP32 inputs and outputs: that is
-        plain low precision, and rounding on such a way is up to the builder.
+        None if only data movement between FP32 inputs and outputs is kept: that is plain low
+        precision, and its rounding is up to the builder.
         """
         if terms.free:
             return ()
         planner = terms.of(self.planner)
-        if isinstance(planner, Int8Planner):  # what has INT8 takes no constraint
+        if isinstance(planner, Int8Planner):  # INT8 nodes take no constraint
             return self._constraints(planner.fp32, replace(terms, int8=False))
         network, roles = planner.case.network, planner.roles
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)

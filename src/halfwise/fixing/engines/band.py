@@ -1,11 +1,11 @@
-"""What low precision explains of an engine's error, told before the engine is built.
+"""The error that low precision explains in an engine, predicted before it is built.
 
-Engines of one plan differ in what they fuse, in what they sum in, and in what they leave in FP32,
-and no rule foretells it. Some such ways of computing are emulated, and an engine is expected among
-them: at best as with fusion, sums in FP32 and the blocks in FP32 that the engine with nothing kept
-has; at worst as the worst without such blocks, and further off by a share of how far their outputs
-are from each other. That distance is made of roundings alone: where an error is one of range, and
-the same in all ways, the band is narrow.
+Engines of one plan differ in what they fuse, in the type of their sums, and in what they leave in
+FP32, and no rule predicts this. A few such variants are emulated, and an engine is expected among
+them: at best like the variant with fusion, FP32 sums, and the FP32 blocks of the engine with
+nothing kept; at worst like the worst variant without such blocks, plus a share of the distance
+between their outputs. That distance consists of rounding only: if an error is one of range, and the
+same in all variants, the band is narrow.
 """
 
 from collections.abc import Sequence
@@ -35,15 +35,15 @@ EQUAL = 1.002
 
 @dataclass(frozen=True)
 class Emulated:
-    """Errors of one plan in emulations, over what a trial may use; inf where values overflow.
+    """Errors of one plan in emulations, relative to what a trial may use; inf on overflow.
 
     Attributes:
         stored: Every value between low nodes is rounded, sums are FP32.
         fused: Values that are fused are not rounded.
-        own: The same, and FP32 is what the engine with nothing kept has in FP32 by itself.
-        summed: As `fused` with sums of products in FP16; None where no kernel sums so.
-        apart: The largest distance of finite outputs of `stored`, `fused` and `summed`, in the same
-            measure; 0 with a metric, which knows none.
+        own: The same, with FP32 where the engine with nothing kept has FP32 by itself.
+        summed: As `fused`, with sums of products in FP16; None if no kernel sums so.
+        apart: Largest distance between finite outputs of `stored`, `fused` and `summed`, in the
+            same measure; 0 with a metric, which has no distance.
     """
 
     stored: float
@@ -53,7 +53,7 @@ class Emulated:
     apart: float = 0.0
 
     def band(self, spread: float = SPREAD) -> Band | None:
-        """Return the errors to be expected; None where none is: then FP32 decides."""
+        """Return the expected errors; None if none are expected: then FP32 decides."""
         found = [self.stored, self.fused, *([] if self.summed is None else [self.summed])]
         finite = [error for error in found if isfinite(error)]
         most = EQUAL * (max(finite) + spread * self.apart) if isfinite(self.fused) else inf
@@ -64,14 +64,14 @@ class Emulated:
 
 
 class Bands:
-    """Emulates plans of one case on its samples of now.
+    """Emulates plans of one case on its present samples.
 
-    Errors on all samples that a run computes in any case are taken from its trials; the rest is
-    looked at on the samples on which the plan is worst.
+    Errors on all samples that the run computes anyway come from its trials; the rest uses the
+    plan's worst samples.
     """
 
     def __init__(self, planner: Planner, fused: Trials) -> None:
-        """Take the trials with fusion, and make those that are needed beside them."""
+        """Take the trials with fusion, and make the others that are needed."""
         self._planner, self._fused = planner, fused
         headroom = bool(planner.evidence.limits)
         self._stored = planner.engine_trials("none") if headroom else planner.trials
@@ -80,25 +80,25 @@ class Bands:
         self._known: dict[tuple[Assignment, Assignment], Emulated] = {}
         settings = planner.settings
         if settings.fmt is FP16 and settings.accumulate == "fp32" and planner.case.metric is None:
-            with suppress(CaseError):  # opsets that this is not emulated in
+            with suppress(CaseError):  # opsets without this emulation
                 self._summed = planner.engine_trials(accumulate="products")
 
     def emulated(self, keep: Assignment, own: Assignment) -> Emulated:
-        """Return what emulations say of a plan.
+        """Return the emulated errors of a plan.
 
         Args:
-            keep: Compute nodes that it has in FP32.
-            own: Those that the engine with nothing kept has in FP32; none where that is unknown.
+            keep: Its compute nodes in FP32.
+            own: FP32 nodes of the engine with nothing kept; empty if unknown.
         """
         if (keep, own) not in self._known:
             self._known[keep, own] = self._emulate(keep, own)
         return self._known[keep, own]
 
     def tf32(self) -> Band | None:
-        """Return what TF32 in all products explains; None with a metric, and without products.
+        """Return the error that TF32 in all products explains; None with a metric, or no products.
 
-        Kernels round to nearest or toward zero, and which products stay in FP32 is the builder's
-        choice: so the least is 0.
+        Kernels round to nearest or toward zero, and the builder chooses which products stay in
+        FP32: so the lower bound is 0.
         """
         planner, trials, ways = self._planner, self._planner.trials, list[list[Computed]]()
         if planner.case.metric is not None:
@@ -138,7 +138,7 @@ class Bands:
         return max((error for error in found if isfinite(error)), default=0.0)
 
     def _error(self, expected: Sequence[Computed], found: Sequence[Computed]) -> float:
-        """Return how far outputs are from others, by the criterion, over what a trial may use."""
+        """Return the error of outputs by the criterion, relative to what a trial may use."""
         trials, excess = self._fused, Excess(self._fused.criterion, self._totals)
         for one, other in zip(expected, found, strict=True):
             if isinstance(one, RunFailed):

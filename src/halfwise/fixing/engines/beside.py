@@ -1,6 +1,6 @@
-"""Plans that are built beside those of the search: without repairs, and with INT8.
+"""Plans built in addition to those of the search: without repairs, and with INT8.
 
-Whether a repaired model is the faster one is seen in engines alone.
+Only engines show whether a repaired model is faster.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ from halfwise.fixing.fixed import Fixed
 
 
 def known_unrepaired(fixed: Fixed) -> Assignment | None:
-    """Return what the cheapest plan keeps that passed without repairs; None where none is known.
+    """Return what the cheapest plan without repairs that passed keeps; None if there is none.
 
-    Everything in FP32 is no such plan.
+    Everything in FP32 does not count.
     """
     curve = fixed.curve.unrepaired
     if curve is None or fixed.planner.original is None:
@@ -34,10 +34,10 @@ def known_unrepaired(fixed: Fixed) -> Assignment | None:
 
 
 def build_beside(fixed: Fixed, attempts: Attempts, search: EngineSearch, chosen: Chosen) -> None:
-    """Build the plan that is known without repairs; where it may be delivered, as often as others.
+    """Build the known plan without repairs, as often as others if it may be delivered.
 
-    It is told as those of the search, whose budget it takes nothing of: it is a row of the table.
-    That the repaired model is slower than FP32 with nothing kept says nothing of it: it has other
+    It is reported like the plans of the search but uses none of its budget: it is a row of the
+    table. A repaired model slower than FP32 with nothing kept does not rule it out: it has other
     nodes. Nothing is built after Ctrl-C.
     """
     keep = known_unrepaired(fixed)
@@ -64,18 +64,18 @@ def _may_be_fastest(built: Candidate, search: EngineSearch, chosen: Chosen) -> b
 Attempt = Callable[[Assignment, Step, Terms], Candidate]
 
 SMALLER = 0.7
-"""Of the error of the last one, what the next may have as predicted."""
+"""Maximum predicted error of the next one, as a share of the last one's error."""
 _WAYS = {INT8: "the plan with INT8", FREE_INT8: "the plan with INT8, nothing constrained"}
 INT8_PLANS = 3
-"""Plans with INT8 that are built at most, each leaving more out of it."""
+"""Maximum number of plans built with INT8, each leaving more out of it."""
 
 
 def build_int8(fixed: Fixed, attempt: Attempt, search: EngineSearch) -> None:
-    """Build the plan with INT8, as often as others; where it fails, those that leave more out.
+    """Build the plan with INT8, as often as others; if it fails, build ones that leave out more.
 
-    It goes on from what the plan below keeps, and takes nothing of the search's budget. After
-    Ctrl-C nothing is built. Where constraints keep nodes in FP32 and no rule of the user does, it
-    is then built without them: TensorRT 8.6 refuses some networks for constraints beside INT8
+    It continues from what the plan below keeps, and uses none of the search's budget. After Ctrl-C
+    nothing is built. If constraints keep nodes in FP32 and no user rule does, it is then built
+    without them: TensorRT 8.6 refuses some networks with constraints in addition to INT8
     (docs/int8.md). The error decides.
     """
     lowest = fixed.rungs[-1] if fixed.rungs else None
@@ -94,7 +94,7 @@ def build_int8(fixed: Fixed, attempt: Attempt, search: EngineSearch) -> None:
 def _built(
     keep: Assignment, step: str, terms: Terms, attempt: Attempt, search: EngineSearch
 ) -> list[Candidate] | None:
-    """Return the builds of a plan with INT8 up to the first that fails; None where time is up."""
+    """Return the builds of a plan with INT8 up to the first that fails; None if time is up."""
     builds: list[Candidate] = []
     told = step
     while len(builds) < search.builds and all(c.passed for c in builds):
@@ -107,7 +107,7 @@ def _built(
 
 
 def with_int8(search: EngineSearch) -> tuple[list[Candidate], list[Candidate]]:
-    """Return what rows of plans with INT8 are of, and those of them that may be delivered."""
+    """Return the builds behind rows of plans with INT8, and those that may be delivered."""
     groups = list(search.int8.values())
     passed = [[c for c in group if c.passed] for group in groups if is_steady(group)]
     fastest = [min(group, key=lambda c: c.milliseconds) for group in passed]
@@ -115,7 +115,7 @@ def with_int8(search: EngineSearch) -> tuple[list[Candidate], list[Candidate]]:
 
 
 def _leaving_more_out(lowest: Fixed) -> Iterator[Assignment]:
-    """Yield what the plan leaves out, then larger sets with smaller errors, that were tried."""
+    """Yield what the plan leaves out, then larger sets with smaller errors that were tried."""
     curve, kept = lowest.curve, lowest.found.kept
     yield kept
     error, given = lowest.planner.trials.excess(kept), 1

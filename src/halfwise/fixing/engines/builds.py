@@ -1,9 +1,9 @@
-"""Every build of a run: numbered, written down before it begins, and kept with its outcome.
+"""Every build of a run: numbered, recorded before it begins, and kept with its outcome.
 
-One whose worker is lost is built once more: that tells of the worker, not of the build. A worker
-that has built before and no longer can, since its GPU is gone, is lost too.
+If the worker is lost, a build is repeated once: the loss concerns the worker, not the build. A
+worker that has built before and no longer can, because its GPU is gone, counts as lost too.
 
-Also what a worker can be asked for, and what to say of a build that gave no engine.
+Also what may be requested of a worker, and how to report a build without an engine.
 """
 
 import os
@@ -45,13 +45,13 @@ class Builds:
         worker: The worker.
         settings: How to build, optimization profiles included.
         typing: Typing regime.
-        journal: Told before and after each build; None for none.
-        watcher: Told about progress.
-        over: Returns whether Ctrl-C came when there was something to keep: a build that runs is
-            ended then, with its worker's process.
-        numbers: Counts builds, where others of the command are numbered along; None for these.
+        journal: Written before and after each build; None for none.
+        watcher: Receives progress.
+        over: Returns whether Ctrl-C came when there was something to keep: a running build is then
+            ended along with its worker's process.
+        numbers: Counts builds across the command; None counts only these.
         outcomes: Every build so far, in order.
-        hashes: SHA-256 of each file that was built, as `BuildConfig.model_sha256` has it.
+        hashes: SHA-256 of each built file, as in `BuildConfig.model_sha256`.
     """
 
     worker: Worker
@@ -78,24 +78,24 @@ class Builds:
         rewritten: Iterable[NodeName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
-        """Build an engine and return what came of it.
+        """Build an engine and return the outcome.
 
         Args:
-            model: ONNX file to build from; not changed as long as the run lasts.
+            model: ONNX file to build from; must not change during the run.
             purpose: What the engine is for.
             low: Low format that the builder may choose; weak typing only.
             tf32: Whether FP32 products may be TF32.
-            level: Optimization level; None for that of the settings.
+            level: Optimization level; None for the one in the settings.
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
             unfused: Mark what fusion leaves for debugging.
-            rewritten: Nodes that are in the file in another form.
-            fresh: Time all tactics anew, so that chance has its say, rather than take them from the
-                cache that builds on this GPU share. A cache of the user's is always used.
+            rewritten: Nodes that the file has in another form.
+            fresh: Time all tactics again, so that builds vary by chance, instead of reading them
+                from the cache shared by builds on this GPU. A user's cache is always used.
 
         Raises:
             UsageError, CaseError: as for `Worker.build`.
-            BackendMissing, WorkerEnded: likewise, where nothing was built before.
+            BackendMissing, WorkerEnded: likewise, if nothing was built before.
         """
         weak = self.typing == "weak"
         config = BuildConfig(
@@ -122,13 +122,13 @@ class Builds:
         return self._kept(self._begun(self.worker, model, config, purpose, fresh=fresh)())
 
     def _next(self) -> int:
-        """Return the number of the next build, each once where others are numbered along."""
+        """Return the number of the next build; unique across builds that share a count."""
         return len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
 
     def _begun(
         self, worker: Worker, model: Path, config: BuildConfig, purpose: str, *, fresh: bool
     ) -> Callable[[], BuildOutcome]:
-        """Return what builds, under the next number."""
+        """Return the builder, with the next number assigned."""
         number = self._next()
         self.watcher.note(f"build {number}: {purpose}")
 
@@ -165,10 +165,10 @@ class Builds:
         return lambda: self._recorded(run, number, purpose, config)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
-        """Return the build of a model that cannot be written here.
+        """Return the outcome for a model that cannot be written here.
 
         Raises:
-            OSError: no engine was built before: nothing would be lost with the run.
+            OSError: no engine was built before, so the run would lose nothing.
         """
         config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.settings.profiles)
         return self._kept(self._not_begun(error, self._next(), config, purpose))
@@ -176,9 +176,9 @@ class Builds:
     def _not_begun(
         self, error: HalfwiseError | OSError, number: int, config: BuildConfig, purpose: str
     ) -> BuildOutcome:
-        """Return the outcome of a build that an error kept from beginning.
+        """Return the outcome of a build that an error kept from starting.
 
-        Where no engine was built before, the error is raised: nothing would be lost with the run.
+        If no engine was built before, the error is raised: the run would lose nothing.
         """
         if all(outcome.engine is None for outcome in self.outcomes):
             raise error
@@ -204,17 +204,17 @@ class Builds:
         return outcome
 
     def forget(self, kept: EngineFile | None) -> None:
-        """Remove all engines on the worker's side but `kept`; they are gigabytes."""
+        """Remove all engines on the worker except `kept`; they may take gigabytes."""
         made = {o.engine.sha256: o.engine for o in self.outcomes if o.engine is not None}
         if kept is not None:
             made.pop(kept.sha256, None)
-        # Where the worker is lost, nobody waits for the room.
+        # If the worker is lost, nobody needs the space.
         with suppress(HalfwiseError):
             for engine in made.values():
                 self.worker.forget(engine)
 
     def _hear(self, severity: str, text: str) -> None:
-        # To wait may take minutes, without any other sign.
+        # Waiting may take minutes, without any other sign.
         if severity in ("waiting", "remark"):
             self.watcher.note(text)
 
@@ -238,22 +238,22 @@ _MOST = 12
 _OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
 _UNPARSED = (
     "No option of the builder helps the parser: halfwise lint MODEL names what it may not take, "
-    "and halfwise modernize MODEL writes that otherwise. An operator that it lacks needs a plugin "
+    "and halfwise modernize MODEL rewrites that. An operator that it lacks needs a plugin "
     "(--plugin) or another version of TensorRT. halfwise explain-log reads the log of trtexec."
 )
 _ADVICE = {
     "timeout": "Give it more time: --build-timeout.",
-    "skipped": "With a smaller --workspace or a lower --optimization-level it is another build, "
-    "which is tried; with the journal beside the run folder removed, all are tried again.",
+    "skipped": "A smaller --workspace or a lower --optimization-level makes it a different build, "
+    "which is tried; remove the journal next to the run folder to try all builds again.",
     "lost": "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
     "ServerAliveInterval.",
 }
 
 
 def nothing_judged(why: str) -> EngineFailed:
-    """Return the error of a worker that is gone before an engine of it can be delivered."""
+    """Return the error for a worker lost before any of its engines can be delivered."""
     return EngineFailed(
-        "The worker was lost before an engine that is right was brought here, so there is none to "
+        "The worker was lost before a correct engine was fetched, so there is none to "
         f"deliver: {why}",
         _ADVICE["lost"],
         status="lost",
@@ -262,7 +262,7 @@ def nothing_judged(why: str) -> EngineFailed:
 
 @contextmanager
 def judging() -> Iterator[None]:
-    """Say that no engine can be delivered where the connection is lost in the block."""
+    """Raise that no engine can be delivered if the connection is lost in the block."""
     try:
         yield
     except EngineFailed as failed:
@@ -272,20 +272,20 @@ def judging() -> Iterator[None]:
 
 
 def how_refused(build: BuildOutcome) -> Blamed:
-    """Return how a build was refused, by its message and its log."""
+    """Return how a build was refused, from its message and log."""
     return blamed(build.status, (*build.message.splitlines(), *build.log))
 
 
 def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
-    """Return the error of a build without an engine, with all that its log says.
+    """Return the error for a build without an engine, with everything its log says.
 
     Args:
         build: The build.
-        what: What there is not, such as "no FP32 engine of this model".
+        what: What is missing, such as "no FP32 engine of this model".
     """
     by = f" by {build.signal}" if build.signal else ""
     found = [finding for finding in explain(build.log) if finding.severity != "info"]
-    # What the message says already is not said twice.
+    # Do not repeat what the message already says.
     told = [_line(finding, build.message) for finding in found]
     lines = [line for line in told if line]
     if len(lines) > _MOST:

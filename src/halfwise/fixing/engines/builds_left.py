@@ -1,4 +1,4 @@
-"""How many builds may still be spent on new plans."""
+"""How many builds are left for new plans."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from halfwise.interruption import Interruption, interruption
 
 @dataclass
 class Budget:
-    """Builds that may still be spent on new plans; after Ctrl-C none.
+    """Builds left for new plans; none after Ctrl-C.
 
     Attributes:
-        builds: How many are left but for that.
-        over: Returns whether Ctrl-C came when an engine was proven: then nothing more is built.
+        builds: How many are left, ignoring Ctrl-C.
+        over: Returns whether Ctrl-C came after an engine was proven: then nothing more is built.
     """
 
     builds: int
@@ -26,9 +26,9 @@ class Budget:
 
     @property
     def interrupted(self) -> bool:
-        """Whether some are left, and Ctrl-C is why they may not be spent."""
+        """Whether some are left that only Ctrl-C forbids to spend."""
         return self.interruption.asked and self.builds > 0
 
     def take(self) -> None:
-        """Spend one."""
+        """Use one build."""
         self.builds -= 1

@@ -1,12 +1,12 @@
-"""Why nothing of the low format passed, as its engines show.
+"""Why nothing in the low format passed, as the engines show.
 
-Where the emulation predicts of some plans that they pass, and the builder refused them all, that is
-why: what the others show is why these are not enough.
+If the builder refused every plan that the emulation predicts to pass, that is the cause: what the
+other engines show is why other plans do not suffice.
 
-What low precision explains in an engine was told before it was built (`band`). An error that is no
-larger is one of precision. A larger one is blamed on a kernel, or the compiler, only where the
-inspector shows every kept node in FP32, and another engine is right that has some nodes more in
-FP32, and nothing else: there it is. Else it is unknown.
+What low precision explains in an engine is predicted before it is built (`band`). An error within
+it is one of precision. A larger one is blamed on a kernel, or the compiler, only if the inspector
+shows every kept node in FP32 and another engine passes that differs only in some more FP32 nodes:
+the fault is there. Otherwise the cause is unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ def causes(
     relative: bool = True,
     refusals: Sequence[Refusal] = (),
 ) -> tuple[Cause, ...]:
-    """Return what the engines of the low format show, gravest first.
+    """Return what the engines in the low format show, gravest first.
 
     Args:
         candidates: All builds of all plans.
-        plain: The first with nothing kept; None where none was built.
-        rounds: What the emulation, with fusion and without, predicts of each build.
-        passed: Whether one of them passed in the end: then there is nothing to explain but what
-            was seen on the way.
-        relative: Whether errors are shares of what is allowed. What a metric falls is none, and
+        plain: The first build with nothing kept; None if none was built.
+        rounds: What the emulation predicts of each build, with fusion and without.
+        passed: Whether an engine passed in the end: then only what was seen on the way needs an
+            explanation.
+        relative: Whether errors are shares of what is allowed. The fall of a metric is not, and
             shows neither that something has no effect nor that a kernel is at fault.
         refusals: What the builder refused.
     """
@@ -74,7 +74,7 @@ def causes(
 
 
 def _refused(awaited: Sequence[Candidate], refusals: Sequence[Refusal]) -> Iterator[Cause]:
-    """Yield that every plan was refused that is predicted to pass, and where, if in one place."""
+    """Yield that every plan predicted to pass was refused, and where, if in one place."""
     told = {r.build: r.nodes for r in refusals}
     builds = tuple(c.build.number for c in awaited)
     if builds and all(number in told for number in builds):
@@ -84,9 +84,9 @@ def _refused(awaited: Sequence[Candidate], refusals: Sequence[Refusal]) -> Itera
 
 
 def _left(nearest: Candidate, awaited: Sequence[Candidate]) -> CauseKind:
-    """Return the cause where none is shown, of the engine that is off least.
+    """Return the cause if none is shown, of the engine with the smallest error.
 
-    It is not precision where a plan that is predicted to pass has no engine that runs.
+    It is not precision if a plan predicted to pass has no engine that runs.
     """
     band, excess = nearest.band, nearest.excess or 0.0
     shown = not awaited or any(c.excess is not None for c in awaited)
@@ -103,7 +103,7 @@ def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:
 def _idle(
     off: Sequence[Candidate], plain: Candidate, predicted: Mapping[int, float]
 ) -> Iterator[Cause]:
-    """Yield the plans that were predicted to be better than plain low precision, and are not."""
+    """Yield the plans predicted to beat plain low precision that do not."""
     without = predicted.get(plain.build.number, 0.0)
     found = [
         c
@@ -123,9 +123,9 @@ def _idle(
 def _kernels(
     off: Sequence[Candidate], ran: Sequence[Candidate], kept: Mapping[int, Sequence[NodeName]]
 ) -> Iterator[Cause]:
-    """Yield the smallest set of nodes that an engine needs in FP32 to be right, where one shows it.
+    """Yield the smallest set of nodes that an engine needs in FP32 to pass, if one shows it.
 
-    What low precision explains need not be a fault, and what is not honoured shows nothing.
+    What low precision explains need not be a fault, and a constraint not honoured shows nothing.
     """
     right = [c for c in ran if c.passed or (c.band and c.band.explains(c.excess or 0.0))]
     pairs = [

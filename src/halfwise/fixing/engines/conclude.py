@@ -1,4 +1,4 @@
-"""What a run with engines comes to: its record and its verdict."""
+"""The result of a run with engines: its record and verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,16 +30,16 @@ from halfwise.reporting.rungs import cause_line
 
 @dataclass(frozen=True)
 class Proven:
-    """What a run with engines found.
+    """Result of a run with engines.
 
     Attributes:
         engines: The record.
-        verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
-            the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
-        keep: Compute nodes of the delivered plan; None where none passed.
-        minimal: Whether no kept node can be dropped, as engines or predictions show.
+        verdict: On the held-out samples: of the delivered engine, or the closest one; of the FP32
+            engine if that is wrong; of the emulation, failed, if no engine runs.
+        keep: Compute nodes that the delivered plan keeps; None if none passed.
+        minimal: Whether no kept node can be dropped, by engines or predictions.
         joined: Held-out samples that joined the calibration.
-        ended: What it was concluded from; None where the FP32 engine is wrong.
+        ended: The search behind it; None if the FP32 engine is wrong.
     """
 
     engines: Engines
@@ -62,7 +62,7 @@ class Proven:
 
     @property
     def refuted(self) -> bool:
-        """Whether engines speak against every plan of the low format that was built."""
+        """Whether engines refute every plan built in the low format."""
         return self.ended is not None and self.ended.refuted
 
 
@@ -71,10 +71,10 @@ class Ended:
     """A run whose engines are all built and judged.
 
     Attributes:
-        search: What was tried.
-        chosen: What it chose.
+        search: The search.
+        chosen: Its choice.
         offers: Rows of the final table.
-        delivered: What is delivered; None where nothing passed.
+        delivered: The delivered offer; None if nothing passed.
     """
 
     search: EngineSearch
@@ -83,7 +83,7 @@ class Ended:
     delivered: Offer | None
 
     def unfetched(self, prefer: Prefer) -> "Ended":
-        """Return it with what is delivered instead, since that cannot be fetched."""
+        """Return it with another delivery, because this one cannot be fetched."""
         assert self.delivered is not None
         gone = replace(self.delivered, unfetched=True)
         offers = tuple(gone if o is self.delivered else o for o in self.offers)
@@ -91,18 +91,18 @@ class Ended:
 
     @property
     def last(self) -> Offer | None:
-        """What is delivered, or the last engine of the low format that runs; None without."""
+        """The delivered engine, or the last engine in the low format that runs; None if none."""
         low = [o for o in self._low if o.candidate.excess is not None]
         return self.delivered or (low[-1] if low else None)
 
     @property
     def as_searched(self) -> bool:
-        """Whether what is delivered is what the search chose."""
+        """Whether the search's choice is delivered."""
         return self.delivered is not None and self.delivered.candidate == self.chosen.best
 
     @property
     def keep(self) -> Assignment | None:
-        """Compute nodes that the delivered plan keeps; None where none of the low rung is."""
+        """Compute nodes that the delivered plan keeps; None if it is not of the low rung."""
         delivered = self.delivered
         if delivered is None or delivered.rung in FULL_RUNGS:
             return None
@@ -110,12 +110,12 @@ class Ended:
 
     @property
     def refuted(self) -> bool:
-        """Whether no plan of the low format passed of those that were built, with time left."""
+        """Whether no built plan in the low format passed, with time left."""
         known = any(not c.untold for group in self.search.groups for c in group)
         return known and not any(o.passed for o in self._low) and not self.search.budget.over()
 
     def found(self, planner: Planner) -> dict[str, Any]:
-        """Return what the record says of all this; the trials of `planner` are without fusion."""
+        """Return the engines' record; the trials of `planner` are without fusion."""
         search, delivered, keep = self.search, self.delivered, self.keep
         low = None if delivered is None or keep is None else delivered.candidate
         excesses = () if low is None else search.excesses(low)
@@ -153,11 +153,11 @@ class Ended:
         }
 
     def verdict(self, emulated: Verdict, causes_: Sequence[Cause], builds: int) -> Verdict:
-        """Return the verdict on what is delivered; else a failed one, on what came closest.
+        """Return the verdict on the delivered engine; else a failed one, on the closest engine.
 
         Args:
-            emulated: That of the plan in the emulation.
-            causes_: Why nothing low passed.
+            emulated: Verdict on the plan in the emulation.
+            causes_: Why nothing in the low format passed.
             builds: Number of all builds.
         """
         if self.delivered is not None and self.delivered.verdict is not None:
@@ -185,7 +185,7 @@ class Ended:
 
 
 def rounds(search: EngineSearch, planner: Planner) -> tuple[EngineRound, ...]:
-    """Return every plan that was built, with what emulation predicts of it, fused and not."""
+    """Return every built plan with the emulation's predictions, with fusion and without."""
     groups = [*search.groups, *search.int8.values()]
     plans = {_predicted_as(group[0]): group[0] for group in groups}
     predicted = {plan: c.terms.of(planner).trials.excess(c.keep) for plan, c in plans.items()}
@@ -211,12 +211,12 @@ def rounds(search: EngineSearch, planner: Planner) -> tuple[EngineRound, ...]:
 
 
 def _predicted_as(candidate: Candidate) -> tuple[Assignment, bool, bool]:
-    """Return what tells the emulation of a candidate from others."""
+    """Return what distinguishes a candidate's emulation from others."""
     return candidate.keep, candidate.terms.unrepaired, candidate.terms.int8
 
 
 def _in_order(search: EngineSearch, planner: Planner, of: Candidate) -> tuple[NodeName, ...]:
-    """Return what a candidate keeps, in the order of its graph."""
+    """Return a candidate's kept nodes in graph order."""
     order, kept = search.order, of.kept(planner)
     if of.terms.unrepaired:
         order = [node_name(n) for n in of.terms.of(planner).case.network.nodes()]
@@ -232,14 +232,14 @@ def rungs(
     refused: bool = False,
     int8: Sequence[Sequence[Candidate]] = (),
 ) -> tuple[RungTried, ...]:
-    """Return what became of every rung of a run, most exact first.
+    """Return the result of every rung of a run, most exact first.
 
     Args:
         offers: The rows of the table, most exact rung first.
-        delivered: What is delivered; None where nothing is.
+        delivered: The delivered offer; None if there is none.
         tried: All builds of each plan of the low rung.
-        relative: Whether errors are shares of what is allowed, and told; not with a metric.
-        refused: Whether every plan of the low rung was refused that is predicted to pass.
+        relative: Whether errors are shares of what is allowed, and reported; not with a metric.
+        refused: Whether every plan of the low rung predicted to pass was refused.
         int8: All builds of each plan with INT8.
     """
     told = []
@@ -265,7 +265,7 @@ def _rung(
     ran = [c for c in builds if c.excess is not None]
     nearest = min(ran, key=lambda c: c.excess or 0.0, default=None)
     shown = delivered.candidate if delivered is not None and delivered.rung == rung else nearest
-    # That of the table, where it is in it: it was taken for longer, or in rounds.
+    # The table's time, if it has one: measured for longer, or in rounds.
     rows = [o.row.latency for o in offers if o.candidate == shown]
     timed = next((t for t in rows if t is not None), None if shown is None else shown.latency)
     return RungTried(

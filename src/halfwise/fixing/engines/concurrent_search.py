@@ -1,6 +1,6 @@
-"""The search in the emulation beside the FP32 engine: one needs the processor, the other the GPU.
+"""Runs the emulation's search during the FP32 build: one needs the CPU, the other the GPU.
 
-Serialising a model takes its weights out for a moment, so each side has a graph of its own.
+Serialising a model temporarily removes its weights, so each side has its own graph.
 """
 
 import threading
@@ -23,15 +23,16 @@ _Given = ParamSpec("_Given")
 def concurrently(
     search: Callable[[Watcher], _Found], watcher: Watcher
 ) -> Iterator[Callable[[], _Found]]:
-    """Run `search` in a thread while the block runs; give what waits for its result.
+    """Run `search` in a thread during the block; provide what waits for its result.
 
-    What it tells is shown when it is waited for, so that `watcher` is used by one thread at a time.
-    However the block is left, the search ends when it next tells something or evaluates the model,
-    or in that evaluation, and is waited for.
+    Its progress is shown only while it is waited for, so that one thread at a time uses `watcher`.
+    However the block ends, the search stops at its next report or evaluation, or during that
+    evaluation, and is joined.
 
     Args:
-        search: Takes the watcher to tell; its errors are raised where the result is asked for.
-        watcher: Is told about progress.
+        search: Receives the watcher to report to; its errors are raised when the result is
+            requested.
+        watcher: Receives progress.
     """
     told, stop, context = _Held(watcher), Stop(), copy_context()
 
@@ -54,7 +55,7 @@ def concurrently(
 
 
 def one_at_a_time(case: Case) -> Case:
-    """Return the case with its samples and metric, the user's code, called one at a time."""
+    """Return the case with its samples and metric, which are user code, called one at a time."""
     lock = threading.RLock()
     metric = case.metric
     return replace(
@@ -66,7 +67,7 @@ def one_at_a_time(case: Case) -> Case:
 
 
 def with_own_network(case: Case) -> Case:
-    """Return the case with a copy of its graph; the weights themselves are shared."""
+    """Return the case with a copy of its graph; weights are shared."""
     network = case.network
     return replace(case, network=replace(network, model=network.copy()))
 
@@ -86,7 +87,7 @@ def _locked(
 
 
 class _Held:
-    """A watcher that holds back what it is told until it is released."""
+    """A watcher that holds messages back until it is released."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -98,7 +99,7 @@ class _Held:
         self._tell(lambda: self._watcher.stage(name, total))
 
     def step(self, done: int, total: int | None = None) -> None:
-        # Of a stage that is over when it is shown, nobody misses the steps.
+        # Nobody misses steps of a stage that is over when it is shown.
         self._tell(lambda: self._watcher.step(done, total), hold=False)
 
     def left(self, seconds: float) -> None:
@@ -108,14 +109,14 @@ class _Held:
         self._tell(lambda: self._watcher.note(line))
 
     def release(self) -> None:
-        """Tell what was held back, and from now on all at once."""
+        """Pass on what was held back, and everything later at once."""
         with self._lock:
             held, self._held = self._held or [], None
             for tell in held:
                 tell()
 
     def stop(self) -> None:
-        """End the thread that tells."""
+        """End the reporting thread."""
         self._stopped = True
 
     def _tell(self, tell: Callable[[], None], *, hold: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Drop from a set what is not needed: halves first, then quarters, down to single nodes.
+"""Drop what is not needed from a set: halves first, then quarters, down to single nodes.
 
 Delta debugging by complements (ddmin, Zeller and Hildebrandt 2002).
 """
@@ -14,16 +14,16 @@ def ddmin(
     order: Sequence[NodeName],
     passes: Callable[[frozenset[NodeName], int], bool | None],
 ) -> tuple[frozenset[NodeName], bool]:
-    """Return the smallest subset that was found to pass, and whether it is certain to be minimal.
+    """Return the smallest subset found to pass, and whether it is certain to be minimal.
 
     Args:
         kept: A set that passes.
-        order: All nodes in graph order; what is dropped together is next to each other there.
-        passes: Returns whether a smaller set passes, told how many nodes it drops; None ends the
-            search. It is asked about some sets more than once.
+        order: All nodes in graph order; nodes dropped together are adjacent in it.
+        passes: Returns whether a smaller set passes, given how many nodes it drops; None ends the
+            search. It may be called more than once for a set.
 
     Returns:
-        The subset, and true where it fails without any single one of its nodes.
+        The subset, and true if it fails without any single one of its nodes.
     """
     parts = 2
     while kept:
@@ -41,6 +41,6 @@ def ddmin(
 
 
 def split(names: Sequence[NodeName], parts: int) -> list[frozenset[NodeName]]:
-    """Return `names` in `parts` (≥ 1) runs of nearly equal length, without empty ones."""
+    """Split `names` into `parts` (≥ 1) runs of nearly equal length, omitting empty ones."""
     edges = [round(i * len(names) / parts) for i in range(parts + 1)]
     return [frozenset(names[a:b]) for a, b in pairwise(edges) if b > a]

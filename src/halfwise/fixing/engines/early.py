@@ -1,7 +1,7 @@
-"""Engines that are proven while the run goes on: told at once, and put where they can be used.
+"""Engines proven during the run: reported at once, and stored where they can be used.
 
-What was judged on held-out data is worth having, whatever the rest of the run finds: from the first
-one on Ctrl-C ends the run with the best of them.
+What held-out data proved is useful whatever the rest of the run finds: once there is one, Ctrl-C
+ends the run with the best.
 """
 
 import os
@@ -35,21 +35,21 @@ from halfwise.tensorrt.worker.transfer import model_files
 
 ENGINE_FILE = "model.engine"
 CLEARLY = 0.97
-"""Of the time of the last one that was told, what a further one may take at most: less is within
-the noise of times that were taken alone."""
+"""Maximum time of a further one, as a share of the last reported one's: a smaller gain is within
+the noise of engines timed alone."""
 
 
 @dataclass
 class Early:
-    """Judges engines on held-out samples while the run goes on, and tells those that pass.
+    """Judges engines on held-out samples during the run, and reports those that pass.
 
     Attributes:
         bench: Has the engines.
-        place: Folder to make beside the run folder, which gets one folder for each engine that is
-            told; None for none.
-        started: `time.monotonic()` when the command began.
-        told: Those that were told, in order.
-        over: Whether Ctrl-C came when there was one: then nothing is built any more.
+        place: Folder to create next to the run folder, with one folder for each reported engine;
+            None for none.
+        started: `time.monotonic()` at the start of the command.
+        told: Reported engines, in order.
+        over: Whether Ctrl-C came when there was one: then nothing more is built.
     """
 
     bench: Workbench
@@ -60,26 +60,26 @@ class Early:
     over: bool = False
 
     def __post_init__(self) -> None:
-        """Hear of Ctrl-C."""
+        """Listen for Ctrl-C."""
         self.interruption.then.append(self._end)
 
     def _end(self) -> None:
         self.over = bool(self.told)
 
     def worth(self, latency: Latency | None) -> bool:
-        """Return whether an engine that is proven would be told: the first, or a faster one."""
+        """Return whether a proven engine would be reported: the first, or a faster one."""
         known = [t.median_ms for t in self.told if t.median_ms is not None]
         time_ = inf if latency is None else latency.median_ms
         return not self.told or time_ < CLEARLY * min(known, default=0.0)
 
     def yardstick(self, prefer: Prefer) -> ProvenEngine | None:
-        """Return the engine that a plan has to be faster than, where speed decides at all."""
+        """Return the engine that a plan has to beat, if speed decides at all."""
         return next(iter(self.told), None) if prefer == "speed" else None
 
     def judge(
         self, build: BuildOutcome, samples: Samples, references: Sequence[Outputs]
     ) -> Judged | None:
-        """Return the verdict on an engine, at the shapes of all profiles too; None: it fails."""
+        """Return the verdict on an engine, at the shapes of all profiles too; None if it fails."""
         assert build.engine is not None
         measure = self.bench.measure
         try:
@@ -99,15 +99,15 @@ class Early:
         samples: Samples,
         references: Sequence[Outputs],
     ) -> bool:
-        """Tell of an engine with nothing low, where it passes on held-out samples; return whether.
+        """Report an engine with nothing low if it passes on held-out samples; return whether.
 
-        What no search has chosen has to be right on the calibration samples too.
+        No search chose it, so it must pass on the calibration samples too.
 
         Args:
             build: Its build.
             rung: "tf32" or "fp32".
             model: The ONNX file that it was built from.
-            samples: Those that are held out; without any, nothing is proven.
+            samples: Held-out samples; without any, nothing is proven.
             references: Their reference outputs.
         """
         if build.engine is None or not len(samples):
@@ -144,17 +144,17 @@ class Early:
         rung: EngineRung,
         kept: int = 0,
     ) -> None:
-        """Tell of an engine that passed; put it, with its recipe, into a folder of its own.
+        """Report an engine that passed; store it, with its recipe, in a separate folder.
 
         Args:
             build: Its build.
-            model: The ONNX file that it was built from, which goes along.
+            model: The ONNX file that it was built from, which is stored with it.
             latency: Its speed, timed alone.
             rung: The lowest type that it may compute in.
             kept: Number of nodes that it keeps in FP32.
         """
         path = None
-        # Without room for it, it is told all the same, and is in the run folder in the end.
+        # If there is no room for it, it is still reported, and ends up in the run folder.
         with suppress(OSError, HalfwiseError):
             path = self._put(build, model, rung)
         found = ProvenEngine(
@@ -184,7 +184,7 @@ class Early:
             tensorrt=info.tensorrt or "",
             run=str(self.place),
         )
-        if not self.told:  # those of the run that `--resume` goes on with
+        if not self.told:  # those of the run that `--resume` continues
             shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True, exist_ok=True)
         with new_folder(folder) as partial:
@@ -199,15 +199,15 @@ class Early:
 
 @dataclass
 class Judging:
-    """Attempts at plans whose engines are judged on held-out samples as soon as they pass.
+    """Tries plans, and judges their engines on held-out samples as soon as they pass.
 
     Attributes:
         attempts: Builds and measures them.
-        early: Tells those that are right.
-        heldout: What judges. Where the first one that passes fails there, samples join the
-            calibration at once: nothing is confirmed that is off.
-        passed: Whether one passed on the calibration samples that there are now: its error would
-            not be known on further ones.
+        early: Reports those that pass.
+        heldout: The samples that judge. If the first passing engine fails there, samples join the
+            calibration at once: nothing wrong is confirmed.
+        passed: Whether one passed on the present calibration samples: its error on further ones
+            would be unknown.
     """
 
     attempts: Attempts
@@ -242,7 +242,7 @@ class Judging:
 
 
 def _link(file: Path, to: Path) -> None:
-    """Make `file` appear as `to` too: as a second name, or as a copy where there can be none."""
+    """Make `file` also appear as `to`: as a hard link, or else as a copy."""
     to.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, to)
@@ -251,12 +251,12 @@ def _link(file: Path, to: Path) -> None:
 
 
 def proven_folder(out: Path | None, *, resume: bool) -> Path | None:
-    """Return the folder beside the run folder for engines that are proven before the run ends.
+    """Return the folder next to the run folder for engines proven before the run ends.
 
-    Where it ends without an engine in the run folder, however that comes, they stay.
+    If the run ends without an engine in the run folder, for whatever reason, they stay.
 
     Raises:
-        UsageError: there are those of a run that ended early, and nobody said that it goes on.
+        UsageError: engines of a run that ended early are there, and it is not to be resumed.
     """
     if out is None:
         return None
@@ -264,6 +264,6 @@ def proven_folder(out: Path | None, *, resume: bool) -> Path | None:
     if os.path.lexists(place) and not resume:
         raise UsageError(
             f"{place} has engines of a run that ended early.",
-            "Move or remove it, or go on with that run: --resume.",
+            "Move or remove it, or continue that run: --resume.",
         )
     return place

@@ -1,6 +1,6 @@
-"""The model in another form, for a builder that refuses one: the same function and tensors.
+"""The model in another form, for a builder that refuses one: same function and tensors.
 
-GRUs and LSTMs are written out; normalisations that were written out become one node each.
+GRUs and LSTMs are written out; written-out normalisations become one node each.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from halfwise.records import NodeName
 from halfwise.tensorrt.constrain import takes_type
 
 BUILT_FILE = "model.built.onnx"
-"""In a run folder, where the engine is built from another file than the FP32 model."""
+"""In a run folder, if the engine is built from another file than the FP32 model."""
 
 
 _OPSET = FIRST_OPSET["LayerNormalization"]
@@ -27,20 +27,21 @@ class Equivalent:
     """A model with some nodes in another form.
 
     Attributes:
-        network: It.
-        parts: Names of the nodes that stand for each of them and take a type, in graph order.
+        network: The model.
+        parts: For each of these nodes, the names of the typed nodes that replace it, in graph
+            order.
     """
 
     network: Network
     parts: Mapping[NodeName, tuple[NodeName, ...]]
 
     def constraints(self, names: Iterable[NodeName]) -> tuple[NodeName, ...]:
-        """Return nodes to constrain, those in another form by what stands for them."""
+        """Return the nodes to constrain; a node in another form is replaced by its parts."""
         return tuple(dict.fromkeys(p for name in names for p in self.parts.get(name, (name,))))
 
 
 def normalisations(network: Network, available: Collection[str]) -> tuple[Network, list[Candidate]]:
-    """Return what could be one node in a model, and the model at an opset that has such nodes.
+    """Return the normalisations that could be one node, and the model at the opset they need.
 
     Args:
         network: The model.
@@ -59,7 +60,7 @@ def equivalent(network: Network, nodes: frozenset[NodeName]) -> Equivalent:
 
     Args:
         network: The model.
-        nodes: GRUs and LSTMs, and whole normalisations as `normalisations` finds them.
+        nodes: GRUs and LSTMs, and whole normalisations as found by `normalisations`.
 
     Raises:
         CaseError: as for `unrolled`.
@@ -72,7 +73,7 @@ def equivalent(network: Network, nodes: frozenset[NodeName]) -> Equivalent:
         known = {node_name(n) for n in made.nodes()}
         made = normalise(model, path=network.path, sha256=network.sha256)
         for name in (node_name(n) for n in made.nodes()):
-            # One name may begin with another one.
+            # One name may be a prefix of another.
             of = max((n for n in recurrent if name.startswith(f"{n}/")), key=len, default=None)
             if name not in known and of is not None:
                 parts.setdefault(of, []).append(name)
@@ -85,7 +86,7 @@ def equivalent(network: Network, nodes: frozenset[NodeName]) -> Equivalent:
 def _with_one_node(
     network: Network, nodes: frozenset[NodeName]
 ) -> tuple[Network, dict[NodeName, list[NodeName]]]:
-    """Return a model with one node for each normalisation of `nodes`, and what stands for these."""
+    """Return a model with one node per normalisation of `nodes`, and those nodes."""
     if not nodes:
         return network, {}
     raised, found = normalisations(network, FIRST_OPSET)

@@ -1,10 +1,10 @@
-"""Find a smallest set of FP32 nodes by trial, over arbitrary subsets.
+"""Find a smallest set of FP32 nodes by trials over arbitrary subsets.
 
-The set starts from everything in FP32 and is lowered: first all nodes that no guard suspects, at
-once; then groups of nodes in the same place of repeated blocks; then single nodes. Where a group
-cannot be lowered it is halved (O(k log n) trials for k needed nodes among n, as in delta
-debugging: Zeller & Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
-What remains is 1-minimal once no single node can be lowered.
+The search starts with everything in FP32 and lowers nodes: first all that no guard names, at once;
+then groups of nodes at the same place of repeated blocks; then single nodes. A group that cannot be
+lowered is halved (O(k log n) trials for k needed nodes among n, as in delta debugging: Zeller &
+Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002). The result is
+1-minimal once no single node can be lowered.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,34 +26,34 @@ from halfwise.reporting.plan import remark
 Nodes = frozenset[NodeName]
 
 LARGER = 1.1
-"""The next plan tried, of those that passed before, is this much larger than one that failed."""
+"""The next earlier passing plan to try is this much larger than the one that failed."""
 LAST = 8
-"""After the first of them, about so many are tried at most; then all of FP32 is left."""
+"""About this many are tried after the first; then only all of FP32 is left."""
 
 
 @dataclass
 class Search:
-    """A search over the compute nodes of one network; call `run`, and again after samples joined.
+    """A search over the compute nodes of a network; call `run`, and again after samples joined.
 
     Attributes:
         nodes: The nodes that may be kept, in graph order.
-        forced: Those of them that user rules keep; part of every assignment.
+        forced: Nodes that user rules keep; part of every assignment.
         suspects: Groups of nodes that guards name, gravest first.
         certain: How many of the leading groups are certain losses.
         classes: Structural class of each node; equal for the same place in repeated blocks.
         evaluate: Evaluates an assignment.
         contribution: Output error of an assignment relative to what is allowed, on one sample.
-        harmless: Contribution that may be left unexamined; None where only a metric decides.
-        budget: Ends the search; what chooses the result, and the check of FP32, is not bounded.
+        harmless: Contribution that needs no examination; None if only a metric decides.
+        budget: Ends the search; choosing the result and checking FP32 are exempt.
         start: A plan to start from, passing or not.
-        safe: Whether everything in FP32 is sure to pass, being the original.
+        safe: Whether everything in FP32 is certain to pass because it is the original.
         progress: Called with a line for each step.
-        price: What an assignment is predicted to cost, over everything low; None where unknown.
-        form: What a kept node is, as steps tell it; "" for FP32.
-        guide: Proposes plans where nothing stands out; without, contributions alone order nodes.
-        passing: Sets that passed, on the worst samples at least, or that are worth a trial anyway;
-            when the budget ends, the cheapest that passes on all is the result. Shared by searches
-            before and after samples joined.
+        price: Predicted cost of an assignment relative to all low; None if unknown.
+        form: What a kept node is called in steps; "" for FP32.
+        guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
+        passing: Sets that passed, at least on the worst samples, or that deserve a trial anyway;
+            when the budget ends, the cheapest that passes on all samples is the result. Shared by
+            searches before and after samples joined.
     """
 
     nodes: Sequence[NodeName]
@@ -75,7 +75,7 @@ class Search:
     passing: list[Nodes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Restrict suspicions to the nodes that the search may keep."""
+        """Restrict guards to the nodes that the search may keep."""
         self._everything = frozenset(self.nodes)
         self.start &= self._everything
         self.suspects = [group & self._everything for group in self.suspects]
@@ -85,10 +85,10 @@ class Search:
         self._tried: dict[Nodes, float] = {}
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
-        """Return what plans are compared by, less for the better.
+        """Return the rank of a plan; lower is better.
 
-        The predicted cost, then the number of nodes. What costs as much as FP32 gains nothing: it
-        comes after all that gains something, and the number decides alone.
+        Predicted cost first, then the number of nodes. Plans that cost as much as FP32 gain
+        nothing: they rank after all that gain something, by number of nodes alone.
         """
         price = self.price(kept)
         fp32 = None if price is None else self.price(self._everything)
@@ -97,12 +97,12 @@ class Search:
         return (price, len(kept))
 
     def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> Found:
-        """Return the smallest set found, starting from `previous` where that still helps.
+        """Return the smallest set found, starting from `previous` if that still helps.
 
         Args:
-            previous: What an earlier call found; where it passes, only the certificate is new.
-            certify: Lower single nodes until none can be. Without, groups alone are lowered, and
-                the set is not minimal yet.
+            previous: Result of an earlier call; if it passes, only the certificate is new.
+            certify: Lower single nodes until none can be. If false, only groups are lowered, and
+                the set is not yet minimal.
         """
         self._best = self._everything
         if not self.safe and not self.evaluate(self._everything, confirm=True).passed:
@@ -124,7 +124,7 @@ class Search:
         return self._found(passed=True, minimal=certify, exhausted=False)
 
     def _reduced(self, previous: Nodes) -> Nodes:
-        """Return a passing set that no group of nodes can leave."""
+        """Return a passing set from which no group of nodes can be removed."""
         if previous and self.evaluate(previous | self.forced, confirm=True).passed:
             self._best = previous | self.forced
             return previous
@@ -140,8 +140,8 @@ class Search:
         return self._found(passed=True, minimal=False, exhausted=True)
 
     def _passed_before(self) -> Nodes:
-        """Return a small one of the sets that passed that does on all samples, else everything."""
-        # What was held since is part of none of them.
+        """Return a small set that passed and does so on all samples, else everything."""
+        # Nodes held since are in none of them.
         plans = sorted(dict.fromkeys(kept | self.forced for kept in self.passing), key=self.rank)
         larger, tried = LARGER, 0.0
         for kept in plans:
@@ -192,9 +192,9 @@ class Search:
         return self._lowered_by_contribution(outside)
 
     def _repaired(self, previous: Nodes, larger: Nodes) -> Nodes:
-        """Return what passes of `previous` with additions that cost less than `larger`, else that.
+        """Extend `previous` until it passes at a cost below `larger`; else return `larger`.
 
-        It passed on other samples: predictions of what extends it are off by the factor of its own.
+        It passed on other samples: predictions for its extensions are off by its own factor.
         """
         excess = self._tried.get(previous, inf)
         if not previous or self.guide is None or not self.guide.is_fitted or excess > NEAR:
@@ -205,9 +205,9 @@ class Search:
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
         """Lower as many of `nodes` as passes, those that contribute least first.
 
-        Each ranking is tried before it is refined, so that the budget may end at any moment. Where
-        fewer nodes are left than groups were measured, to lower each alone takes less than to
-        measure more.
+        Each ranking is tried before it is refined, so the budget may end at any time. Once fewer
+        nodes are left than groups were measured, lowering each alone takes less than measuring
+        more.
         """
         everything, measured = self._everything, dict[Nodes, float]()
 
@@ -235,16 +235,16 @@ class Search:
         return kept
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
-        """Tell the guide what was measured; return whether it predicts what was tried so far."""
+        """Fit the guide to measurements; return whether it predicts what was tried so far."""
         guide.fit(contributions)
         tried = self._tried.items()
         r2 = guide.r2((self._everything - kept, found) for kept, found in tried if always <= kept)
         return r2 is None or r2 >= TRUSTED
 
     def _guided(self, guide: Guide, kept: Nodes, always: Nodes, aim: float | None = None) -> Nodes:
-        """Return the cheapest that passes of a few plans that keep `always`, else `kept`.
+        """Return the cheapest passing one of a few plans that keep `always`, else `kept`.
 
-        With `aim`, the predicted error at which they may just pass; else a few are far from it.
+        `aim` is the predicted error at which they may just pass; without it a few are far from it.
         """
         everything = self._everything
         plans = guide.plans(everything, always)
@@ -263,7 +263,7 @@ class Search:
         return kept
 
     def _extended(self, kept: Nodes, always: Nodes, needed: Sequence[tuple[Nodes, float]]) -> Nodes:
-        """Return the first cheaper plan that passes of those that extend one that nearly did."""
+        """Return the first cheaper plan that passes among extensions of one that nearly did."""
         if self.price(kept) is None:
             return kept
         alone = self.price(always) or 0.0
@@ -280,9 +280,9 @@ class Search:
         return lowered(kept, [g - self.forced for g in groups], self._passes)
 
     def _shrunk(self, kept: Nodes, previous: Nodes) -> Nodes:
-        """Lower whole groups: what no guard suspects, kinds of suspicion, one spot, one place.
+        """Lower whole groups: unsuspected nodes, then by kind of guard, by spot, by place.
 
-        Of a plan that extends `previous` only what was added: the rest was tried with less kept.
+        For a plan that extends `previous`, only the additions: the rest was tried with less kept.
         """
         if previous and previous <= kept:
             added = sorted(kept - previous - self.forced, key=lambda n: (*self._merit(kept, n), n))
@@ -300,7 +300,7 @@ class Search:
         return kept
 
     def _certified(self, kept: Nodes) -> Nodes:
-        """Lower single nodes until none can be; note the excess that each needed one prevents."""
+        """Lower single nodes until none can be; record the excess that each needed one prevents."""
         gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
         mildest = -len(self.suspects)
         open_nodes = sorted(
@@ -322,7 +322,7 @@ class Search:
         return kept
 
     def _merit(self, kept: Nodes, node: NodeName) -> tuple[float, float]:
-        """Return what orders nodes to lower: error added for the cost saved, and contribution."""
+        """Return the order of lowering: error added per cost saved, then contribution."""
         before, after = (self.price(k | self.forced) for k in (kept, kept - {node}))
         gained = 0.0
         if self.guide is not None and before is not None and after is not None:

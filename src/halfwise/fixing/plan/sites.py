@@ -1,9 +1,9 @@
-"""Where values are rounded, and what each such site adds to the output error.
+"""Where values are rounded, and how much each such site adds to the output error.
 
-An edge is rounded where one of its ends is low. Two neighbours that are low round the value between
-them once, so what nodes contribute alone cannot be added: both contain it. What edges add can,
-in quadrature, since rounding errors of different values are nearly uncorrelated. `bench/plans.py`
-tells how well that predicts.
+An edge is rounded if one of its ends is low. Two low neighbours round the value between them once,
+so the contributions of single nodes cannot be added: both include it. Contributions of edges can,
+in quadrature, because rounding errors of different values are nearly uncorrelated. `bench/plans.py`
+measures how well that predicts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,19 +18,19 @@ from halfwise.records import NodeName
 
 Nodes = frozenset[NodeName]
 Site = tuple[NodeName, ...]
-"""The compute nodes, one or two, of which one has to be low for a rounding to take place."""
+"""One or two compute nodes; rounding takes place if any of them is low."""
 
 STEPS = 100
 """Updates of a fit; more change predictions by less than a percent (YOLOX nano, 708 sites)."""
 LARGEST = 1e4
-"""Errors beyond are taken for so much, infinities included: of a fit they would leave nothing."""
+"""Errors are clipped here, infinities included: they would dominate the fit."""
 
 
 def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
-    """Return where values are rounded.
+    """Return the sites where values are rounded.
 
-    Between two compute nodes, through data movement as well, at constants, and at what is always
-    FP32.
+    Between two compute nodes, also through data movement, at constants, and at nodes that are
+    always FP32.
     """
     found: dict[Site, None] = {}
     sources: dict[object, set[NodeName]] = {}
@@ -57,10 +57,10 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
 
 
 class Sites:
-    """What each site adds, fitted to errors of assignments."""
+    """Contributions of sites, fitted to errors of assignments."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        """Take the sites; nothing is known of them."""
+        """Take the sites; nothing is fitted yet."""
         self.sites = tuple(sites)
         self.added: NDArray[np.float64] = np.zeros(len(self.sites))
         self._of: dict[NodeName, list[int]] = {}
@@ -69,17 +69,17 @@ class Sites:
                 self._of.setdefault(node, []).append(index)
 
     def rounded(self, low: Nodes) -> NDArray[np.bool_]:
-        """Return which sites round where these nodes are low: bool[sites]."""
+        """Return which sites round with these nodes low: bool[sites]."""
         found = np.zeros(len(self.sites), bool)
         found[[i for node in low for i in self._of.get(node, ())]] = True
         return found
 
     def fit(self, measured: Mapping[Nodes, float]) -> None:
-        """Fit what sites add to the errors of assignments, given by their low nodes.
+        """Fit contributions of sites to the errors of assignments, given by their low nodes.
 
         Multiplicative updates (Shepp and Vardi, "Maximum likelihood reconstruction for emission
-        tomography", 1982) keep everything ≥ 0, and what no error tells apart stays equal. Each
-        error counts alike by its ratio.
+        tomography", 1982) keep everything ≥ 0, and sites that no error distinguishes stay equal.
+        Errors are weighted equally, by their ratio.
         """
         errors = np.array(list(measured.values()), float)
         squares = np.clip(np.nan_to_num(errors, nan=LARGEST), 1e-6, LARGEST) ** 2
@@ -93,15 +93,15 @@ class Sites:
             self.added[where] *= ratios[where] / seen[where]
 
     def predicted(self, low: Nodes) -> float:
-        """Return the error to expect where these nodes are low, all others in FP32."""
+        """Return the expected error with these nodes low and all others in FP32."""
         return sqrt(float(self.added[self.rounded(low)].sum()))
 
 
 def explained(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Return R², by the logarithms of errors, of pairs of a predicted and a measured one.
+    """Return R² of pairs of predicted and measured errors, on their logarithms.
 
-    Which factor all are off by is left out: only the order of plans matters. None where fewer than
-    four pairs are positive and finite, or all measured are equal.
+    A common factor is ignored: only the order of plans matters. None if fewer than four pairs are
+    positive and finite, or if all measured errors are equal.
     """
     logs = np.array([(log(p), log(m)) for p, m in pairs if min(p, m) > 0 and isfinite(p + m)])
     if len(logs) < 4 or np.ptp(logs[:, 1]) == 0:
