@@ -14,7 +14,7 @@ from halfwise.records import Preview, Verdict
 WORST, TYPICAL = 4, 2
 """How many samples are shown of each kind."""
 _WIDEST = 128
-_LEAST_SIDE = 16
+_LEAST_SIDE = 8
 _LEAST_WAVE = 512
 _SMOOTH = 0.3
 """Least correlation of neighbours: photographs have 0.9 and more, speech at 16 kHz about 0.8, and
@@ -28,7 +28,7 @@ def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
     """Return the worst of the judged samples and some of median error, worst first.
 
     An input is shown where all these samples have values in it that are finite and alike beside one
-    another: as an image with 1 or 3 channels, first or last, and 16 pixels or more each way, or as
+    another: as an image with 1 or 3 channels, first or last, and 8 pixels or more each way, or as
     a wave with 512 values or more and one channel. Of several in one batch the first is shown.
 
     Args:

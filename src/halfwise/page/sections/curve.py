@@ -55,7 +55,7 @@ _TIMES = {"ms": "median_ms", "p99 ms": "p99_ms"}
 def _classic(rows: Sequence[Classic]) -> Data:
     """Return the table of the rows; columns that no row fills are left out."""
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    titles = ["", "known from", "passed", "kept", *_ERRORS, *metrics, "cost", *_TIMES]
+    titles = ["model", "known from", "passed", "kept", *_ERRORS, *metrics, "cost", *_TIMES]
     titles += ["size", "GPU memory"]
     cells = [[*_cells(row, metrics)] for row in rows]
     used = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in cells)]

@@ -85,6 +85,10 @@ function looking(groups) {
   });
 }
 
+function scored(point, name) {
+  return numeric(Object.hasOwn(point.scores ?? {}, name) ? point.scores[name] : undefined);
+}
+
 function numeric(value) {
   return value === undefined ? null : Number(value);
 }
@@ -104,7 +108,7 @@ function vertical({ metrics }) {
     { name: "error, held-out samples", title: "error / allowed, held-out samples", of: (p) => numeric(p.heldout) },
   ].map((axis) => ({ ...axis, log: true, limit }));
   return [...errors, ...metrics.map(({ name, falls, required }) => ({
-    name, title: `${name} on held-out samples`, of: (p) => numeric(p.scores?.[name]), rises: !falls,
+    name, title: `${name} on held-out samples`, of: (p) => scored(p, name), rises: !falls,
     limit: { value: Number(required), text: `${falls ? "at most" : "at least"} ${number(required, 4)}` },
   }))];
 }
@@ -218,7 +222,7 @@ function all(root, groups, { metrics }, show) {
   const rows = points.map((point) => [
     { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
     point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
-    ...names.map((name) => numeric(point.scores?.[name])), numeric(point.casts), numeric(point.evaluation),
+    ...names.map((name) => scored(point, name)), numeric(point.casts), numeric(point.evaluation),
     [point.chosen ? "chosen" : "", point.found ? "its plan" : "", point.recommended ? "recommended" : ""].filter(Boolean).join(", "),
   ]);
   const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out / allowed", ...names, "Casts", "evaluation", ""];

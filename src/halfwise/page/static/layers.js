@@ -43,12 +43,12 @@ function shares(engines, delivered) {
 
 function bar(part) {
   const parts = PRECISIONS.filter((name) => part[name] > 0).map((name) => {
-    const words = `${name} ${number(100 * part[name])}%`;
+    const words = `${name} ${number(100 * part[name])} %`;
     const piece = make("span", { class: `piece p-${name.toLowerCase()}`, title: words }, part[name] >= WIDE ? words : "");
     piece.style.width = `${100 * part[name]}%`;
     return piece;
   });
-  const words = PRECISIONS.filter((name) => part[name] > 0).map((name) => `${name} ${number(100 * part[name])}%`);
+  const words = PRECISIONS.filter((name) => part[name] > 0).map((name) => `${name} ${number(100 * part[name])} %`);
   return make("div", { class: "bar", role: "img", "aria-label": words.join(", ") }, parts);
 }
 
@@ -64,7 +64,7 @@ function one(place, engine, shared) {
     return [
       { text: name, node: () => make("span", { class: "layer", title: name }, name) }, word("type"), word("precision"),
       ms === null ? null : { value: ms, node: () => timed(ms, longest, word("precision")) },
-      ms === null || !total ? null : { value: ms / total, text: `${number((100 * ms) / total)}%` },
+      ms === null || !total ? null : { value: ms / total, text: `${number((100 * ms) / total)} %` },
       { text: nodes.join(" "), node: () => linked(nodes) }, word("types"), word("weights"),
       { text: word("tactic"), node: () => make("span", { class: "layer", title: word("tactic") }, word("tactic")) },
     ];

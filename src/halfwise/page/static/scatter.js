@@ -161,12 +161,17 @@ function shape(ctx, x, y, { shape: name, colour, hollow, large, tick }, colours,
   ctx.restore();
 }
 
+// Characters of a label; the whole stands in the panel.
+const LONGEST = 24;
+
 // Writes labels beside their points, and leaves out those that would stand on others.
 function write(ctx, texts, box, colour, ratio) {
   const taken = [];
   ctx.fillStyle = colour;
   ctx.textAlign = "left";
-  for (const [text, x, y] of texts) {
+  for (const [whole, x, y] of texts) {
+    const letters = [...plain(whole)];
+    const text = letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : letters.join("");
     const width = ctx.measureText(text).width;
     const left = x + 10 * ratio + width > box.left + box.width ? x - 10 * ratio - width : x + 10 * ratio;
     const place = [-6, 12, -20, 26].map((shift) => y + shift * ratio)
@@ -174,7 +179,7 @@ function write(ctx, texts, box, colour, ratio) {
       .find((base) => taken.every(([l, b, w]) => l + w < left || left + width < l || Math.abs(b - base) > 13 * ratio));
     if (place !== undefined) {
       taken.push([left, place, width]);
-      ctx.fillText(plain(text), left, place);
+      ctx.fillText(text, left, place);
     }
   }
 }
