@@ -1,4 +1,4 @@
-"""What a search will probably build next, so that idle workers of the same kind can begin it."""
+"""Predicts what a search will build next, so that idle workers of the same kind can start it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,12 +11,12 @@ from halfwise.fixing.engines.units import Units
 from halfwise.records import NodeName
 
 Expect = Callable[[Iterable[Assignment]], None]
-"""Takes what may be built next, likeliest first, until it is told of something else."""
+"""Takes what may be built next, most likely first, until the next call."""
 Passes = Callable[[Assignment], bool | None]
 
 
 class _Asked(Exception):
-    """A search asks for something of which nothing is known yet."""
+    """A search asks for something not known yet."""
 
     def __init__(self, keep: Assignment) -> None:
         super().__init__()
@@ -26,10 +26,10 @@ class _Asked(Exception):
 def next_asked(
     search: Callable[[Passes], object], known: Mapping[Assignment, bool | None]
 ) -> Iterator[Assignment]:
-    """Yield the sets that a search asks about next, each as if all before it had failed.
+    """Yield the sets that a search asks for next, each assuming all before it failed.
 
     Args:
-        search: Asks about sets in an order that depends on the answers alone.
+        search: Asks for sets in an order that depends only on the answers.
         known: The answers so far.
     """
     answers = dict(known)
@@ -51,10 +51,10 @@ def next_asked(
 
 @dataclass(frozen=True)
 class ForeseenUnits(Units):
-    """Units whose smallest sets are looked for with a word ahead.
+    """Units that announce the next sets while searching for the smallest.
 
     Attributes:
-        expect: Told what is asked for next, if what is asked for now fails.
+        expect: Receives what is requested next if the current request fails.
     """
 
     expect: Expect = lambda _: None
@@ -83,17 +83,17 @@ class ForeseenUnits(Units):
 
 @dataclass
 class ForeseeingSearch(EngineSearch):
-    """A search that tells what it will probably build next.
+    """A search that announces what it will probably build next.
 
     Attributes:
-        expect: Is told.
+        expect: Receives the announcements.
     """
 
     expect: Expect = lambda _: None
 
     @classmethod
     def of(cls, search: EngineSearch, expect: Expect) -> "ForeseeingSearch":
-        """Return the same search, which tells `expect`."""
+        """Return the same search, announcing to `expect`."""
         found = cls(**{f.name: getattr(search, f.name) for f in fields(search)}, expect=expect)
         units = search.units
         found.units = ForeseenUnits(units.all, units.start, found._expect_new)
@@ -103,7 +103,7 @@ class ForeseeingSearch(EngineSearch):
         self.expect(keep for keep in sets if not self._is_known(keep))
 
     def _is_known(self, keep: Assignment) -> bool:
-        """Return whether a set will not be built: it was, or is known to fail."""
+        """Return whether a set will not be built: it was already, or is known to fail."""
         tried = any(keep == plan[0] for plan in self.tried)
         return tried or not keep or self._pointless((keep, USUAL)) or self._hopeless(keep)
 

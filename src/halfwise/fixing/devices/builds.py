@@ -1,7 +1,7 @@
-"""Builds for one kind of device: begun before they are asked for, in threads, one per worker.
+"""Builds for one kind of device: started ahead of requests, in threads, one per worker.
 
-Workers of the same GPU and the same TensorRT build for one another. One of them measures what all
-of them built; the others only build, so that no GPU is timed while it builds.
+Workers with the same GPU and TensorRT build for one another. One of them measures what all of them
+built; the others only build, so that no GPU is timed while it builds.
 """
 
 import os
@@ -21,11 +21,11 @@ from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.tensorrt.worker.journal import config_key
 
 _LOOK_AGAIN = 0.2
-"""Seconds after which a worker that came up anew while it was ended is ended again."""
+"""Seconds after which a worker that restarted while being ended is ended again."""
 
 
 class _Begun(Exception):
-    """A build is begun, and nobody waits for it yet."""
+    """A build has started, and nobody waits for it yet."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Bay:
 
     Attributes:
         worker: The worker.
-        builds: What it built last, or builds now; None before.
+        builds: Its last or current build; None before the first.
         lost: Why it builds no more; empty while it does.
     """
 
@@ -43,24 +43,24 @@ class Bay:
     lost: str = ""
 
     def __post_init__(self) -> None:
-        """Make the thread."""
+        """Create the thread."""
         self._pool = ThreadPoolExecutor(1, "halfwise-build")
 
     @property
     def idle(self) -> bool:
-        """Whether it can begin a build at once."""
+        """Whether it can start a build at once."""
         return not self.lost and (self.builds is None or self.builds.done())
 
     def begin(self, build: Callable[[], BuildOutcome]) -> "Future[BuildOutcome]":
         """Build in the thread."""
-        # Ctrl-C ends what is built in whatever thread.
+        # Ctrl-C ends builds in every thread.
         self.builds = self._pool.submit(copy_context().run, build)
         return self.builds
 
     def stop(self) -> None:
-        """End what it builds: nobody wants it any more. The worker can be asked again."""
+        """End its build, which is no longer wanted. The worker can be used again."""
         while self.builds is not None and not self.builds.done():
-            # To the thread, the connection is lost then: nothing is shared with it but the number.
+            # To the thread it looks like a lost connection: it shares only the number.
             if (number := self.worker.process_id) is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(number, signal.SIGTERM)
@@ -77,8 +77,8 @@ class KindBuilds(Builds):
     """Builds engines on the workers of one kind.
 
     Attributes:
-        folder: Takes engines of the workers that only build.
-        bays: The workers, the one that measures first.
+        folder: Stores engines from workers that only build.
+        bays: The workers; the first one measures.
     """
 
     folder: Path = field(default_factory=Path)
@@ -91,30 +91,30 @@ class KindBuilds(Builds):
 
     @property
     def helpers(self) -> int:
-        """How many workers that do not measure are idle."""
+        """Number of idle workers that do not measure."""
         return sum(bay.idle for bay in self.bays[1:])
 
     def begin(self, build: Callable[[], object], *, helpers: bool = False, before: int = 0) -> None:
-        """Begin what `build` builds, and do not wait for it.
+        """Start what `build` builds, without waiting for it.
 
-        With no worker idle it does nothing, nor where more than `before` of the same are begun.
+        Does nothing if no worker is idle, or if more than `before` of the same have started.
 
         Args:
-            build: Asks this object for one build.
-            helpers: Whether the worker that measures is left alone.
-            before: How many of the same are asked for before.
+            build: Requests one build from this object.
+            helpers: Whether to leave the measuring worker alone.
+            before: How many of the same are requested earlier.
         """
         self._before = before
         self._idle = next((bay for bay in self.bays[helpers:] if bay.idle), None)
         if self._idle is not None:
             try:
-                with suppress(_Begun, OSError):  # that is told when it is waited for
+                with suppress(_Begun, OSError):  # reported when it is waited for
                     build()
             finally:
                 self._idle = None
 
     def settle(self) -> None:
-        """End builds that were begun, and that nobody has asked for."""
+        """End builds that were started but never requested."""
         for begun in self._waiting.values():
             for bay, future in begun:
                 bay.stop()
@@ -149,7 +149,7 @@ class KindBuilds(Builds):
         return kept
 
     def _here(self, worker: Worker, outcome: BuildOutcome) -> BuildOutcome:
-        """Bring an engine here from a worker that only builds, so that the other gets it."""
+        """Fetch an engine from a worker that only builds, to pass it on."""
         if worker is self.worker or outcome.engine is None:
             return outcome
         try:

@@ -1,4 +1,4 @@
-"""`fix` with several workers: one plan that is right on each of them."""
+"""`fix` with several workers: one plan that passes on each of them."""
 
 import time
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def fix_on_devices(
     out: Path | None,
     started: float,
 ) -> Result:
-    """Return what `fix` gives with several workers; see `fix_in_engines`."""
+    """Run `fix` with several workers; see `fix_in_engines`."""
     assert request.target is not None
     shared = Shared(watcher)
     devices = request.target.each_profiled(case)
@@ -104,7 +104,7 @@ class _Kind:
 
     Attributes:
         workers: The workers, by name.
-        settings: How they build.
+        settings: Build settings.
     """
 
     workers: dict[str, Worker]
@@ -120,7 +120,7 @@ class _Kind:
 def _kinds(
     workers: Mapping[str, Worker], settings: Mapping[str, EngineSettings]
 ) -> dict[str, _Kind]:
-    """Return the kinds of workers there are, by the name of the first of each."""
+    """Return the kinds of workers, by the name of the first of each."""
     kinds: dict[str, _Kind] = {}
     for name, worker in workers.items():
         kind = next((k for k in kinds.values() if k.takes(worker, settings[name])), None)
@@ -133,7 +133,7 @@ def _kinds(
 
 @dataclass(frozen=True)
 class _Making:
-    """Makes the part of a run that is one kind's."""
+    """Creates the part of a run that belongs to one kind."""
 
     case: Case
     request: Request
@@ -169,6 +169,6 @@ class _Making:
 
 
 def _forget(runs: Mapping[str, DeviceRun], passed: Mapping[str, EngineFile | None]) -> None:
-    """Remove engines on the workers' sides but those that `passed`."""
+    """Remove engines on the workers, except those that `passed`."""
     for name, run in runs.items():
         run.builds.forget(passed.get(name))

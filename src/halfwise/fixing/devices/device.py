@@ -1,4 +1,4 @@
-"""The part of a run on several kinds of device that is one kind's."""
+"""The part of a run that belongs to one of several kinds of device."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -24,26 +24,26 @@ from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 
 class DeviceRun(EngineRun):
-    """The part of a run that is one device's.
+    """The part of a run that belongs to one device.
 
     Attributes:
-        prediction: What emulation predicts of its engines, once there is a search.
+        prediction: Predictions for its engines, once the search has started.
     """
 
     prediction: Prediction
 
     def begin_fp32(self) -> None:
-        """Begin the build of the FP32 engine."""
+        """Start building the FP32 engine."""
         self._begin(FP32)
 
     @property
     def begun(self) -> "Future[BuildOutcome] | None":
-        """What was begun last on the worker that measures; None before."""
+        """The last build started on the measuring worker; None before the first."""
         assert isinstance(self.builds, KindBuilds)
         return self.builds.bays[0].builds
 
     def begin_tf32(self) -> None:
-        """Begin that of the FP32 engine with TF32, where the GPU has it."""
+        """Start building the FP32 engine with TF32, if the GPU has it."""
         if has_tf32(self.worker.info):
             self._begin(TF32)
 
@@ -52,14 +52,14 @@ class DeviceRun(EngineRun):
         self.builds.begin(lambda: self.builds.build(self.fp32, name, tf32=name == TF32))
 
     def settle(self) -> None:
-        """End builds that nobody has asked for."""
+        """End builds that nobody requested."""
         assert isinstance(self.builds, KindBuilds)
         self.builds.settle()
 
     def search(
         self, fixed: Fixed, heldout: HeldOut
     ) -> tuple[EngineSearch, DeviceAttempts, Proposals]:
-        """Return what a search on this device alone would work with."""
+        """Return what a search on this device alone would use."""
         self.prediction = Prediction(fixed.planner, self._inspected)
         search, _ = self._search(fixed, heldout, self.prediction)
         attempts = DeviceAttempts(fixed.planner, self)
@@ -74,13 +74,13 @@ class DeviceRun(EngineRun):
         return attempts.measured(tf32, TF32)
 
     def exact(self, attempts: DeviceAttempts, table: Table) -> Offer:
-        """Judge the FP32 engine as all others are."""
+        """Judge the FP32 engine like all others."""
         return self._exact(attempts, table)
 
     def offers(
         self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
     ) -> tuple[Offer, ...]:
-        """Return the rows of the table, of all devices where the arguments are."""
+        """Return the rows of the table; for all devices if the arguments are."""
         return self._offers(table, full, search, chosen)
 
     def joins(self, best: Candidate, heldout: HeldOut) -> bool:
@@ -88,17 +88,17 @@ class DeviceRun(EngineRun):
         return self._joins(best, heldout)
 
     def concluded(self, ended: Ended, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
-        """Return what this device alone comes to."""
+        """Return the result of this device alone."""
         self.notes += ended.chosen.notes
         return self._concluded(ended, fixed=fixed, joined=joined)
 
     def elsewhere(self, worker: Worker, engines: Engines, heldout: HeldOut) -> Engines:
-        """Return the record of a worker of the same kind, which runs what this one delivers.
+        """Return the record of a worker of the same kind, which runs the engine delivered here.
 
         Args:
             worker: The worker.
-            engines: The record of this one, whose engine lies here.
-            heldout: What it is judged on.
+            engines: This device's record; its engine is on this machine.
+            heldout: The samples that judge it.
         """
         engine, row = engines.delivered, engines.row
         found = Engines(
@@ -130,7 +130,7 @@ class DeviceRun(EngineRun):
         return found.model_copy(update={"results": (row,), "delivered": engine, "verdict": verdict})
 
     def lost(self, search: EngineSearch, fixed: Fixed, why: str) -> Engines:
-        """Return the record of this device, which was lost before its engine was judged."""
+        """Return the record of this device, lost before its engine was judged."""
         found = {
             "rounds": rounds(search, fixed.planner),
             "emulated": fixed.verdict,
@@ -141,5 +141,5 @@ class DeviceRun(EngineRun):
 
     @property
     def right(self) -> bool:
-        """Whether its FP32 engine is."""
+        """Whether its FP32 engine passes."""
         return self._fp32.verdict is not None and self._fp32.verdict.passed

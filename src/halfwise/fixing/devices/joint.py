@@ -1,4 +1,4 @@
-"""Several devices as one, for a search that knows one: a plan is as good as where it is worst."""
+"""Several devices as one for the search: a plan is as good as on its worst device."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -21,28 +21,28 @@ from halfwise.reporting.moves import move_line
 
 @dataclass(frozen=True)
 class JointCandidate(Candidate):
-    """A plan on every device; as a candidate it is that of the device where it is worst.
+    """A plan on every device; as a candidate it is that of its worst device.
 
     Attributes:
-        parts: Its build on each device, by the device's name.
+        parts: Its build on each device, by device name.
     """
 
     parts: Mapping[str, Candidate] = field(default_factory=dict)
 
     @property
     def milliseconds(self) -> float:
-        """Geometric mean over the devices: how plans compare depends on no device's speed."""
+        """Geometric mean over the devices: comparing plans then depends on no device's speed."""
         return mean([part.milliseconds for part in self.parts.values()])
 
     def changes_nothing(self, plain: Candidate) -> bool:
-        """Return whether it does not on the device where it is worst."""
+        """Return whether it changes nothing on its worst device."""
         assert isinstance(plain, JointCandidate)
         name = worst(self.parts)
         return name in plain.parts and self.parts[name].changes_nothing(plain.parts[name])
 
 
 def joint(parts: Mapping[str, Candidate]) -> JointCandidate:
-    """Return the candidate of a plan that was tried on each device, at least one."""
+    """Return the joint candidate of a plan tried on each device, at least one."""
     whose = parts[worst(parts)]
     return JointCandidate(
         keep=whose.keep,
@@ -60,7 +60,7 @@ def joint(parts: Mapping[str, Candidate]) -> JointCandidate:
 
 
 def worst(parts: Mapping[str, Candidate]) -> str:
-    """Return the device where a candidate is worst: no engine that ran first, then by error."""
+    """Return a candidate's worst device: one without a running engine first, then by error."""
 
     def badness(name: str) -> float:
         excess = parts[name].excess
@@ -70,7 +70,7 @@ def worst(parts: Mapping[str, Candidate]) -> str:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of times; inf where one is, 0 where one is, inf without any."""
+    """Return the geometric mean of times; inf if one is, 0 if one is, inf without any."""
     if not values or inf in values:
         return inf
     if min(values) <= 0:
@@ -79,11 +79,11 @@ def mean(values: Sequence[float]) -> float:
 
 
 class DeviceAttempts(Attempts):
-    """Builds and measures plans on one device; builds can be begun and waited for later."""
+    """Builds and measures plans on one device; builds can be started and awaited later."""
 
     @property
     def idle(self) -> int:
-        """How many workers that do not measure are idle."""
+        """Number of idle workers that do not measure."""
         builds = self.bench.builds
         return builds.helpers if isinstance(builds, KindBuilds) else 0
 
@@ -96,9 +96,9 @@ class DeviceAttempts(Attempts):
         helpers: bool = False,
         before: int = 0,
     ) -> None:
-        """Begin the build that `attempt` will ask for, with the reason why, on those terms.
+        """Start the build that `attempt` will request, with its reason and terms.
 
-        For the others see `KindBuilds.begin`.
+        For the other arguments see `KindBuilds.begin`.
         """
         builds = self.bench.builds
         assert isinstance(builds, KindBuilds)
@@ -110,12 +110,12 @@ class DeviceAttempts(Attempts):
 
 @dataclass
 class JointAttempts:
-    """Tries plans on all devices at the same time.
+    """Tries plans on all devices concurrently.
 
     Attributes:
-        devices: What tries them on each, by name; a device that is lost leaves.
-        bands: What tells on each which errors low precision explains.
-        gone: Why devices left.
+        devices: Attempts per device, by name; a lost device is removed.
+        bands: Error bands explained by low precision, per device.
+        gone: Why devices were removed.
     """
 
     devices: dict[str, DeviceAttempts]
@@ -125,9 +125,9 @@ class JointAttempts:
     _expected: Iterable[Assignment] = ()
 
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> JointCandidate:
-        """Build the plan on every device, and measure the engines; see `Attempts.attempt`.
+        """Build the plan on every device and measure the engines; see `Attempts.attempt`.
 
-        Builds in strong typing do not differ: there, one of a plan is enough.
+        Builds in strong typing do not differ: one per plan is enough there.
         """
         plan = keep, terms
         for name, device in self.devices.items():
@@ -144,7 +144,7 @@ class JointAttempts:
         return self.left(parts)
 
     def expect(self, sets: Iterable[Assignment]) -> None:
-        """Take what may be asked for next; idle workers begin it beside what is asked for now."""
+        """Take what may be requested next; idle workers start it alongside the current request."""
         self._expected = sets
 
     def _begin_expected(self, now: Plan) -> None:
@@ -158,31 +158,31 @@ class JointAttempts:
             before[keep] += 1
 
     def again(self, candidate: Candidate) -> Candidate:
-        """Return a candidate with its error on the calibration samples that there are now."""
+        """Return a candidate with its error on the present calibration samples."""
         parts = parts_of(candidate)
         self._known.clear()
         found = {n: d.again(parts[n]) for n, d in self.devices.items() if n in parts}
         return self.left({n: self.bands[n].banded(part) for n, part in found.items()})
 
     def left(self, parts: Mapping[str, Candidate]) -> JointCandidate:
-        """Return the candidate of the devices that are not lost; those that are leave."""
+        """Return the candidate of the remaining devices; lost ones are removed."""
         left = {name: part for name, part in parts.items() if not part.untold}
         for name in parts.keys() - left.keys() if left else ():
             self.lose(name, parts[name].failure or parts[name].build.message)
         return joint(left or parts)
 
     def lose(self, name: str, why: str) -> None:
-        """Go on without a device."""
+        """Continue without a device."""
         watcher = self.devices.pop(name).bench.watcher
         self.gone[name] = why
-        watcher.note(f"lost, and the run goes on without it: {why}")
+        watcher.note(f"lost; the run continues without it: {why}")
 
 
 class JointProposals(Proposals):
-    """Proposes plans from what the device showed where a plan is worst."""
+    """Proposes plans from the results of a plan's worst device."""
 
     def __init__(self, devices: Mapping[str, Proposals], gone: Container[str]) -> None:
-        """Take what proposes on each device, at least one, and those that are lost."""
+        """Take the proposals of each device, at least one, and the lost devices."""
         self.devices, self._gone = devices, gone
 
     def _worst(self, failed: Candidate) -> tuple[Proposals, Candidate]:
@@ -199,21 +199,21 @@ class JointProposals(Proposals):
         return proposals.culprits(part, idle=idle)
 
     def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
-        """Yield what to try instead of a plan: see `Proposals.unbuildable`."""
+        """Yield what to try in place of a plan: see `Proposals.unbuildable`."""
         proposals, part = self._worst(failed)
         return proposals.unbuildable(part)
 
     def refused(self, plan: Plan) -> bool:
-        """Return whether a device would refuse a plan as it did another one."""
+        """Return whether a device would refuse a plan like an earlier one."""
         return any(d.refused(plan) for n, d in self.devices.items() if n not in self._gone)
 
     def hear(self, candidate: Candidate) -> None:
-        """Remember what was refused, each device what it refused."""
+        """Remember refusals, per device."""
         for name, part in parts_of(candidate).items():
             self.devices[name].hear(part)
 
     def is_elsewhere(self, refused: Candidate) -> bool:
-        """Return whether the device where it is worst refused it where it refused none before."""
+        """Return whether its worst device refused it in a region without earlier refusals."""
         proposals, part = self._worst(refused)
         return proposals.is_elsewhere(part)
 
@@ -227,7 +227,7 @@ class JointProposals(Proposals):
 
 
 class JointPrediction(Prediction):
-    """Predicts the worst of what is predicted for each device."""
+    """Predicts the worst over all devices."""
 
     def __init__(
         self,
@@ -238,48 +238,48 @@ class JointPrediction(Prediction):
         self.devices, self._plain_parts = devices, plain
 
     def learn(self, plain: BuildOutcome) -> None:  # noqa: ARG002 - each has its own
-        """Take from the engines with nothing kept what they compute in FP32 by themselves."""
+        """Read from the engines with nothing kept what they compute in FP32 by themselves."""
         for name, part in self._plain_parts().items():
             if name in self.devices and part.excess is not None:
                 self.devices[name].learn(part.build)
 
     def enough(self, keep: Assignment) -> bool | None:
-        """Return whether a plan passes on all; None when the budget is spent."""
+        """Return whether a plan passes on all; None once the budget is spent."""
         found = [each.enough(keep) for each in self.devices.values()]
         return None if None in found else all(found)
 
     def beyond(self, keep: Assignment) -> bool:
-        """Return whether a plan is beyond the limit on one."""
+        """Return whether a plan is beyond the limit on any."""
         return any(each.beyond(keep) for each in self.devices.values())
 
     def error(self, keep: Assignment) -> float:
-        """Return the largest error that is predicted."""
+        """Return the largest predicted error."""
         return max(each.error(keep) for each in self.devices.values())
 
     def excess(self, keep: Assignment) -> float:
-        """Return the largest error that emulation with fusion predicts."""
+        """Return the largest error predicted by the emulation with fusion."""
         return max(each.excess(keep) for each in self.devices.values())
 
 
 def parts_of(candidate: Candidate) -> Mapping[str, Candidate]:
-    """Return the builds of a candidate that the search for several devices gave."""
+    """Return the builds of a candidate from the search over several devices."""
     assert isinstance(candidate, JointCandidate)
     return candidate.parts
 
 
 def search_on(name: str, own: EngineSearch, search: EngineSearch) -> EngineSearch:
-    """Return the search `own` of the device of that name with what it saw of `search`."""
+    """Return the named device's search `own` with what it saw of `search`."""
     tried = {}
     for plan, group in search.tried.items():
         parts = [parts_of(c)[name] for c in group if name in parts_of(c)]
-        # Where one build of a plan is enough, it counts once.
+        # If one build of a plan is enough, it counts once.
         if builds := {part.build.number: part for part in parts}:
             tried[plan] = list(builds.values())
     return replace(own, tried=tried, notes=search.notes, spared=search.spared)
 
 
 def chosen_on(name: str, chosen: Chosen, search: EngineSearch) -> Chosen:
-    """Return what was chosen, on the device of that name; `search` is as it saw it."""
+    """Return the choice as seen by the named device; `search` is its view."""
 
     def part(candidate: Candidate | None) -> Candidate | None:
         return None if candidate is None else parts_of(candidate)[name]
@@ -290,7 +290,7 @@ def chosen_on(name: str, chosen: Chosen, search: EngineSearch) -> Chosen:
 
 
 def only_on(names: Collection[str], search: EngineSearch, chosen: Chosen) -> Chosen:
-    """Leave in a search what was seen on the devices of those names; return what was chosen so."""
+    """Restrict a search to the named devices; return the choice on these."""
 
     def left(candidate: Candidate) -> Candidate:
         return joint({n: part for n, part in parts_of(candidate).items() if n in names})

@@ -1,4 +1,4 @@
-"""A run on several kinds of device: one search, one plan, and the engines of it on each."""
+"""A run on several kinds of device: one search, one plan, and its engines on each."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +49,8 @@ class DevicesRun:
     """Finds one plan for several devices.
 
     Attributes:
-        runs: What is each device's, by its name, in the order of the command; at least one.
-        watcher: Told about progress.
+        runs: The run of each device, by name, in the order of the command; at least one.
+        watcher: Receives progress.
         seconds: Wall time of each stage.
         gone: Why devices were lost.
     """
@@ -61,7 +61,7 @@ class DevicesRun:
     gone: dict[str, str] = field(default_factory=dict)
 
     def reference(self) -> Together | None:
-        """Build and judge the FP32 engine of each device; return the result where one is wrong.
+        """Build and judge the FP32 engine of each device; return the result if one is wrong.
 
         Raises:
             HalfwiseError: as for `EngineRun.reference`; the message names the device.
@@ -79,7 +79,7 @@ class DevicesRun:
         return Together({n: _with_verdict(p, n in wrong) for n, p in proven.items()}, wrong)
 
     def _as_built(self) -> Iterator[str]:
-        """Yield the devices as their builds end: one that fails ends the others'."""
+        """Yield the devices as their builds end: a failure ends the others' builds."""
         left = dict(self.runs)
         while left:
             wait([run.begun for run in left.values() if run.begun], return_when=FIRST_COMPLETED)
@@ -89,21 +89,21 @@ class DevicesRun:
                 yield name
 
     def tf32(self) -> None:
-        """Build the FP32 engine with TF32 on each device, and tell where it is right."""
+        """Build the FP32 engine with TF32 on each device, and report where it passes."""
         for run in self.runs.values():
             run.begin_tf32()
         for run in self.runs.values():
             run.tf32()
 
     def _over(self) -> bool:
-        """Return whether Ctrl-C came when each device had an engine that is proven."""
+        """Return whether Ctrl-C came when each device had a proven engine."""
         return all(run.early.over for name, run in self.runs.items() if name not in self.gone)
 
     def prove(self, fixed: Fixed) -> Together:
-        """Search from the plan of `fixed`, judge what is found on each device, compare.
+        """Search from the plan of `fixed`, judge the result on each device, compare.
 
         Raises:
-            EngineFailed: all devices were lost before an engine of them was judged.
+            EngineFailed: all devices were lost before any of their engines was judged.
         """
         heldout = self._heldout = fixed.heldout.for_watcher(self.watcher)
         with self._stage("engines"):
@@ -125,7 +125,7 @@ class DevicesRun:
         with self._stage("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = self._exact(attempts, tables)
-            # What a device that is lost by now showed before is on record.
+            # Earlier results of a device lost since are on record.
             every = {name: search_on(name, own, search) for name, own in self._own.items()}
             chosen = only_on(attempts.devices, search, chosen)
             table = JointTable({name: tables[name] for name in attempts.devices})
@@ -136,11 +136,11 @@ class DevicesRun:
         return self._concluded(search, chosen, offers, fixed, every, tuple(heldout.joined))
 
     def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, JointAttempts]:
-        """Return the search over all devices: that of one, which sees all of them as one."""
+        """Return the search over all devices: one device's search that sees all of them as one."""
         each = {name: run.search(fixed, heldout) for name, run in self.runs.items()}
         self._own = {name: own for name, (own, _, _) in each.items()}
         first = next(iter(self._own.values()))
-        # What a device needs is found by its own builds, one device after another.
+        # A device's needs are found by its own builds, one device after another.
         budget = replace(first.budget, builds=first.budget.builds * len(each), over=self._over)
         own = {name: attempts for name, (_, attempts, _) in each.items()}
         bands = {name: run.prediction for name, run in self.runs.items()}
@@ -168,7 +168,7 @@ class DevicesRun:
         return search, attempts
 
     def _exact(self, attempts: JointAttempts, tables: Mapping[str, Table]) -> JointOffer:
-        """Judge the FP32 engine of each device as all others are."""
+        """Judge the FP32 engine of each device like all others."""
         found = {n: self.runs[n].exact(own, tables[n]) for n, own in attempts.devices.items()}
         return joint_offer(found, joint({n: offer.candidate for n, offer in found.items()}))
 
@@ -179,7 +179,7 @@ class DevicesRun:
         return any(found)
 
     def _with_tf32(self, attempts: JointAttempts) -> Candidate | None:
-        """Return the FP32 engines with TF32; None where a GPU has none."""
+        """Return the FP32 engines with TF32; None if a GPU lacks it."""
         found = {n: self.runs[n].with_tf32(own) for n, own in attempts.devices.items()}
         known = {name: candidate for name, candidate in found.items() if candidate is not None}
         return attempts.left(known) if len(known) == len(found) else None
@@ -193,7 +193,7 @@ class DevicesRun:
         every: Mapping[str, EngineSearch],
         joined: tuple[str, ...],
     ) -> Together:
-        """Return what each device comes to, and all of them together."""
+        """Return the result of each device, and of all together."""
         prefer = next(iter(self.runs.values())).engine_settings.prefer
         offers = self._left(offers)
         delivered = choose(offers, prefer) or _nearest(offers)
@@ -216,9 +216,9 @@ class DevicesRun:
         return Together(engines, proven)
 
     def brought(self, found: Together, paths: Mapping[str, Path]) -> Together:
-        """Return the result with its engines here, each at its path or where it was here before.
+        """Return the result with its engines here, each at its path unless it was here before.
 
-        The verdict fails where one cannot be fetched.
+        The verdict fails if one cannot be fetched.
         """
         engines = dict(found.engines)
         for name, proven in found.proven.items():
@@ -237,11 +237,11 @@ class DevicesRun:
         return replace(found, engines=engines)
 
     def on_all(self, found: Together, workers: Mapping[str, Mapping[str, Worker]]) -> Together:
-        """Return the result with workers that built for others, which run those engines too.
+        """Add workers that built for others to the result; they run those engines too.
 
         Args:
-            found: The result; engines of several workers lie here.
-            workers: Those of each kind, by the name of the one that measured.
+            found: The result; engines of several workers are on this machine.
+            workers: Workers of each kind, by the name of the one that measured.
         """
         engines = dict(found.engines)
         for name, others in workers.items():
@@ -254,7 +254,7 @@ class DevicesRun:
         return replace(found, engines=engines)
 
     def _left(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-        """Return the offers on the devices that still answered when they were judged."""
+        """Return the offers on the devices that still answered when judged."""
         parts = [parts_of_offer(offer) for offer in offers]
         names = parts[0].keys()
         silent = {n: [p[n].row for p in parts if p[n].row.lost or p[n].checked] for n in names}
@@ -278,14 +278,14 @@ def _with_verdict(proven: Proven, known: bool = True) -> Engines:
 
 
 def _nearest(offers: Sequence[Offer]) -> Offer | None:
-    """Return the plan that passes on most devices; None where none passes on any."""
+    """Return the plan that passes on most devices; None if none passes on any."""
     passed = [sum(p.passed for p in parts_of_offer(offer).values()) for offer in offers]
     return offers[passed.index(max(passed))] if any(passed) else None
 
 
 @contextmanager
 def _naming(device: str) -> Iterator[None]:
-    """Say on which device an error was raised."""
+    """Add the device's name to errors raised in the block."""
     try:
         yield
     except HalfwiseError as error:

@@ -13,10 +13,10 @@ from halfwise.records import EngineResult, Latency
 
 @dataclass(frozen=True)
 class JointOffer(Offer):
-    """Engines of one plan that may be delivered; its row is that of the device where it is worst.
+    """Engines of one plan that may be delivered; its row is that of its worst device.
 
     Attributes:
-        parts: The offer of each device, by name.
+        parts: The offer on each device, by name.
     """
 
     parts: Mapping[str, Offer] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class JointOffer(Offer):
 
     @property
     def milliseconds(self) -> float:
-        """Geometric mean over the devices; inf where it was not timed on one."""
+        """Geometric mean over the devices; inf if not timed on one."""
         return mean([part.milliseconds for part in self.parts.values()])
 
 
 def joint_offer(parts: Mapping[str, Offer], candidate: Candidate) -> JointOffer:
-    """Return the offer of a plan that is in the table of each device, at least one."""
+    """Return the offer of a plan that is in every device's table, at least one."""
 
     def badness(name: str) -> tuple[bool, float]:
         part = parts[name]
@@ -60,7 +60,7 @@ def joint_offer(parts: Mapping[str, Offer], candidate: Candidate) -> JointOffer:
 
 
 def _joint_row(row: EngineResult, times: Sequence[Latency | None]) -> EngineResult:
-    """Return a row with the geometric mean of times, round by round."""
+    """Return a row with the geometric mean of times, by round."""
     known = [latency for latency in times if latency is not None]
     if len(known) < len(times):
         return row.model_copy(update={"latency": None})
@@ -111,7 +111,7 @@ class JointTable(Table):
 
 
 def only_on_offers(names: Container[str], offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers on the devices of those names alone; at least one is among them."""
+    """Return the offers restricted to the named devices; they include at least one."""
     found = []
     for offer in offers:
         parts = {n: part for n, part in parts_of_offer(offer).items() if n in names}
@@ -121,9 +121,9 @@ def only_on_offers(names: Container[str], offers: Sequence[Offer]) -> tuple[Offe
 
 
 def own_offer(offer: Offer, name: str, search: EngineSearch) -> Offer:
-    """Return the offer of one device, which knows whether it passed there, and not on each.
+    """Return one device's offer, marked if it passed there but not on all devices.
 
-    `search` is as that device saw it.
+    `search` is that device's view.
     """
     part = parts_of_offer(offer)[name]
     builds = search.tried.get(part.candidate.plan, ())
@@ -133,7 +133,7 @@ def own_offer(offer: Offer, name: str, search: EngineSearch) -> Offer:
 
 
 def parts_of_offer(offer: Offer) -> Mapping[str, Offer]:
-    """Return the offers of each device."""
+    """Return the offers by device."""
     assert isinstance(offer, JointOffer)
     return offer.parts
 

@@ -1,4 +1,4 @@
-"""What devices tell at the same time, shown one after another, each line with its device."""
+"""Messages of concurrent devices, shown one after another, each line with its device."""
 
 import threading
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from halfwise.progress import Watcher
 
 
 class Shared:
-    """A watcher that several threads may tell."""
+    """A watcher for several threads."""
 
     def __init__(self, watcher: Watcher) -> None:
-        """Take the one that is told."""
+        """Take the watcher to forward to."""
         self._watcher, self._lock = watcher, threading.Lock()
 
     def stage(self, name: str, total: int | None = None) -> None:
@@ -26,7 +26,7 @@ class Shared:
         self._tell(lambda: self._watcher.left(seconds))
 
     def note(self, line: str) -> None:
-        """Tell something worth reading."""
+        """Report something worth reading."""
         self._tell(lambda: self._watcher.note(line))
 
     def _tell(self, tell: Callable[[], None]) -> None:
@@ -35,15 +35,15 @@ class Shared:
 
 
 class Named(Shared):
-    """What one device tells; of builds at the same time, no steps are shown."""
+    """Messages of one device; steps are not shown, because builds run concurrently."""
 
     def __init__(self, shared: Shared, name: str) -> None:
-        """Take the watcher of all devices, and the name that stands before each line."""
+        """Take the watcher of all devices, and the name that prefixes each line."""
         super().__init__(shared)
         self._name = name
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a stage, with the name of the device after its own."""
+        """Begin a stage, with the device's name appended."""
         super().stage(f"{name} on {self._name}", total)
 
     def step(self, done: int, total: int | None = None) -> None:
@@ -53,5 +53,5 @@ class Named(Shared):
         """Do nothing."""
 
     def note(self, line: str) -> None:
-        """Tell something with the name before it."""
+        """Report something with the name prefixed."""
         super().note(f"{self._name}: {line}")

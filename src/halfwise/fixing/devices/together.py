@@ -1,4 +1,4 @@
-"""What a run on several devices came to: records, one verdict."""
+"""The result of a run on several devices: records, one verdict."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from halfwise.reporting.reasons import under, with_failures
 
 @dataclass(frozen=True)
 class Together:
-    """What a run on several devices came to.
+    """The result of a run on several devices.
 
     Attributes:
         engines: The record of each device, by its name.
-        proven: What each kind of device comes to by itself, where it was not lost.
+        proven: Result of each kind of device alone, if it was not lost.
     """
 
     engines: Mapping[str, Engines]
@@ -22,19 +22,19 @@ class Together:
 
     @property
     def refuted(self) -> bool:
-        """Whether engines of each device speak against every plan that was built."""
+        """Whether engines on each device refute every plan that was built."""
         return all(proven.refuted for proven in self.proven.values())
 
     @property
     def one(self) -> Proven:
-        """As if it was one device: its verdict is that of all, its plan that of each."""
+        """The result as if it were one device: the verdict of all, the plan of each."""
         first = next(iter(self.proven.values()))
         verdicts = {n: e.verdict for n, e in self.engines.items() if e.verdict is not None}
         lost = {n: e.lost for n, e in self.engines.items() if e.lost}
         return replace(first, verdict=all_of(verdicts, lost))
 
     def as_built(self, built: Mapping[str, EngineFile | None]) -> "Together":
-        """Return the same with engines where they were built, for what lies here goes.
+        """Return a copy with engines at the paths where they were built; local copies are removed.
 
         Args:
             built: What each kind of device delivers.
@@ -47,19 +47,19 @@ class Together:
         return replace(self, engines={**self.engines, **engines})
 
     def in_order(self, names: Iterable[str]) -> "Together":
-        """Return the same with the devices in the order of the command, those that are lost last.
+        """Return a copy with the devices in the order of the command, lost ones last.
 
-        The first stands for the run where one has to.
+        The first one represents the run if a single one has to.
         """
         order = sorted(names, key=lambda name: bool(self.engines[name].lost))
         return replace(self, engines={name: self.engines[name] for name in order})
 
 
 def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str]) -> Verdict:
-    """Return the verdict on all devices: passed where each is, and none is lost.
+    """Return the verdict on all devices: passed if all pass and none is lost.
 
     Args:
-        verdicts: Those of the devices that were judged, by name; at least one.
+        verdicts: Verdicts of the judged devices, by name; at least one.
         gone: Why the others were lost.
     """
     failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}

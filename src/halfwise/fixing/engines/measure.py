@@ -1,4 +1,4 @@
-"""Measure an engine on real samples: outputs, verdicts, speed, and what it computes in."""
+"""Measure an engine on real samples: outputs, verdicts, speed, and the types it computes in."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,15 +38,15 @@ from halfwise.tensorrt.worker.failures import ENGINE_FAULTS, WORKER_GONE, Engine
 _Found = TypeVar("_Found")
 
 QUICK_SECONDS = 0.5
-"""For which a candidate of the search is timed."""
+"""Time spent timing a candidate of the search."""
 THOROUGH_SECONDS = 1.0
-"""For which a row of the final table is timed, one after another: a GPU's clock drifts."""
+"""Time spent timing a row of the final table, one after another: a GPU's clock drifts."""
 WARM_SECONDS = 0.3
-"""For which an engine runs before either: a GPU takes that long to raise its clock."""
+"""Warm-up before either: a GPU takes that long to raise its clock."""
 TIMED_RUNS = 100
-"""Runs of an engine that is timed, at least: fewer have no 99th percentile."""
+"""Minimum number of timed runs: fewer have no 99th percentile."""
 ROUND_SECONDS = 0.2
-"""For which an engine runs where engines take turns, after a quarter of that to warm up."""
+"""Time of one turn when engines take turns, after a quarter of that to warm up."""
 
 
 @dataclass
@@ -54,10 +54,10 @@ class Measure:
     """Runs engines of one case on one worker.
 
     Attributes:
-        worker: The worker that has the engines.
+        worker: The worker that holds the engines.
         case: Samples, criterion, metric.
-        settings: For the FP32 model's session.
-        engine_settings: For time-outs, and the optimization profiles of the engines; none for fixed
+        settings: Settings of the FP32 model's session.
+        engine_settings: Time-outs, and the optimization profiles of the engines; none for fixed
             shapes.
     """
 
@@ -78,24 +78,24 @@ class Measure:
         return Session(self.network.model, runtime=self.settings.runtime)
 
     def check_inputs(self, engine: EngineFile, samples: Samples) -> None:
-        """Raise CaseError where an engine cannot take a sample: its names, shapes or values."""
+        """Raise CaseError if an engine cannot take a sample: its names, shapes or values."""
         ports = input_ports(self.worker.describe(engine, self.engine_settings.run_timeout))
         for identifier, sample in zip(samples.ids, samples, strict=True):
             fit_inputs(sample, ports, identifier)
 
     def references(self, samples: Samples) -> list[Outputs]:
-        """Return what the FP32 model gives."""
+        """Return the FP32 model's outputs."""
         return [self.session.run(sample) for sample in samples]
 
     def outputs(
         self, engine: EngineFile, samples: Samples, profile: int | None = None
     ) -> list[Outputs]:
-        """Return the engine's outputs of each sample, in the model's types.
+        """Return the engine's outputs for each sample, in the model's types.
 
         Args:
             engine: The engine.
-            samples: What to run.
-            profile: Index of the profile; None for the first that holds each sample.
+            samples: Samples to run.
+            profile: Index of the profile; None for the first that holds the sample.
 
         Raises:
             HalfwiseError: the engine cannot be read or run.
@@ -114,16 +114,16 @@ class Measure:
         *,
         watch: Sequence[TensorName] | None = None,
     ) -> Outputs:
-        """Return everything that the engine gives out for one sample, in the engine's types.
+        """Return all outputs of the engine for one sample, in the engine's types.
 
-        Of one that shows what fusion leaves, the tensors `watch` too.
+        If it shows what fusion leaves, also the tensors `watch`.
         """
         chosen = self._profile(sample) if profile is None else profile
         timeout = self.engine_settings.run_timeout
         return self.worker.run(engine, chosen, sample, timeout, watch=watch)
 
     def unfused(self, engine: EngineFile, sample: Sample) -> frozenset[TensorName]:
-        """Return the tensors that fusion left in an engine that was built to show them."""
+        """Return the tensors left by fusion in an engine built to show them."""
         timeout = self.engine_settings.run_timeout
         return self.worker.unfused(engine, self._profile(sample), sample, timeout)
 
@@ -136,7 +136,7 @@ class Measure:
         *,
         unseen: bool = True,
     ) -> Judged:
-        """Return the verdict on an engine; `criterion` None is the user's, metric included."""
+        """Return the verdict on an engine; `criterion` None means the user's, metric included."""
         outputs = self.outputs(engine, samples)
         return self.judged(outputs, samples, references, criterion, unseen=unseen)
 
@@ -149,7 +149,7 @@ class Measure:
         *,
         unseen: bool = True,
     ) -> Judged:
-        """Return what `judge` does, of outputs that an engine gave before."""
+        """Return what `judge` does, from outputs recorded earlier."""
         return judge_outputs(
             outputs,
             samples,
@@ -165,14 +165,14 @@ class Measure:
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
 
     def not_at_shapes(self, samples: Samples, why: str) -> tuple[ShapeVerdict, ...]:
-        """Return what `at_shapes` does where no engine is there to be judged."""
+        """Return what `at_shapes` does if there is no engine to judge."""
         return tuple(
             ShapeVerdict(shapes=dict(b.shapes), at=self._where(b), verdict=None, reason=why)
             for b in self._plan(samples)
         )
 
     def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
-        """Return the speed of an engine, at the first profile's opt shapes where data have them.
+        """Return the speed of an engine, at the first profile's opt shapes if data have them.
 
         All engines of a case are timed on the same sample.
         """
@@ -181,7 +181,7 @@ class Measure:
         return timed(engine, *self._typical, iterations=TIMED_RUNS)
 
     def lap(self, engine: EngineFile) -> float | None:
-        """Return the median time of an engine that takes turns with others, ms; None: it fails."""
+        """Return the median time, ms, of an engine that takes turns; None if it fails."""
         timed = partial(self.worker.time, engine, *self._typical, iterations=10)
         timed = partial(timed, seconds=ROUND_SECONDS, warmup=ROUND_SECONDS / 4)
         try:
@@ -198,7 +198,7 @@ class Measure:
         *,
         as_fp32: bool = False,
     ) -> PrecisionProof:
-        """Return what an engine computes in, by the nodes of `network`; see `prove`."""
+        """Return the types an engine computes in, by the nodes of `network`; see `prove`."""
         assert build.engine is not None
         text, milliseconds = self.worker.inspect(build.engine, *self._typical)
         layers = engine_layers(text, network, tf32=build.config.tf32, built=build.layers)
@@ -209,7 +209,7 @@ class Measure:
 
     @cached_property
     def _typical(self) -> tuple[int, Sample, float | None]:
-        """A profile, a sample at its opt shapes (else the first as it is), and the time-out."""
+        """A profile, a sample at its opt shapes (else the first sample), and the time-out."""
         samples, timeout = self.case.calibration, self.engine_settings.run_timeout
         for batches in self._plan(samples):
             if batches.at == "opt" and batches.samples is not None:
@@ -250,10 +250,9 @@ class Measure:
 
 
 def again_if_lost(measured: Callable[[], _Found]) -> _Found:
-    """Return what `measured` gives, asked once more where the worker was lost.
+    """Return the result of `measured`, called once more if the worker was lost.
 
-    That tells of the worker, not of the engine. Where the engine went with it, the loss is what is
-    raised.
+    The loss concerns the worker, not the engine. If the engine went with it, the loss is raised.
     """
     try:
         return measured()
@@ -267,13 +266,13 @@ def again_if_lost(measured: Callable[[], _Found]) -> _Found:
 
 
 def is_lost(failed: HalfwiseError) -> bool:
-    """Return whether the worker was lost, which tells nothing of the engine."""
+    """Return whether the worker was lost, which says nothing about the engine."""
     lost = isinstance(failed, EngineFailed) and failed.status == "lost"
     return lost or isinstance(failed, WORKER_GONE)
 
 
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
-    """Return a verdict that fails too where one at other shapes does."""
+    """Return a verdict that also fails if one at other shapes does."""
     for shape in shapes:
         if shape.verdict is not None and not shape.verdict.passed:
             verdict = with_failures(verdict, under("shapes", shape.at, shape.verdict.failures))

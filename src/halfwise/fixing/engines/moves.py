@@ -1,10 +1,10 @@
-"""What to try in place of a plan that the builder refused, likeliest first.
+"""What to try in place of a plan that the builder refused, most promising first.
 
-The region that it names had its kernels in the engine with everything in FP32, and mostly in the
-one with everything low: it is how the plan was put that has none. So first the same plan is asked
-for otherwise, with fewer constraints in the region, then other plans. In one model the builder of
-TensorRT 8.6.0 refused to constrain everything to FP32, and built the same in FP32 where FP16 was
-not allowed; most of what is constrained in its fused block only moves data (basic_pitch, H200).
+The region that the builder names had kernels in the all-FP32 engine, and usually in the all-low
+one: the plan's form is what has none. So the same plan is requested in another form first, with
+fewer constraints in the region, then other plans. For one model, TensorRT 8.6.0 refused to
+constrain everything to FP32, but built the same in FP32 with FP16 not allowed; most of what is
+constrained in its fused block only moves data (basic_pitch, H200).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,16 +36,16 @@ LEVELS = (5, 1)
 it makes none and asks its compiler least (TensorRT's developer guide, "Builder optimization
 level"; the default is 3)."""
 _ISLAND = 1 / 2
-"""Share of the compute nodes; more of them in FP32 is hardly a mixed engine."""
+"""Share of the compute nodes; with more in FP32 an engine is hardly mixed."""
 _NOTABLE_GROWTH = 1.5
-"""A set of nodes is worth a build where the next larger one has so many times its nodes."""
+"""A set is worth a build if the next larger one has at least this many times its nodes."""
 
 
 def build_fp32(bench: Workbench, purpose: str) -> BuildOutcome:
-    """Build the FP32 model without TF32; where the builder refuses, at another level.
+    """Build the FP32 model without TF32; if the builder refuses, at another level.
 
-    That level is then the run's: what the region has no kernel for at the usual one it has for no
-    plan. Without an engine at any it is the first build that is returned.
+    The run then uses that level: if the region has no kernel at the usual level, it has none there
+    for any plan. If no level gives an engine, the first build is returned.
     """
     first = bench.builds.build(bench.fp32, purpose)
     kind = how_refused(first).kind
@@ -61,7 +61,7 @@ def build_fp32(bench: Workbench, purpose: str) -> BuildOutcome:
 
 
 def levels_after(kind: RefusalKind) -> tuple[int, ...]:
-    """Return the optimization levels to try, likeliest first: what takes too long at a lower."""
+    """Return the optimization levels to try, most promising first: after a time-out, lower ones."""
     return LEVELS[::-1] if kind in ("crash", "timeout") else LEVELS
 
 
@@ -70,9 +70,9 @@ class Proposal:
     """A plan to try.
 
     Attributes:
-        step: Why.
-        keep: Compute nodes to be FP32.
-        terms: What to tell the builder beyond the settings.
+        step: Why it is tried.
+        keep: Compute nodes requested in FP32.
+        terms: What to tell the builder in addition to the settings.
     """
 
     step: Step
@@ -81,7 +81,7 @@ class Proposal:
 
     @property
     def plan(self) -> Plan:
-        """What tells it from others."""
+        """What distinguishes it from other plans."""
         return self.keep, self.terms
 
 
@@ -90,11 +90,11 @@ class Allowed:
     """What may be changed.
 
     Attributes:
-        constraints: Whether constraints say what is FP32: weak typing.
-        level: Whether the optimization level is free: the version has levels, and the user named
+        constraints: Whether constraints decide what is FP32: weak typing.
+        level: Whether the optimization level is free: the version has levels, and the user chose
             none.
-        tf32: Whether TF32 is not allowed as it is.
-        operators: Operators that stand for several nodes and that the builder has.
+        tf32: Whether TF32 may be allowed and is not yet.
+        operators: Operators that replace several nodes and that the builder has.
         certain: Nodes that guards are certain about.
     """
 
@@ -106,7 +106,7 @@ class Allowed:
 
     @classmethod
     def on(cls, bench: Workbench, certain: Assignment = frozenset()) -> Self:
-        """Return what the run, its worker and its settings leave free."""
+        """Return what the run, its worker and its settings leave open."""
         settings, version = bench.builds.settings, version_of(bench.worker.info.tensorrt or "")
         levels = has("optimization levels", version)
         return cls(
@@ -125,9 +125,9 @@ class Moves:
     Attributes:
         network: The model.
         roles: Roles of its nodes.
-        failed: What was refused.
-        region: Where.
-        kind: How.
+        failed: The refused candidate.
+        region: Where it was refused.
+        kind: How it was refused.
         allowed: What may be changed.
     """
 
@@ -139,7 +139,7 @@ class Moves:
     allowed: Allowed
 
     def proposals(self) -> Iterator[Proposal]:
-        """Yield the plans, each once, and never the one that was refused."""
+        """Yield the plans, each once, excluding the refused one."""
         seen = {self.failed.plan}
         for proposal in self._all():
             if proposal.plan not in seen:
@@ -178,7 +178,7 @@ class Moves:
     def _there(self) -> Assignment:
         """The nodes of the region.
 
-        What is kept beside a region that no engine shows made it what it is: then all of the model.
+        Nodes kept next to a region that no engine shows created that region: then all of the model.
         """
         nodes = self.region.nodes
         known = self.region.shown or nodes & self.roles.computing & self._keep
@@ -207,9 +207,9 @@ class Moves:
         return Proposal(move, keep, terms)
 
     def _with_fewer_constraints(self, keep: Assignment) -> Iterator[Proposal]:
-        """Yield `keep` with nothing constrained there that moves data, then with its border only.
+        """Yield `keep` without constraints on data movement there, then with its border only.
 
-        Where nothing is kept, or all is next to something low, no constraint is one too many.
+        If nothing is kept, or everything is next to a low node, no constraint can be dropped.
         """
         terms, nodes = self.failed.terms, self._there
         if not self.allowed.constraints or not keep & nodes:
@@ -227,14 +227,14 @@ class Moves:
             yield self._plan("level", self._keep, replace(terms, level=level))
 
     def _with_tf32(self) -> Iterator[Proposal]:
-        """Yield the plan with TF32, where it has an effect on what is FP32 there."""
+        """Yield the plan with TF32 if that affects what is FP32 there."""
         terms = self.failed.terms
         products = {node_name(n) for n in self._nodes if is_standard(n, *TENSOR_CORE_OPS)}
         if self.allowed.tf32 and not terms.tf32 and products & self._keep:
             yield self._plan("tf32", self._keep, replace(terms, tf32=True))
 
     def _as_one_node(self) -> Iterator[Proposal]:
-        """Yield the plan with the normalisations of the region as one node each."""
+        """Yield the plan with each normalisation of the region as one node."""
         terms = self.failed.terms
         if not self.allowed.constraints or terms.rewritten:
             return
@@ -252,7 +252,7 @@ class Moves:
             yield self._plan("written-out", self._keep, replace(terms, rewritten=names))
 
     def _halves(self) -> Iterator[Proposal]:
-        """Yield the plan with either half of the region kept, where it has something kept."""
+        """Yield the plan with either half of the region kept, if something is kept there."""
         order = [name for name in map(node_name, self._nodes) if name in self._computing]
         middle = (len(order) + 1) // 2
         for half in map(frozenset[NodeName], (order[:middle], order[middle:])):
@@ -260,7 +260,7 @@ class Moves:
                 yield self._plan("half", self._keep | half)
 
     def _islands(self, *, small: bool) -> Iterator[Proposal]:
-        """Yield wider islands around what is kept there, up to half of the model or above."""
+        """Yield wider islands around the kept nodes there, up to half of the model or more."""
         inside, most = self._keep & self._computing, _ISLAND * len(self.roles.computing)
         if not inside:
             return
@@ -279,7 +279,7 @@ class Moves:
 
 
 def _spaced(sets: Sequence[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
-    """Return the largest of `sets`, which grow, and what is notably smaller than the next one."""
+    """Return the largest of `sets`, which grow, and those notably smaller than the next one."""
     found: list[tuple[str, Assignment]] = []
     for name, chosen in reversed(sets):
         if not found or len(found[0][1]) >= _NOTABLE_GROWTH * len(chosen):

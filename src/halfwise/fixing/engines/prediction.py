@@ -1,4 +1,4 @@
-"""What both emulations, without fusion and with it, say of a plan before its engine is built."""
+"""What both emulations, without and with fusion, predict of a plan before its engine is built."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from halfwise.records import Band, BuildOutcome, PrecisionProof
 from halfwise.tensorrt.constrain import alike
 
 WORK = 300.0
-"""What predictions may take in all, in inferences over the data: a fifth of what the search may.
-Then nothing is foretold."""
+"""Total work for predictions, in inferences over the data: a fifth of the search's.
+Beyond it nothing is predicted."""
 SECONDS = 300.0
-"""Likewise, whatever work is left: what a few builds take."""
+"""Total time, whatever work is left: as long as a few builds."""
 BRIEFLY = 5.0
-"""Seconds after Ctrl-C: who asks for what there is waits for its last measurements, too."""
+"""Seconds after Ctrl-C: the user is waiting for the last measurements."""
 
 Attempt = Callable[[Assignment, Step, Terms], Candidate]
 _Found = TypeVar("_Found")
@@ -37,10 +37,10 @@ class Prediction:
 
     Attributes:
         planner: Has the emulation without fusion.
-        inspect: Returns what an engine computes in; None where it cannot be told.
-        work: Work for predictions, in inferences over the data.
+        inspect: Returns what an engine computes in; None if unknown.
+        work: Budget for predictions, in inferences over the data.
         seconds: Time for them.
-        fp32: Compute nodes that the engine with nothing kept computes in FP32 by itself.
+        fp32: Compute nodes that the engine with nothing kept has in FP32 by itself.
     """
 
     planner: Planner
@@ -52,13 +52,13 @@ class Prediction:
     _bands: Bands | None = None
 
     def __post_init__(self) -> None:
-        """Begin with all of the budget."""
+        """Start with the full budget."""
         self._budget = self.planner.budget.beside(
             seconds=self.seconds, work=self.work * self.planner.unit
         )
 
     def learn(self, plain: BuildOutcome) -> None:
-        """Take from the engine with nothing kept what it computes in FP32 by itself."""
+        """Read from the engine with nothing kept what it computes in FP32 by itself."""
         proof, roles = self.inspect(plain, self.planner), self.planner.roles
         if proof is None:
             return
@@ -67,30 +67,30 @@ class Prediction:
         self.fp32 = found - frozenset(self.planner.forced.lowered)
 
     def enough(self, keep: Assignment) -> bool | None:
-        """Return whether a plan passes by the emulation with fusion; None when it is spent."""
+        """Return whether a plan passes the emulation with fusion; None once the budget is spent."""
         return self._in_time(
             lambda: self._trials().evaluate(keep | self.fp32, confirm=True).passed, None
         )
 
     def band(self, keep: Assignment, *, tf32: bool = False) -> Band | None:
-        """Return the errors that low precision explains in the engine of a plan.
+        """Return the error band that low precision explains in the engine of a plan.
 
-        None where that cannot be told, and when it is spent.
+        None if it is unknown, and once the budget is spent.
 
         Args:
-            keep: Compute nodes to be FP32.
-            tf32: Whether what is kept may compute in TF32.
+            keep: Compute nodes requested in FP32.
+            tf32: Whether kept nodes may compute in TF32.
         """
         return self._in_time(lambda: self._band(keep, tf32=tf32), None)
 
     def banded(self, candidate: Candidate) -> Candidate:
-        """Return a candidate with the band of its plan, on the samples that there are now."""
+        """Return a candidate with the band of its plan on the present samples."""
         return replace(candidate, band=self._told(candidate.keep, candidate.terms))
 
     def before(self, attempt: Attempt) -> Attempt:
-        """Return what tells the band of a plan before it is built by `attempt`.
+        """Return a function for `attempt` that predicts a plan's band before it is built.
 
-        Where samples join meanwhile, it is told of these too, as the error is.
+        If samples join meanwhile, the band covers these too, as the error does.
         """
 
         def attempt_after(keep: Assignment, step: Step, terms: Terms) -> Candidate:
@@ -102,9 +102,9 @@ class Prediction:
         return attempt_after
 
     def _told(self, keep: Assignment, terms: Terms) -> Band | None:
-        """Return the band of a plan on its terms; None where some of it may be low all the same.
+        """Return the band of a plan on its terms; None if kept nodes may still be low.
 
-        None too of the model without repairs.
+        Also None for the model without repairs.
         """
         return None if terms.loose or terms.unrepaired else self.band(keep, tf32=terms.tf32)
 
@@ -117,43 +117,43 @@ class Prediction:
         return low.model_copy(update={"most": low.most + more.most})
 
     def tf32(self) -> Band | None:
-        """Return the errors that TF32 explains; None as `band`.
+        """Return the error band that TF32 explains; None as in `band`.
 
-        Told briefly after Ctrl-C too: this engine is then likely to be the one that is delivered.
+        Also computed, briefly, after Ctrl-C: this engine is then likely to be delivered.
         """
         if not interruption().asked:
             return self._in_time(lambda: self._in_bands().tf32(), None)
-        with offered():  # which nobody has asked
+        with offered():  # nobody asked for it
             budget = self.planner.budget.beside(seconds=BRIEFLY, work=inf)
             return self._in_time(lambda: self._in_bands().tf32(), None, budget)
 
     def beyond(self, keep: Assignment) -> bool:
-        """Return whether both put a plan beyond the limit by more than chance in kernels explains.
+        """Return whether both put a plan beyond the limit by more than chance explains.
 
-        False when it is spent.
+        False once the budget is spent.
         """
         found = self._in_time(
             lambda: [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)], ()
         )
-        # Of a plan that fails, a trial tells a lower bound: it ends at the first sample that does.
+        # A failed trial gives a lower bound: it ends at the first failing sample.
         if not found or any(outcome.passed for outcome in found):
             return False
         far = all(not alike(outcome.excess, 1.0) for outcome in found)
         return far or not alike(max(self.error(keep), 1.0), 1.0)
 
     def refuted(self, keep: Assignment, measured: float) -> bool:
-        """Return whether an engine is better than both predict by more than chance explains."""
+        """Return whether an engine beats both predictions by more than chance explains."""
         error = self.error(keep)
         return measured < error and not alike(measured, error)
 
     def error(self, keep: Assignment) -> float:
-        """Return the smaller error that both predict, on all samples; 0 when it is spent."""
+        """Return the smaller predicted error, on all samples; 0 once the budget is spent."""
         return self._in_time(
             lambda: min(trials.excess(kept) for trials, kept in self._both(keep)), 0.0
         )
 
     def excess(self, keep: Assignment) -> float:
-        """Return the error that the emulation with fusion predicts, on all samples."""
+        """Return the error predicted by the emulation with fusion, on all samples."""
         return self._trials().excess(keep | self.fp32)
 
     def _both(self, keep: Assignment) -> Iterator[tuple[Trials, Assignment]]:
@@ -170,7 +170,7 @@ class Prediction:
             return otherwise
 
     def _trials(self) -> Trials:
-        """Return trials on the samples that there are now."""
+        """Return trials on the present samples."""
         if self._fused is None or self._fused.samples is not self.planner.trials.samples:
             self._fused, self._bands = self.planner.engine_trials(), None
         return self._fused

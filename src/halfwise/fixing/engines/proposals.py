@@ -1,10 +1,10 @@
-"""What to try when an engine is worse than predicted, cannot be built, or is slow.
+"""What to try if an engine is worse than predicted, cannot be built, or is slow.
 
-Where it departs from the emulation is looked for a few tensors at a time.
+The place where it departs from the emulation is searched a few tensors at a time.
 
-Every tensor that is made an output ends a fusion there, so the engine that is looked at is another
-one: few are marked at once, and how far that changed the final outputs is told. From 10.12 on an
-engine shows what fusion leaves, without ending any.
+Marking a tensor as an output ends a fusion there, so the examined engine is a different one: few
+are marked at once, and the resulting change of the final outputs is reported. From TensorRT 10.12
+on, an engine can show what fusion leaves without ending any.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,9 +31,9 @@ from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import number
 
 MARKED = 6
-"""Tensors that are marked at once: each may end a fusion, so few keep the engine what it is."""
+"""Tensors marked at once: each may end a fusion, so only a few leave the engine as it is."""
 WORSE = 4.0
-"""An engine departs where its error is so many times what the emulation has there. Our choice: on
+"""An engine departs where its error is this many times the emulation's. Our choice: on
 an H200 the errors of engines that passed were 1.4 to 2.8 times what the emulation predicted."""
 NOISE = 1e-3
 """Relative error below which nothing counts as a departure: one rounding to FP16 is 5e-4."""
@@ -47,11 +47,11 @@ class Departure:
     """Where an engine departs from the emulation.
 
     Attributes:
-        nodes: Low compute nodes among which it does, in graph order.
-        tensor: The first tensor that is seen to be off.
+        nodes: Low compute nodes among which it departs, in graph order.
+        tensor: The first tensor seen to be off.
         error: Its relative RMS error in the engine.
-        predicted: The same in the emulation.
-        builds: Runs that were used, each with a build of its own where tensors are marked.
+        predicted: The same error in the emulation.
+        builds: Runs used, each with a separate build if tensors are marked.
     """
 
     nodes: tuple[NodeName, ...]
@@ -78,14 +78,14 @@ def localise(
         network: The FP32 model.
         roles: Roles of its nodes.
         emulation: Typed emulation of the plan, with the network's tensor names.
-        sample: A sample on which the engine is off.
+        sample: A sample on which the engine's error is too large.
         run_marked: Builds and runs the plan with further outputs.
-        rounds: How many times it may run.
-        among: The tensors that can be had; None for all.
-        runtime: Where model and emulation run.
+        rounds: Maximum number of runs.
+        among: The tensors that can be read; None for all.
+        runtime: Where the model and the emulation run.
 
     Returns:
-        The departure; None where no marked tensor is off, or no engine could be built.
+        The departure; None if no marked tensor is off, or no engine could be built.
     """
     line = _line(network, roles, among)
     one = Samples(("sample",), lambda _: sample)
@@ -104,7 +104,7 @@ def localise(
         if outputs is None:
             break
         off = _first_off(names, outputs, values(network.model, names), values(emulation, names))
-        if off is None:  # other marks make another engine: what is known already has to do
+        if off is None:  # other marks give another engine: use what is known
             break
         index, error, expected = off
         high = places[index] + 1
@@ -119,9 +119,9 @@ def localise(
 def _line(
     network: Network, roles: Roles, among: Collection[TensorName] | None
 ) -> list[tuple[tuple[NodeName, ...], TensorName]]:
-    """Return the float tensors that compute nodes make, in graph order.
+    """Return the float outputs of compute nodes, in graph order.
 
-    Each comes with the compute nodes since the one before it.
+    Each comes with the compute nodes since the previous one.
     """
     line, nodes = [], []
     for node in network.nodes():
@@ -139,7 +139,7 @@ def _line(
 
 
 def spread(low: int, high: int, most: int) -> list[int]:
-    """Return at most `most` places in [low, high), evenly spread, the last one included."""
+    """Return at most `most` indices in [low, high), evenly spread, including the last."""
     count = min(most, high - low)
     return sorted({low + round((i + 1) * (high - low) / count) - 1 for i in range(count)})
 
@@ -151,7 +151,7 @@ def _first_off(
         if name not in outputs:
             continue
         error = finite_relative_rms(expected[name], outputs[name])
-        # What the emulation does not get to is no worse in an engine.
+        # What the emulation does not reach is no worse in an engine.
         usual = finite_relative_rms(expected[name], predicted[name]) if name in predicted else inf
         if error > max(NOISE, WORSE * usual):
             return index, error, usual
@@ -166,11 +166,11 @@ WATCHING = 8
 
 @dataclass
 class Proposals:
-    """Proposes plans from what an engine showed; each set with the reason, likeliest first.
+    """Proposes plans from an engine's results; each set with its reason, most promising first.
 
     Attributes:
         attempts: Builds plans, also with further outputs or to show what fusion leaves.
-        budget: Builds that may still be spent.
+        budget: Builds left to spend.
         ruled: Nodes that the user's rules keep.
     """
 
@@ -179,7 +179,7 @@ class Proposals:
     ruled: Assignment
 
     def __post_init__(self) -> None:
-        """Take what the attempts work with."""
+        """Take the case and workbench from the attempts."""
         self.planner, self.bench = self.attempts.planner, self.attempts.bench
         self.measure = self.bench.measure
         network, roles = self.planner.case.network, self.planner.roles
@@ -191,10 +191,10 @@ class Proposals:
     def culprits(
         self, failed: Candidate, *, idle: bool = False
     ) -> Iterator[tuple[str, Assignment]]:
-        """Yield sets of nodes to add to a plan whose engine is off, likeliest first.
+        """Yield sets of nodes to add to a plan whose engine is off, most promising first.
 
-        Where what is kept changes nothing (`idle`), or is not kept in truth, more of the same kind
-        will not either: wider islands leave the builder no region to fuse it into.
+        If what is kept changes nothing (`idle`), or is not actually kept, more of the same will not
+        help: wider islands leave the builder no region to fuse it into.
         """
         keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
@@ -217,7 +217,7 @@ class Proposals:
         yield from () if first else islands
 
     def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
-        """Yield what to try instead of a plan that no engine could be built with."""
+        """Yield what to try in place of a plan that gave no engine."""
         refused = self.refusals.of(failed)
         allowed = Allowed.on(self.bench, frozenset().union(*self.planner.evidence.certain))
         network, roles = self.planner.case.network, self.planner.roles
@@ -225,36 +225,36 @@ class Proposals:
         yield from (p for p in moves.proposals() if self._is_allowed(p.keep))
 
     def refused(self, plan: Plan) -> bool:
-        """Return whether a plan would be refused as another one was."""
+        """Return whether the builder would refuse a plan for the reason it refused another."""
         return self.refusals.expected(plan)
 
     def hear(self, candidate: Candidate) -> None:
-        """Remember a candidate that was refused."""
+        """Remember a refused candidate."""
         self.refusals.take(candidate)
 
     def is_elsewhere(self, refused: Candidate) -> bool:
-        """Return whether a candidate was refused in a region where none was before."""
+        """Return whether a candidate was refused in a region without earlier refusals."""
         return self.refusals.is_elsewhere(refused)
 
     def gains_from_tf32(self, keep: Assignment) -> bool:
-        """Return whether TF32 is forbidden so far, and would make a kept node faster."""
+        """Return whether TF32 is still forbidden, and would make a kept node faster."""
         nodes = self.planner.case.network.nodes()
         products = (n for n in nodes if is_standard(n, *TENSOR_CORE_OPS))
         return not self.measure.engine_settings.tf32 and any(node_name(n) in keep for n in products)
 
     def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
-        """Return wider islands around a kept set, which break fewer fusions, in growing order."""
+        """Return wider islands around a kept set, which break fewer fusions, smallest first."""
         return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
 
     def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
-        """Return the sets that follow the rules of the user."""
+        """Return the sets that obey the user's rules."""
         return [(name, keep) for name, keep in found if self._is_allowed(keep)]
 
     def _is_allowed(self, keep: Assignment) -> bool:
         return self.ruled <= keep and not keep & frozenset(self.planner.forced.lowered)
 
     def _departure(self, failed: Candidate) -> Departure | None:
-        """Look into the engine, within the budget; the last build is left for what comes of it."""
+        """Examine the engine, within the budget; the last build is reserved for the result."""
         rounds = min(LOCALISING, self.budget.left - 1)
         if rounds < 1:
             return None
@@ -289,9 +289,9 @@ class Proposals:
     def _unfused(
         self, failed: Candidate, sample: Sample
     ) -> tuple[EngineFile, frozenset[TensorName]] | None:
-        """Build the plan to show what fusion leaves; None where TensorRT cannot or shows nothing.
+        """Build the plan to show what fusion leaves; None if TensorRT cannot, or shows nothing.
 
-        Where it comes to nothing, a build is spent, and marks have to do.
+        Without a result, a build is spent, and marks have to do.
         """
         if not has("unfused tensors", self.measure.worker.info.tensorrt):
             return None
@@ -305,9 +305,9 @@ class Proposals:
     def _marked(
         self, failed: Candidate, sample: Sample, names: Sequence[TensorName]
     ) -> tuple[EngineFile, Outputs] | None:
-        """Build the plan with tensors marked, or to show them; return the engine and its outputs.
+        """Build the plan with tensors marked or shown; return the engine and its outputs.
 
-        Where marking made another engine of it, that is noted.
+        A note says if marking made it a different engine.
         """
         self.budget.take()
         build = self.attempts.marked(failed.plan, names)
@@ -328,7 +328,7 @@ class Proposals:
         return build.engine, marked
 
     def _worst_sample(self, failed: Candidate) -> Sample:
-        """Return the calibration sample on which an engine is furthest off."""
+        """Return the calibration sample with the engine's largest error."""
         assert failed.build.engine is not None
         trials = self.planner.trials
         errors = [

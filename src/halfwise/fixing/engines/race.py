@@ -1,7 +1,7 @@
 """Engines take turns until it is known which is faster, or that it hardly matters.
 
-How one engine's time compares with another's is told by an interval: rounds are paired, since what
-slows the GPU down slows both, and the median of their ratios lies between two of them.
+Two engines' times are compared by an interval: rounds are paired, because what slows the GPU down
+slows both, and the median of their ratios lies between two of them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -13,15 +13,15 @@ from typing import TypeVar
 from halfwise.records import FULL_RUNGS, EngineRung, TimeRatio
 
 ROUNDS = 7
-"""Rounds in which all take turns; so many more, twice as often each time, for those in doubt. The
+"""Rounds in which all take turns; the number doubles at each look for those in doubt. The
 fewest from which an interval of `CONFIDENCE` can be had."""
 LOOKS = 3
-"""How often it is looked at most whether more are needed: after 7, 14 and 28 rounds."""
+"""Maximum number of looks at whether more are needed: after 7, 14 and 28 rounds."""
 CONFIDENCE = 1 - 0.05 / LOOKS
 """Of one interval. What may be wrong at each look adds up to 5 % at most (Bonferroni), whatever
 decides whether there is another look: fewer of them only make it less."""
 MATTERS = 1.03
-"""An engine that may be so many times as fast is worth more rounds."""
+"""An engine that may be faster by this factor is worth more rounds."""
 RACE_SHARE = 0.2
 """Of the time that a run took before: what all rounds may take, the first `ROUNDS` apart, without
 which there is no interval. Our choice."""
@@ -30,19 +30,19 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def time_ratio(one: Sequence[float], other: Sequence[float]) -> TimeRatio | None:
-    """Return the time of one engine over that of another, as paired rounds show it.
+    """Return the ratio of two engines' times, from paired rounds.
 
-    The interval holds the median of the ratios with at least `CONFIDENCE`, whatever their
-    distribution, if one round does not depend on another: the k-th smallest and the k-th largest of
-    n do with 1 - 2 P(X < k), where X is binomial with n and 1/2 (the sign test turned round;
-    Thompson 1936, Hahn and Meeker 1991, section 5.2).
+    The interval contains the median of the ratios with at least `CONFIDENCE`, whatever their
+    distribution, if rounds are independent: the k-th smallest and the k-th largest of n do with 1 -
+    2 P(X < k), where X is binomial with n and 1/2 (the sign test inverted; Thompson 1936, Hahn and
+    Meeker 1991, section 5.2).
 
     Args:
-        one: Its medians in ms (> 0), round by round.
-        other: Those of the other, in the same rounds; what one has more of is left out.
+        one: Its medians in ms (> 0), by round.
+        other: Those of the other, in the same rounds; surplus rounds of either are ignored.
 
     Returns:
-        The ratio; None where there are fewer than `ROUNDS`.
+        The ratio; None with fewer than `ROUNDS` rounds.
     """
     ratios = sorted(a / b for a, b in zip(one, other, strict=False))
     left_out = _left_out(len(ratios))
@@ -52,7 +52,7 @@ def time_ratio(one: Sequence[float], other: Sequence[float]) -> TimeRatio | None
 
 
 def _left_out(rounds: int) -> int | None:
-    """Return how many of the smallest and of the largest the interval leaves out; None: too few."""
+    """Return how many of the smallest and largest the interval omits; None: too few rounds."""
     chance, found = 0.0, None
     for k in range(rounds // 2):
         chance += 2 * comb(rounds, k) / 2**rounds
@@ -69,20 +69,21 @@ def race(
     seconds: float = inf,
     clock: Callable[[], float] = monotonic,
 ) -> dict[_Key, tuple[float, ...]]:
-    """Return the times of engines, round by round, in ms; none of one that failed meanwhile.
+    """Return the times of engines by round, in ms; empty for one that failed meanwhile.
 
-    All run `ROUNDS` rounds. Those that may yet be faster than the fastest by what matters go on
-    with it, until that is known of each, the time is over, or the last look. At that only those
-    come whose median differs by what matters: of others it hardly does which is faster.
+    All run `ROUNDS` rounds. Those that may still be faster than the fastest by a relevant amount
+    continue with it, until each is decided, the time is over, or the last look has come. That look
+    includes only engines whose median differs by a relevant amount: for others it hardly matters
+    which is faster.
 
     Args:
-        engines: What takes turns.
-        lap: Runs one for a while and returns its time in ms; None where it fails.
-        effect: The rung whose outputs each gives; an FP32 or TF32 engine and what gives the same
-            need no more rounds between them. None: each gives others.
-        seconds: Time for all rounds (≥ 0): further ones begin only if they are likely to end
-            within it, at the pace of those before.
-        clock: Tells the time, s.
+        engines: The engines.
+        lap: Runs one for a while and returns its time in ms; None if it fails.
+        effect: The rung whose outputs each gives; an FP32 or TF32 engine and one with the same
+            outputs need no more rounds between them. None: each has different outputs.
+        seconds: Time for all rounds (≥ 0): further ones start only if they are likely to end within
+            it, at the previous pace.
+        clock: Returns the time, s.
     """
     found: dict[_Key, tuple[float, ...]] = dict.fromkeys(engines, ())
     running, rounds, started = list(engines), ROUNDS, clock()
@@ -95,7 +96,7 @@ def race(
                 found[engine] = () if time is None else (*found[engine], time)
         ran = len(running) * rounds
         running = _in_doubt(running, found, effect or {}, MATTERS if look == LOOKS - 1 else 1.0)
-        # What has run so far took so long; as many rounds again, of those that go on, are to come.
+        # Estimate from the rounds so far: as many again are to come for those that continue.
         taken = clock() - started
         if not running or taken * (1 + len(running) * rounds / ran) > seconds:
             break
@@ -109,9 +110,9 @@ def _in_doubt(
     effect: Mapping[_Key, EngineRung],
     apart: float,
 ) -> list[_Key]:
-    """Return the fastest and those that may be faster by what matters; none where none may.
+    """Return the fastest and those that may beat it by a relevant amount; empty if none may.
 
-    Those with medians nearer than `apart` times that of the fastest are left out.
+    Engines with medians nearer than `apart` times that of the fastest are left out.
     """
     fastest = min(running, key=lambda engine: median(found[engine]), default=None)
     if fastest is None:

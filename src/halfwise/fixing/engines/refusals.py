@@ -1,4 +1,4 @@
-"""What the builder refused in this run, so that it is not asked for the same again."""
+"""What the builder refused in this run, so that it is not asked for again."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +15,9 @@ from halfwise.tensorrt.regions import Ends, Region, blocks, neighbours, region_o
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 INSPECTED = 2
-"""Engines that are looked at: the one in FP32, and one more."""
+"""Engines that are inspected: the one in FP32, and one more."""
 REFUSED = ("failed", "crashed", "timeout")
-"""Ends of a build that tell of what was asked, not of the worker."""
+"""Build outcomes that concern the request, not the worker."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Refused:
 
     Attributes:
         plan: The plan; None for the FP32 model.
-        kind: How.
+        kind: How it was refused.
         build: Number of the build.
-        region: Where.
-        avoided: Plans that were not built because of it.
-        refuted: Whether an engine was built that is the same there: it was refused by chance, or
-            for something else.
-        said: The line of the log that tells of it.
+        region: Where it was refused.
+        avoided: Plans not built because of it.
+        refuted: Whether an engine was built that is the same there: the refusal was by chance, or
+            for another reason.
+        said: The line of the log that reports it.
     """
 
     plan: Plan | None
@@ -51,9 +51,9 @@ class Refusals:
     Attributes:
         network: The model.
         roles: Roles of its nodes.
-        fp32: Returns the nodes of a plan that are FP32 by constraint or Cast.
-        blocks: Returns the fused blocks that engines of this model show, by their ends; it is asked
-            when a builder names one.
+        fp32: Returns the nodes of a plan that are FP32 through a constraint or Cast.
+        blocks: Returns the fused blocks that engines of this model show, by their ends; called when
+            a builder names one.
     """
 
     network: Network
@@ -64,7 +64,7 @@ class Refusals:
     _built: set[Plan] = field(default_factory=set)
 
     def take(self, candidate: Candidate) -> None:
-        """Remember a candidate that was refused, or what an engine of it shows of others."""
+        """Remember a refused candidate, or what its engine shows about other refusals."""
         self.take_build(candidate.build, candidate.plan)
 
     def take_build(self, build: BuildOutcome, plan: Plan | None) -> None:
@@ -84,25 +84,25 @@ class Refusals:
             self.found.append(replace(refused, refuted=known))
 
     def of(self, candidate: Candidate) -> Refused:
-        """Return how and where a candidate was refused; nothing is known of one that was not."""
+        """Return how and where a candidate was refused; both unknown if it was not."""
         known = (r for r in self.found if r.build == candidate.build.number)
         whole = region_of(self.network, self.roles, (), {})
         otherwise = Refused(candidate.plan, "unknown", candidate.build.number, whole)
         return next(known, otherwise)
 
     def is_elsewhere(self, candidate: Candidate) -> bool:
-        """Return whether a candidate was refused in a region where none was before."""
+        """Return whether a candidate was refused in a region without earlier refusals."""
         own = self.of(candidate)
         before = [r.region for r in self.found if r.build < own.build]
         return own in self.found and own.region not in before
 
     def expected(self, plan: Plan) -> bool:
-        """Return whether a plan would be refused as another one was, and count it.
+        """Return whether a plan would be refused like an earlier one, and count it.
 
-        It would where it is built on the same terms and has the same nodes in FP32, in the region
-        and next to it: these decide about every type that the region computes in, reads and gives.
-        Of a region that no engine shows, that takes the same nodes in all of the model. Where an
-        engine of such a plan was built, nothing is expected.
+        It would if it is built on the same terms and has the same FP32 nodes in the region and next
+        to it: these determine every type that the region computes in, reads and gives. If no engine
+        shows the region, the FP32 nodes of the whole model must be the same. Once an engine of such
+        a plan was built, no refusal is expected.
         """
         for place, refused in enumerate(self.found):
             if not refused.refuted and self._alike(plan, refused):
@@ -124,7 +124,7 @@ class Refusals:
         return not differ & (region.nodes | neighbours(self.network, self.roles, region.nodes))
 
     def records(self) -> tuple[Refusal, ...]:
-        """Return what was refused, in order."""
+        """Return the refusals, in order."""
         order = [node_name(n) for n in self.network.nodes()]
         return tuple(
             Refusal(
@@ -142,11 +142,11 @@ class Refusals:
 
 @dataclass
 class Shown:
-    """What engines show of how the builder fuses the model.
+    """What engines show about how the builder fuses the model.
 
     Attributes:
-        bench: Has the engines.
-        planner: Has the model.
+        bench: Holds the engines.
+        planner: Holds the model.
     """
 
     bench: Workbench
@@ -154,14 +154,14 @@ class Shown:
     _found: dict[int, dict[Ends, Assignment]] = field(default_factory=dict)
 
     def blocks(self) -> dict[Ends, Assignment]:
-        """Return the fused blocks of the first engines that were built, by their ends."""
+        """Return the fused blocks of the first engines built, by their ends."""
         for build in self.bench.builds.outcomes:
             if build.engine is None or build.number in self._found:
                 continue
             if len(self._found) == INSPECTED:
                 break
             self._found[build.number] = {}
-            with suppress(*ENGINE_FAULTS):  # it shows none then
+            with suppress(*ENGINE_FAULTS):  # then it shows none
                 layers = self.bench.proof(build, self.planner, {}).layers
                 self._found[build.number] = blocks(layers)
         return {ends: nodes for found in self._found.values() for ends, nodes in found.items()}

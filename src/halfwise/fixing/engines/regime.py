@@ -1,4 +1,4 @@
-"""What a worker can build: the typing regime, and the types that its version and GPU have."""
+"""What a worker can build: the typing regime, and the types of its version and GPU."""
 
 from halfwise.errors import UsageError
 from halfwise.formats import BF16, Format
@@ -7,25 +7,26 @@ from halfwise.records.planned import LowFormat
 from halfwise.tensorrt.versions import has, since
 
 AMPERE = 8.0
-"""Compute capability from which on a GPU has BF16 and TF32."""
+"""Lowest compute capability with BF16 and TF32."""
 
 
 def has_tf32(worker: WorkerInfo) -> bool:
-    """Return whether a GPU has TF32; one that tells nothing is taken to."""
+    """Return whether a GPU has TF32; one of unknown capability is assumed to."""
     return float(worker.compute_capability or AMPERE) >= AMPERE
 
 
 def low_format(fmt: Format) -> LowFormat:
-    """Return the builder's name of a low format."""
+    """Return the builder's name for a low format."""
     return "bf16" if fmt == BF16 else "fp16"
 
 
 def regime(
     worker: WorkerInfo, wanted: Typing | None, fmt: Format, *, beside: bool = False
 ) -> Typing:
-    """Return the typing regime to build in: `wanted`, or what the version prefers.
+    """Return the typing regime for builds: `wanted`, or the version's default.
 
-    With `beside`, nodes may have BF16 beside the low format, which only strong typing can say.
+    With `beside`, nodes may be BF16 in addition to the low format, which only strong typing can
+    express.
 
     Raises:
         UsageError: the worker's TensorRT or GPU lacks the regime or the low format.

@@ -1,4 +1,4 @@
-"""A run with engines: the FP32 engine first, then the plan that the emulation found."""
+"""A run with engines: the FP32 engine first, then the plan found by the emulation."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -54,12 +54,12 @@ have been built on the way, or the chosen one may fail there."""
 
 @dataclass
 class EngineRun(Workbench):
-    """Builds, judges and compares engines of one case, in order.
+    """Builds, judges and compares the engines of one case, in order.
 
     Attributes:
-        place: Folder to make beside the run folder for engines that are proven meanwhile; None for
+        place: Folder to create next to the run folder for engines proven during the run; None for
             none.
-        started: `time.monotonic()` when the command began.
+        started: `time.monotonic()` at the start of the command.
         seconds: Wall time of each stage.
     """
 
@@ -68,7 +68,7 @@ class EngineRun(Workbench):
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin with no engine; errors are those of `Workbench`."""
+        """Start without engines; errors are those of `Workbench`."""
         super().__post_init__()
         self.early = Early(self, self.place, self.started)
         self.builds.over = lambda: self.early.over
@@ -80,9 +80,9 @@ class EngineRun(Workbench):
         Its criterion is a signal-to-noise ratio of 60 dB, or the user's metric.
 
         Raises:
-            BuildFailed: TensorRT cannot build it: then it can build no engine of this model.
+            BuildFailed: TensorRT cannot build it, and therefore no engine of this model.
             RunFailed: it does not run.
-            CaseError: samples, those of the calibration included, do not fit: they fit no engine.
+            CaseError: samples, including the calibration, do not fit any engine.
         """
         with self._stage("FP32 engine"), judging():
             build = build_fp32(self, FP32)
@@ -106,11 +106,11 @@ class EngineRun(Workbench):
             return self._fp32
 
     def tf32(self) -> None:
-        """Build the FP32 engine with TF32, and tell it where it is right; else the one without.
+        """Build the FP32 engine with TF32, and report it if it passes; else the one without.
 
-        It takes a fraction of the time of a low one, for which kernels of both types are timed, and
-        needs no plan: so it is the first engine that is had, while the emulation looks for one. A
-        GPU without TF32 would give the FP32 engine once more, so there it is not built.
+        It takes a fraction of the build time of a low engine, for which kernels of both types are
+        timed, and needs no plan: so it is the first engine available, while the emulation searches.
+        On a GPU without TF32 it would be the FP32 engine again, so it is not built there.
         """
         with self._stage("TF32 engine"):
             if has_tf32(self.worker.info):
@@ -120,16 +120,16 @@ class EngineRun(Workbench):
                 self.early.full(self._fp32.build, "fp32", *judged)
 
     def refused(self) -> Proven:
-        """Return the result where the FP32 engine is wrong."""
+        """Return the result if the FP32 engine is wrong."""
         verdict = self._fp32.verdict
         assert verdict is not None
         wrong = Failure(kind="fp32-wrong")
         return Proven(self._record((self._fp32,)), with_failures(verdict, (wrong,), ahead=True))
 
     def prove(self, fixed: Fixed) -> Proven:
-        """Search from the plan of `fixed`, judge what is found on held-out samples, compare.
+        """Search from the plan of `fixed`, judge the result on held-out samples, compare.
 
-        Held-out samples that fail in the engine join the calibration, and the search goes on with
+        Held-out samples that fail in the engine join the calibration, and the search continues with
         the rest.
         """
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
@@ -139,7 +139,7 @@ class EngineRun(Workbench):
         with self._stage("engines"):
             prediction = Prediction(fixed.planner, self._inspected)
             search, attempts = self._search(fixed, heldout, prediction)
-            # Whatever becomes of the worker meanwhile, this one is judged and here.
+            # Whatever happens to the worker from here on, this engine is judged and fetched.
             table = Table(self, fixed.planner, heldout)
             exact = self._exact(attempts, table)
             chosen = search.run(fixed.found.kept)
@@ -190,7 +190,7 @@ class EngineRun(Workbench):
         return cores(units, fixed.planner.case.network, ended.keep or frozenset(), version)
 
     def _exact(self, attempts: Attempts, table: Table) -> Offer:
-        """Judge the FP32 engine as all others are, by the criterion of the run."""
+        """Judge the FP32 engine like all others, by the run's criterion."""
         candidate = Candidate(frozenset(), FP32, self._fp32.build)
         measured = attempts.measured(candidate, FP32, untimed=True)
         if measured.lost:
@@ -200,7 +200,7 @@ class EngineRun(Workbench):
     def _offers(
         self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
     ) -> tuple[Offer, ...]:
-        """Return the rows of the table: what is chosen, and what else is as fast or may pass."""
+        """Return the rows of the table: the chosen engine, and others as fast or that may pass."""
         best = chosen.best
         others = search.others(best)
         allowed = others if best is None else [*others, best]
@@ -220,15 +220,15 @@ class EngineRun(Workbench):
         return table.raced(offers, RACE_SHARE * (time.monotonic() - self.started))
 
     def brought(self, proven: Proven, path: Path) -> Proven:
-        """Return the result with its engine here, at `path` where it was not here before.
+        """Return the result with its engine here, at `path` unless it was here before.
 
-        Where it cannot be fetched, it is the one with the best of those that can. The verdict fails
-        where none can: whoever runs the command expects the file; that it may still lie there is
-        told.
+        If it cannot be fetched, the best engine that can be takes its place. If none can, the
+        verdict fails, because the user expects the file; a note says that it may still exist on the
+        worker.
 
         Raises:
             EngineFailed: the worker was lost before it judged any engine by the run's criterion,
-                and has the FP32 engine with it.
+                and the FP32 engine is lost with it.
         """
         lost, other = None, proven
         while (engine := other.engines.delivered) is not None:
@@ -304,11 +304,11 @@ class EngineRun(Workbench):
                 best.build.engine, heldout.samples, heldout.references, unseen=heldout.unseen
             )
         except ENGINE_FAULTS:
-            return False  # the table tells
+            return False  # the table reports it
         return heldout.join(judged, " in the engine")
 
     def _record(self, rows: tuple[EngineResult, ...], shown: Offer | None = None) -> Engines:
-        """Return the record; of layers before fusion, those of the build that is shown."""
+        """Return the record; layers before fusion are those of the build that is shown."""
         layers_of = (rows[-1] if shown is None else shown.row).build.number
         return Engines(
             worker=self.worker.info,
@@ -330,7 +330,7 @@ class EngineRun(Workbench):
 
 
 def _ruled(fixed: Fixed) -> Assignment:
-    """Return the compute nodes that no engine may have low: all, where nothing is searched."""
+    """Return the compute nodes that no engine may lower: all, if nothing is searched."""
     planner = fixed.planner
     if planner.settings.keep_above is not None:
         return fixed.found.kept

@@ -1,6 +1,6 @@
 """The search for a plan in real engines: the emulation proposes, the engine decides.
 
-Knows engines only through `attempt`, which builds one and measures it.
+It knows engines only through `attempt`, which builds one and measures it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,30 +28,30 @@ from halfwise.records import NodeName, ProvenEngine, Spared
 from halfwise.wording import count, verb
 
 NONE: tuple[bool, Assignment] = (False, frozenset())
-"""That a plan is not shown to be minimal, by nothing that is predicted."""
+"""Not shown to be minimal; no node is needed by prediction alone."""
 RESERVED = 2
 """Builds that shrinking a slow plan leaves for making it faster."""
 
 
 @dataclass
 class EngineSearch:
-    """Finds the plan whose engine passes with the fewest kept nodes, and no slower than it must be.
+    """Finds the passing plan with the fewest kept nodes whose engine is no slower than necessary.
 
     Attributes:
-        attempt: Builds and measures the plan that keeps a set; told why, and what to tell the
-            builder beyond the settings.
+        attempt: Builds and measures the plan that keeps a set; receives the reason, and what to
+            tell the builder in addition to the settings.
         proposals: What to try next.
         order: Nodes in graph order.
-        budget: Builds that may still be spent on new plans.
+        budget: Builds left for new plans.
         builds: Builds of a plan before it counts as confirmed.
-        prediction: What emulation predicts; None where nothing is known of these engines.
-        ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
-        full: The fastest FP32 or TF32 engine that is proven; None without, and where speed does not
+        prediction: Predictions of the emulation; None if it says nothing about these engines.
+        ruled: Nodes that the user's rules keep: every delivered plan keeps them.
+        full: The fastest proven FP32 or TF32 engine; None if there is none, or speed does not
             decide.
-        relative: Whether errors are shares of what is allowed; what a metric falls is none.
-        units: What is kept as a whole or not at all.
-        tried: Every build of each plan; on other terms it is another one. `int8`: with INT8.
-        notes: What to know of the result.
+        relative: Whether errors are shares of what is allowed; the fall of a metric is not.
+        units: Sets that are kept as a whole or not at all.
+        tried: Every build of each plan; on other terms it is another plan. `int8`: with INT8.
+        notes: Notes on the result.
         spared: What was not built, and why.
     """
 
@@ -71,9 +71,9 @@ class EngineSearch:
     spared: list[Spared] = field(default_factory=list)
 
     def run(self, start: Assignment) -> Chosen:
-        """Search from the plan that the emulation found.
+        """Search from the plan found by the emulation.
 
-        Where the emulation with fusion says that nothing need be kept, that is built first.
+        If the emulation with fusion says that nothing need be kept, that is built first.
         """
         if self.budget.over():
             return self._chosen(None, None)
@@ -84,9 +84,9 @@ class EngineSearch:
         return self._search(self._try(self.units.whole(start), "the plan of the emulation"))
 
     def again(self, start: Assignment, measure: Callable[[Candidate], Candidate]) -> Chosen:
-        """Go on from a plan that was built, where there are further samples to pass.
+        """Continue from a built plan when further samples have to pass.
 
-        `measure` gives a candidate with its error on all of them.
+        `measure` returns a candidate with its error on all of them.
         """
         self.tried = {plan: [measure(c) for c in group] for plan, group in self.tried.items()}
         plans = [group for group in self.groups if group[0].keep >= self.ruled]
@@ -116,7 +116,7 @@ class EngineSearch:
             settled = self._settle(ladder)
             if settled is None or settled.plan != ladder[-1].plan:
                 minimal, predicted = False, frozenset()
-            if settled is None:  # it owed it to chance
+            if settled is None:  # it had passed by chance
                 best = self._repair(next(c for c in self.tried[best.plan] if not c.passed))
         if settled is None:
             return self._chosen(None, plain)
@@ -131,10 +131,10 @@ class EngineSearch:
         return Chosen(best, plain, excesses, *shown, tuple(self.notes))
 
     def closest(self) -> Candidate | None:
-        """Return the candidate with the smallest error of those that run; None where none does.
+        """Return the running candidate with the smallest error; None if none runs.
 
-        Among equals (all overflow, say) it is the one that keeps most: of that one, what it
-        computes in can contradict what was asked.
+        Among equals (all overflow, say) it is the one that keeps most: what that one computes in
+        can contradict what was requested.
         """
         ran = [c for group in self.groups for c in group if c.excess is not None]
         return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
@@ -145,9 +145,9 @@ class EngineSearch:
         return list(self.tried.values())
 
     def others(self, best: Candidate | None) -> list[Candidate]:
-        """Return the fastest engine that passes of each other steady plan, fastest first.
+        """Return the fastest passing engine of each other steady plan, fastest first.
 
-        On other terms it is another plan. Those without what the user's rules keep are none.
+        On other terms it is another plan. Plans without what the user's rules keep are excluded.
         """
         chosen = None if best is None else best.plan
         groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
@@ -166,14 +166,14 @@ class EngineSearch:
     def _attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         candidate = self.attempt(keep, step, terms)
         self.proposals.hear(candidate)
-        if candidate.build.status != "interrupted":  # nothing is known of it
+        if candidate.build.status != "interrupted":  # nothing is known about it
             self.tried.setdefault((keep, terms), []).append(candidate)
         return candidate
 
     def _plain(self) -> Candidate | None:
-        """Return the engine with nothing kept; it is a row of the table, so it costs no budget.
+        """Return the engine with nothing kept; it is a row of the table, so it uses no budget.
 
-        None where the user wants what there is, and it is not built yet.
+        None if the user asked for the best so far and it is not built yet.
         """
         plan = (frozenset[NodeName](), USUAL)
         if plan not in self.tried and not self.budget.over():
@@ -181,13 +181,13 @@ class EngineSearch:
         return next(iter(self.tried.get(plan, ())), None)
 
     def _repair(self, failed: Candidate) -> Candidate | None:
-        """Return a candidate that passes, from one that does not; None when the budget ends.
+        """Return a passing candidate, starting from a failing one; None when the budget ends.
 
-        None too where all that is known of every build is a lost connection: the worker is gone.
+        Also None if a lost connection is all that is known about every build: the worker is gone.
         """
         queue = self._next_proposals(failed)
         while self.budget.left > 0 and any(not c.untold for group in self.groups for c in group):
-            # Looking for the next proposal may take builds of its own.
+            # Finding the next proposal may use builds itself.
             proposal = next((p for p in queue if not self._pointless(p.plan)), None)
             if proposal is None or self.budget.left <= 0:
                 return None
@@ -195,20 +195,20 @@ class EngineSearch:
             if candidate.passed:
                 return candidate
             if candidate.excess is not None and not candidate.terms.loose:
-                # What fails as an engine tells more than what could not be built.
+                # An engine that fails says more than a build that failed.
                 queue = self._next_proposals(candidate)
             elif candidate.excess is not None or self.proposals.is_elsewhere(candidate):
                 queue = chain(queue, self._next_proposals(candidate))
         return None
 
     def _pointless(self, plan: Plan) -> bool:
-        """Return whether a plan was built, or would be refused as another one was."""
+        """Return whether a plan was built, or would be refused like another one."""
         return plan in self.tried or self.proposals.refused(plan)
 
     def _next_proposals(self, base: Candidate) -> Iterator[Proposal]:
         if base.excess is None:
             for proposal in self.proposals.unbuildable(base):
-                # Of a kernel that is missing nothing is known then.
+                # Then nothing is known about a missing kernel.
                 why = "instead of a plan that was lost" if base.untold else proposal.step
                 yield Proposal(why, self.units.whole(proposal.keep), proposal.terms)
             return
@@ -220,7 +220,7 @@ class EngineSearch:
     def _confirmed(self, candidate: Candidate) -> bool:
         """Build the plan again until it has `builds` engines; return whether all passed.
 
-        Builds in weak typing differ: one that passes may owe it to a tactic chosen by chance.
+        Builds in weak typing differ: one may pass only through a tactic chosen by chance.
         """
         known = self.tried[candidate.plan]
         while len(known) < self.builds and all(c.passed for c in known) and not self.budget.over():
@@ -232,11 +232,12 @@ class EngineSearch:
     def _shrink(self, ladder: list[Candidate], reserved: int) -> tuple[bool, Assignment]:
         """Append candidates that keep less and pass.
 
-        First what the emulation with fusion says is enough, then what drops halves, quarters,
-        single nodes. What emulation rules out is not built.
+        First the set that the emulation with fusion says is enough, then sets without halves,
+        quarters, single nodes. Sets that emulation rules out are not built.
 
         Returns:
-            Whether no single node is left to try, and those that only emulation shows to be needed.
+            Whether no single node is left to try, and the nodes that only emulation shows to be
+                needed.
         """
         if self.budget.over():
             return False, frozenset()
@@ -272,7 +273,7 @@ class EngineSearch:
         return minimal, predicted
 
     def _propose(self, ladder: list[Candidate]) -> None:
-        """Build what the emulation with fusion says is enough, where that is less."""
+        """Build what the emulation with fusion says is enough, if that is less."""
         prediction = self.prediction
         if prediction is None:
             return
@@ -285,7 +286,7 @@ class EngineSearch:
             ladder.append(candidate)
 
     def _hopeless(self, keep: Assignment) -> bool:
-        """Return whether emulation rules a plan out, and no engine so far has refuted it."""
+        """Return whether emulation rules a plan out, and no engine has refuted it so far."""
         prediction = self.prediction
         if prediction is None or not prediction.beyond(keep):
             return False
@@ -293,9 +294,9 @@ class EngineSearch:
         return not any(prediction.refuted(c.keep, c.excess or 0.0) for c in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
-        """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.
+        """Return the fastest engine of the smallest confirmed plan, else of the steadiest.
 
-        None where that one fails in half of its builds: another engine of it would fail too.
+        None if that fails in half of its builds: another engine of it would fail too.
         """
         for candidate in reversed(ladder):
             if self._confirmed(candidate):
@@ -309,15 +310,15 @@ class EngineSearch:
         return self._fastest(steadiest) if is_steady(self.tried[steadiest.plan]) else None
 
     def _fastest(self, candidate: Candidate) -> Candidate:
-        """Return the fastest engine of a candidate's plan that passes."""
+        """Return the fastest passing engine of a candidate's plan."""
         passed = (c for c in self.tried[candidate.plan] if c.passed)
         return min(passed, key=lambda c: c.milliseconds)
 
     def _faster(self, best: Candidate, plain: Candidate) -> Candidate:
-        """Return the fastest candidate that passes, where `best` is slow: itself or others.
+        """Return the fastest passing candidate if `best` is slow: itself or another.
 
-        First the same plan with TF32: what is kept for its range has it in TF32 too, and a kept
-        convolution or product is several times as fast. Then wider islands.
+        First the same plan with TF32: what is kept for its range has that range in TF32 too, and a
+        kept convolution or product is several times as fast. Then wider islands.
         """
         chosen = best
         if not slow(best, plain):
@@ -342,7 +343,7 @@ class EngineSearch:
         return fastest
 
     def _faster_of(self, chosen: Candidate, keep: Assignment, step: str, terms: Terms) -> Candidate:
-        """Return the faster one of `chosen` and another plan that passes, built at most once."""
+        """Return the faster of `chosen` and another plan that passes, built at most once."""
         known = self.tried.get((keep, terms))
         if not known and (self.budget.left <= 0 or self.proposals.refused((keep, terms))):
             return chosen

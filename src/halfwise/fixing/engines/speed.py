@@ -1,4 +1,4 @@
-"""When an engine is slow, and when looking for another plan cannot make it the fastest."""
+"""When an engine is slow, and when no other plan can make it the fastest."""
 
 from collections.abc import Callable
 from math import inf
@@ -9,8 +9,8 @@ from halfwise.records import ProvenEngine, Spared
 from halfwise.wording import number
 
 FUTILE = 1.07
-"""Where the low format with nothing kept, and TF32 allowed, takes so many times as long as an FP32
-or TF32 engine that is proven, no plan is looked for: what is kept gains no speed. Of the 15 mixed
+"""If the low format with nothing kept, and TF32 allowed, takes this many times as long as an FP32
+or TF32 engine that is proven, no plan is searched: keeping nodes gains no speed. Of the 15 mixed
 engines on an H200 in `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept,
 by chance (another build of its plan took 1.3 times as long), and no other one more than 1 %."""
 NEAR = 1.05
@@ -25,14 +25,14 @@ Attempt = Callable[[Assignment, str, Terms], Candidate]
 
 
 def futile(first: Candidate, plain: Candidate, full: ProvenEngine | None) -> Spared | None:
-    """Return that the low format is slower than an engine that is proven; None where it is not.
+    """Return why the low format is slower than a proven engine; None if it is not.
 
-    In strong typing nothing is foretold: there what is kept may have faster kernels.
+    Nothing is predicted in strong typing: kept nodes may have faster kernels there.
 
     Args:
-        first: The first plan that was built.
+        first: The first plan built.
         plain: The engine with nothing kept.
-        full: The fastest FP32 or TF32 engine that is proven; None without.
+        full: The fastest proven FP32 or TF32 engine; None if there is none.
     """
     if full is None or full.median_ms is None or plain.latency is None:
         return None
@@ -52,17 +52,17 @@ def futile(first: Candidate, plain: Candidate, full: ProvenEngine | None) -> Spa
 def without_futile(
     first: Candidate, plain: Candidate, full: ProvenEngine | None, attempt: Attempt
 ) -> tuple[Candidate, Spared | None]:
-    """Return the build to go on from, and why not at all; None where a plan may be the fastest.
+    """Return the build to continue from, or why to stop; no reason if a plan may be the fastest.
 
-    Where an engine with TF32 is faster than all that is low, low kernels may lack speed where TF32
-    has it. Then TF32 is allowed: with nothing kept all kernels are free. Where that engine is slow
-    too no plan is looked for; where it is off, the search goes on from the plan with TF32.
+    If an engine with TF32 is faster than everything low, low kernels may be slow where TF32 is not.
+    Then TF32 is allowed: with nothing kept, all kernels are free. If that engine is slow too, no
+    plan is searched; if it is off, the search continues from the plan with TF32.
 
     Args:
-        first: The first plan that was built.
+        first: The first plan built.
         plain: The engine with nothing kept.
-        full: The fastest FP32 or TF32 engine that is proven; None without.
-        attempt: Builds and measures a plan; told why, and on which terms.
+        full: The fastest proven FP32 or TF32 engine; None if there is none.
+        attempt: Builds and measures a plan; receives the reason and the terms.
     """
     if futile(first, plain, full) is None:
         return first, None
@@ -74,23 +74,23 @@ def without_futile(
 
 
 def slow(candidate: Candidate, plain: Candidate) -> bool:
-    """Return whether what a plan keeps makes its engine slow."""
+    """Return whether a plan's kept nodes make its engine slow."""
     is_slow = SLOW * plain.milliseconds < candidate.milliseconds < inf
     return is_slow and len(candidate.keep) > 0
 
 
 def quicker(one: Candidate, other: Candidate) -> bool:
-    """Return whether an engine seems faster than another, as each was timed alone."""
+    """Return whether an engine seems faster than another, each timed alone."""
     return one.milliseconds < other.milliseconds < inf
 
 
 def near(one: Candidate, other: Candidate) -> bool:
-    """Return whether an engine may be faster than another, as each was timed alone."""
+    """Return whether an engine may be faster than another, each timed alone."""
     return one.milliseconds < NEAR * other.milliseconds < inf
 
 
 def tf32_note(fastest: Candidate, best: Candidate) -> str:
-    """Return what TF32 for what is kept gains, a sentence."""
+    """Return a sentence on what TF32 gains for kept nodes."""
     assert fastest.excess is not None
     assert best.excess is not None
     return (

@@ -1,7 +1,7 @@
-"""The final table of a run: every engine in it is judged, timed and inspected alike.
+"""The final table of a run: every engine in it is judged, timed and inspected the same way.
 
-Of all that pass, the fastest is delivered. Times have noise: engines take turns, and one counts as
-faster where the interval of their ratio shows it (`race`).
+The fastest engine that passes is delivered. Times are noisy: engines take turns, and one counts as
+faster if the interval of their ratio shows it (`race`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,13 +42,13 @@ class Offer:
     Attributes:
         rung: The lowest type that it may compute in.
         candidate: How it was built, and its error on the calibration samples.
-        limit: The largest such error with which it is delivered.
+        limit: The largest such error with which it may be delivered.
         row: Verdicts and times.
-        allowed: Whether it may be delivered at all: not what the user's rules forbid, nor what
-            passes by chance.
-        checked: Whether its verdict is the one before the search, since the worker was lost then.
-        unfetched: Whether it was to be delivered, and could not be fetched.
-        elsewhere: Whether it passed, and its plan fails on another device.
+        allowed: Whether it may be delivered at all: not if the user's rules forbid it, or it passes
+            by chance.
+        checked: Whether its verdict dates from before the search because the worker was lost later.
+        unfetched: Whether it was to be delivered but could not be fetched.
+        elsewhere: Whether it passed, but its plan fails on another device.
     """
 
     rung: EngineRung
@@ -68,16 +68,16 @@ class Offer:
 
     @property
     def known(self) -> bool:
-        """Whether it is allowed, and within its limit on the samples that the search knows.
+        """Whether it is allowed, and within its limit on the samples known to the search.
 
-        The FP32 engine, that no search has chosen, was judged on the held-out ones before.
+        The FP32 engine, which no search chose, was judged on the held-out ones before.
         """
         excess = self.candidate.excess
         return self.allowed and (self.checked if excess is None else excess <= self.limit)
 
     @property
     def passed(self) -> bool:
-        """Whether it may be delivered; where no sample was held out, by those that there are."""
+        """Whether it may be delivered; without held-out samples, judged by the others."""
         verdict, at = self.row.verdict, (s.verdict for s in self.row.shapes)
         return (
             self.known
@@ -88,14 +88,14 @@ class Offer:
 
     @property
     def milliseconds(self) -> float:
-        """Its median time; inf where it was not timed."""
+        """Median time, ms; inf if not timed."""
         return inf if self.row.latency is None else self.row.latency.median_ms
 
 
 def faster(one: Latency | None, other: Latency | None) -> bool:
     """Return whether an engine is faster than another by more than the noise of their times.
 
-    That is shown by rounds in which they took turns; without any it is not.
+    Only rounds in which they took turns can show that.
     """
     ratio = _ratio(one, other)
     return ratio is not None and ratio.high < 1
@@ -106,7 +106,7 @@ def _ratio(one: Latency | None, other: Latency | None) -> TimeRatio | None:
 
 
 def rows_of(offers: Sequence[Offer], delivered: Offer | None) -> tuple[EngineResult, ...]:
-    """Return the rows of the table, each with the time of `delivered` over its own."""
+    """Return the rows of the table, each with its speed relative to `delivered`."""
     own = None if delivered is None else delivered.row.latency
     return tuple(
         o.row if o is delivered else o.row.model_copy(update={"ratio": _ratio(own, o.row.latency)})
@@ -115,12 +115,12 @@ def rows_of(offers: Sequence[Offer], delivered: Offer | None) -> tuple[EngineRes
 
 
 def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
-    """Return the offer to deliver: the fastest that passes; None where none does.
+    """Return the offer to deliver: the fastest that passes; None if none does.
 
-    Among those than which none is faster by more than noise, `prefer` decides, but for those that
-    give the outputs of an FP32 or TF32 engine that is among them; what is equal in
-    that too is told apart by time, then as `offers` has it. What failed while others took turns is
-    not chosen, nor what was not timed where something else was.
+    Among those that none beats by more than noise, `prefer` decides, except among those that give
+    the outputs of an FP32 or TF32 engine in that set; further ties are broken by time, then by the
+    order of `offers`. An engine that failed while others took turns is not chosen, nor an untimed
+    one if others were timed.
     """
     passed = [o for o in offers if o.passed and not o.unfetched]
     passed = sorted(passed, key=lambda o: o.milliseconds)
@@ -128,10 +128,10 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
         return None
     passed = [o for o in passed if o.row.latency is not None] or passed
     passed = [o for o in passed if o.row.latency is not None and o.row.latency.medians] or passed
-    # Medians of different rounds say less: a clock may slow down after the last one of an engine.
+    # Medians of different rounds say less: the clock may slow down after an engine's last round.
     times = [o.row.latency for o in passed]
     equal = [o for o in passed if not any(faster(t, o.row.latency) for t in times)] or passed
-    # With nothing low in its outputs it gives no more than an FP32 or TF32 engine as fast.
+    # With nothing low in its outputs it gains nothing over an FP32 or TF32 engine as fast.
     plain = [o for o in equal if o.rung in FULL_RUNGS]
     equal = [o for o in equal if o.row.shows is None or not any(_as(o, p) for p in plain)]
     if prefer == "memory":
@@ -142,7 +142,7 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
 
 
 def _as(one: Offer, full: Offer) -> bool:
-    """Return whether an engine gives the outputs of an FP32 or TF32 engine, or as exact ones."""
+    """Return whether an engine's outputs are those of an FP32 or TF32 engine, or as exact."""
     own, other = one.row.verdict, full.row.verdict
     assert own is not None
     assert other is not None
@@ -150,7 +150,7 @@ def _as(one: Offer, full: Offer) -> bool:
 
 
 def better_known(before: Offer, now: Offer) -> Offer:
-    """Return the later offer of an engine, but where its worker or result was lost meanwhile."""
+    """Return the later offer of an engine, unless its worker or result was lost meanwhile."""
     if before.checked or before.verdict is None:
         return now
     return before if now.checked or now.verdict is None else now
@@ -166,10 +166,10 @@ class Table:
     """Makes rows.
 
     Attributes:
-        bench: Runs engines, and takes what to know.
-        planner: Knows the roles of nodes, the low format, and the error on the calibration samples
-            with which an engine that no search has chosen is within the tolerance.
-        heldout: What every engine is judged on.
+        bench: Runs engines, and collects notes.
+        planner: Supplies the roles of nodes, the low format, and the error on the calibration
+            samples up to which an engine that no search chose is within the tolerance.
+        heldout: The samples that judge every engine.
     """
 
     bench: Workbench
@@ -179,8 +179,8 @@ class Table:
     def exact(self, fp32: Candidate, checked: Verdict) -> Offer:
         """Return the FP32 engine without TF32.
 
-        What all others are measured by is judged also where it cannot be timed. Where it is lost
-        with its worker, `checked` stands: its verdict on held-out samples before all else.
+        As the base of comparison it is judged even if it cannot be timed. If it is lost with its
+        worker, `checked` stands: its verdict on held-out samples before anything else.
         """
         row = self._row(FP32, fp32, untimed=True)
         if row.verdict is not None or not row.lost:
@@ -197,12 +197,12 @@ class Table:
     def further(
         self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
     ) -> tuple[Offer, ...]:
-        """Return the offers, that of the FP32 engine first, with those of the low format.
+        """Return the offers, the FP32 engine's first, then those in the low format.
 
         Args:
-            offers: What there is.
-            low: Plans, plain low precision (whose row bears its name), what came closest.
-            allowed: Those of them that may be delivered.
+            offers: Offers so far.
+            low: Plans, plain low precision (whose row bears its name), the closest engine.
+            allowed: Those that may be delivered.
         """
         rung: EngineRung = low_format(self.planner.settings.fmt)
         plain = rung.upper()
@@ -223,9 +223,9 @@ class Table:
         return tuple(found)
 
     def raced(self, offers: Sequence[Offer], seconds: float = inf) -> tuple[Offer, ...]:
-        """Return the offers, those that passed with the times of rounds in which they took turns.
+        """Return the offers; those that passed get the times of rounds in which they took turns.
 
-        One that passes alone has nothing to be compared with. `seconds` is the time for all
+        A single passing engine has nothing to be compared with. `seconds` is the time for all
         rounds, see `race`.
         """
         passed = {
@@ -251,7 +251,7 @@ class Table:
     ) -> EngineResult:
         """Return the row of an engine; one that cannot be timed has no result, unless `untimed`.
 
-        `full` are the verdicts of the FP32 and TF32 engines, for what they are compared with.
+        `full` are the verdicts of the FP32 and TF32 engines, for comparison.
         """
         build = candidate.build
         row = EngineResult(
@@ -290,7 +290,8 @@ class Table:
         judged = measure.judge(
             engine, self.heldout.samples, self.heldout.references, unseen=self.heldout.unseen
         ).verdict
-        # What fails on the samples as they are is not delivered, whatever it does at other shapes.
+        # An engine that fails on the samples as they are is not delivered, whatever it does at
+        # other shapes.
         at = measure.at_shapes(engine, self.heldout.samples) if judged.within else ()
         return row.model_copy(update={"verdict": judged, "shapes": at})
 
@@ -311,13 +312,13 @@ class Table:
             proof = again_if_lost(
                 lambda: self.bench.proof(row.build, planner, asked, as_fp32=as_fp32)
             )
-        except ENGINE_FAULTS as failed:  # it runs all the same
+        except ENGINE_FAULTS as failed:  # it still runs
             self.bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
             return row
         return row.model_copy(update={"proof": proof})
 
     def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
-        """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
+        """Return the precision requested for nodes; weak typing leaves the rest to the builder."""
         kept = candidate.kept(self.planner)
         asked: dict[NodeName, Precision] = dict.fromkeys(kept - candidate.terms.rewritten, "fp32")
         if candidate.build.config.typing == "strong":
@@ -327,7 +328,7 @@ class Table:
 
 
 def _raced(offer: Offer, medians: tuple[float, ...]) -> EngineResult:
-    """Return the row of an offer with its rung and what rounds say of its time."""
+    """Return the row of an offer with its rung and its time by the rounds."""
     row, latency = offer.row, offer.row.latency
     if latency is not None and medians:
         found = {"medians": medians, "median_ms": median(medians)}

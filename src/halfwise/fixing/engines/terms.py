@@ -1,4 +1,4 @@
-"""What a build is told beside which nodes are FP32."""
+"""What a build is told in addition to which nodes are FP32."""
 
 from dataclasses import dataclass
 
@@ -14,17 +14,17 @@ Assignment = frozenset[NodeName]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a build is told beyond the settings of the run.
+    """What a build is told in addition to the run's settings.
 
     Attributes:
-        tf32: Whether TF32 is allowed for what is FP32.
-        level: The optimization level; None for that of the settings.
-        computing: Nodes of which only those that compute are constrained: none that moves data.
-            In weak typing only, as `border`.
-        border: Nodes of which only those next to something low are constrained.
-        rewritten: Nodes that are in another form in the model that is built; see `equivalent`.
+        tf32: Whether TF32 is allowed for FP32 nodes.
+        level: The optimization level; None for the one in the settings.
+        computing: Nodes of which only compute nodes are constrained, not data movement. In weak
+            typing only, as `border`.
+        border: Nodes of which only those next to a low node are constrained.
+        rewritten: Nodes with another form in the built model; see `equivalent`.
         unrepaired: Whether it is built from the model without repairs.
-        int8: Whether it is a plan with INT8: what it "keeps" is left out of that, and is low.
+        int8: Whether it is a plan with INT8: what it "keeps" is left out of INT8, and is low.
         free: Whether nothing is constrained: the builder decides what is FP32. In weak typing only.
     """
 
@@ -38,18 +38,18 @@ class Terms:
     free: bool = False
 
     def of(self, planner: Planner) -> Planner:
-        """Return the planner of the model that is built."""
+        """Return the planner of the built model."""
         if self.int8 and planner.int8 is not None:
             return planner.int8
         return planner.original if self.unrepaired and planner.original else planner
 
     @property
     def loose(self) -> bool:
-        """Whether some of what is kept may be low all the same."""
+        """Whether some kept nodes may still be low."""
         return bool(self.computing or self.border) or self.free
 
     def constrained(self, network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
-        """Return the nodes to constrain in weak typing, where `fp32` are to be FP32."""
+        """Return the nodes to constrain in weak typing so that `fp32` are FP32."""
         free = {n for n in fp32 & self.computing if roles[n].role is not Role.COMPUTE}
         free |= (fp32 & self.border) - rim(network, roles, fp32)
         return constraints(network, roles, fp32 - free)

@@ -1,4 +1,4 @@
-"""Which of the plans that were built the search goes on from."""
+"""Which built plan the search continues from."""
 
 from collections.abc import Collection
 
@@ -6,13 +6,13 @@ from halfwise.fixing.engines.attempts import Assignment, Candidate
 
 
 def restart(plans: Collection[list[Candidate]], start: Assignment) -> Candidate:
-    """Return the build to go on from, one that does not pass where there is one of its plan.
+    """Return the build to continue from: a failing one if its plan has one.
 
     Args:
         plans: All builds of each plan, at least one.
-        start: Kept nodes of the plan to go on from, where that passes; else it is the smallest that
-            does. Where none does it is that one, as an engine before one that could not be built,
-            or the largest where no plan keeps just this.
+        start: Kept nodes of the plan to continue from, if it passes; else the smallest passing
+            plan. If none passes it is `start` itself, an engine rather than a build that failed, or
+            the largest plan if none keeps exactly this.
     """
     passing = [plan for plan in plans if all(c.passed for c in plan)]
     own = [plan for plan in plans if plan[0].keep == start]

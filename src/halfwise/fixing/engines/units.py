@@ -1,9 +1,10 @@
 """What strong typing keeps in FP32 as a whole or not at all: the core of an attention.
 
-A fused attention kernel needs both products and all between them in one type; with Softmax alone in
-FP32 TensorRT fuses none, which took 4.3 times as long (Stability-AI/stable-audio-3#79). From 11.3
-on a core in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel that sums
-in FP32 (its release notes). Constraints of weak typing are hints: there engines alone decide.
+A fused attention kernel needs both products and everything between them in one type; with only
+Softmax in FP32, TensorRT does not fuse, which took 4.3 times as long
+(Stability-AI/stable-audio-3#79). From 11.3 on, a core in FP32 whose queries, keys and values are
+cast up from FP16 is a fused kernel that sums in FP32 (TensorRT release notes). Constraints of weak
+typing are hints: there only engines decide.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,22 +26,22 @@ _NOTHING: Assignment = frozenset()
 
 @dataclass(frozen=True)
 class Units:
-    """The units of a model; without any, every node is one by itself.
+    """The units of a model; without any, every node is its own unit.
 
     Attributes:
         all: Disjoint sets of nodes.
-        start: What the plan of the emulation keeps.
+        start: What the emulation's plan keeps.
     """
 
     all: tuple[Assignment, ...] = ()
     start: Assignment = _NOTHING
 
     def whole(self, keep: Assignment) -> Assignment:
-        """Return `keep` with all of every unit that it has a node of."""
+        """Return `keep` extended to all of every unit that it touches."""
         return keep.union(*(unit for unit in self.all if unit & keep))
 
     def apart(self, keep: Assignment) -> Assignment:
-        """Return `keep` with no more of a unit than the plan of the emulation has, where it has."""
+        """Return `keep` with no more of a unit than the emulation's plan keeps, if it keeps any."""
         started = [unit for unit in self.all if unit & self.start]
         return keep - (_NOTHING.union(*started) - self.start)
 
@@ -51,12 +52,12 @@ class Units:
         ruled: Assignment,
         passes: Callable[[Assignment], bool | None],
     ) -> tuple[Assignment, bool]:
-        """Return what `ddmin` does, units dropped as a whole, and those with a ruled node not.
+        """Return what `ddmin` does, dropping whole units, but none with a ruled node.
 
         Args:
             keep: A set that passes, `whole`.
             order: All nodes in graph order.
-            ruled: Nodes that stay.
+            ruled: Nodes that must stay.
             passes: Returns whether a smaller set passes; None ends the search.
         """
         parts = {name: frozenset((name,)) for name in keep}
@@ -74,13 +75,13 @@ class Units:
 
 
 def units_of(network: Network, roles: Roles, start: Assignment, lowered: Assignment) -> Units:
-    """Return the attention cores of a model, joined where they share nodes.
+    """Return the attention cores of a model, joined if they share nodes.
 
     Args:
         network: The FP32 model.
         roles: Roles of its nodes.
-        start: What the plan of the emulation keeps.
-        lowered: Nodes that the user wants low: no core with one of them is a unit.
+        start: What the emulation's plan keeps.
+        lowered: Nodes that the user wants low: a core with one of them is not a unit.
     """
     found: list[Assignment] = []
     for nodes in attentions(network):
@@ -95,13 +96,13 @@ def units_of(network: Network, roles: Roles, start: Assignment, lowered: Assignm
 def cores(
     units: Units, network: Network, keep: Assignment, version: str | None
 ) -> Iterator[AttentionCore]:
-    """Yield the cores that a delivered plan has nodes of, in graph order.
+    """Yield the cores that a delivered plan touches, in graph order.
 
     Args:
-        units: Of the model.
+        units: Units of the model.
         network: The FP32 model.
         keep: Nodes that the plan keeps.
-        version: TensorRT's.
+        version: TensorRT version.
     """
     order = [node_name(n) for n in network.nodes()]
     for unit in sorted(units.all, key=lambda unit: min(map(order.index, unit))):
@@ -118,7 +119,7 @@ def cores(
 
 
 def _reads_low(network: Network, unit: Assignment, keep: Assignment) -> bool:
-    """Return whether queries, keys and values are what low nodes gave."""
+    """Return whether queries, keys and values come from low nodes."""
     products = (n for n in network.nodes() if n.op_type == "MatMul" and node_name(n) in unit)
     makers = [behind(v).value.producer() for n in products for v in _given(n)]
     outside = [n for n in makers if n is None or node_name(n) not in unit]

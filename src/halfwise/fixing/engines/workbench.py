@@ -1,7 +1,7 @@
-"""What every use of engines works with: builds, runs, files of models, engines brought here.
+"""What every use of engines needs: builds, runs, model files, and engines fetched here.
 
-A container without a volume takes its files along when the connection ends. What lies here is sent
-to the next one, and is what the run folder gets in the end.
+A container without a volume loses its files when the connection ends. Files kept here are sent to
+the next one, and end up in the run folder.
 """
 
 from collections.abc import Hashable, Mapping
@@ -38,14 +38,14 @@ FP32_FILE = "model.fp32.onnx"
 
 
 class ModelFiles:
-    """Writes the FP32 model, and mixed ones of any plan, into a folder of its own.
+    """Writes the FP32 model, and mixed ones of any plan, into its own folder.
 
     Attributes:
-        holds: The model in each file, before the Casts of a mixed one, and as the user has it.
+        holds: The model in each file, for mixed ones before Casts, in the user's form.
     """
 
     def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
-        """Take an existing folder, and the version that reads the files."""
+        """Take an existing folder, and the version that will read the files."""
         self._folder, self._tensorrt = folder, tensorrt
         self.holds: dict[Path, Network] = {}
         self._mixed: dict[tuple[Planner, frozenset[NodeName]], Path] = {}
@@ -61,7 +61,7 @@ class ModelFiles:
         return path
 
     def rewritten(self, network: Network, nodes: frozenset[NodeName]) -> tuple[Path, Equivalent]:
-        """Return the file of `network` with `nodes` written out, and what it holds.
+        """Return the file of `network` with `nodes` written out, and the model in it.
 
         Raises:
             OSError: it cannot be written.
@@ -79,7 +79,7 @@ class ModelFiles:
         """Return the file of the strongly typed model that keeps `kept`.
 
         Raises:
-            OSError: it cannot be written; nothing of it stays.
+            OSError: it cannot be written; nothing of it remains.
         """
         plan = planner, kept
         if plan not in self._mixed:
@@ -98,7 +98,7 @@ class ModelFiles:
         return self._mixed[plan]
 
     def quantised(self, planner: Int8Planner, left_out: frozenset[NodeName]) -> Path:
-        """Return the file of the model in FP32 with INT8 for all but `left_out`.
+        """Return the file of the model in FP32 with INT8 for everything but `left_out`.
 
         Raises:
             OSError: it cannot be written.
@@ -113,7 +113,7 @@ class ModelFiles:
 
 
 def save(model: ir.Model, path: Path) -> None:
-    """Write a model, with its weights beside it where they are many."""
+    """Write a model; large weights go into a file next to it."""
     beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
     ir.save(model, path, external_data=f"{path.name}.data" if beside else None)
 
@@ -124,7 +124,7 @@ class Fetched:
 
     Attributes:
         worker: Where they were built.
-        folder: Takes them; has to last as long as the run.
+        folder: Destination; must exist for the whole run.
     """
 
     worker: Worker
@@ -132,9 +132,9 @@ class Fetched:
     _named: dict[Hashable, EngineFile] = field(default_factory=dict)
 
     def keep(self, name: Hashable, engine: EngineFile) -> None:
-        """Bring an engine in case the connection is lost; without room for it here, do nothing.
+        """Fetch an engine in case the connection is lost; does nothing without space for it.
 
-        It may take half of what is free: models are still to be written there.
+        It may take half of the free space: models are still to be written there.
 
         Raises:
             RunFailed: as for `bring`.
@@ -144,7 +144,7 @@ class Fetched:
                 self.bring(name, engine)
 
     def bring(self, name: Hashable, engine: EngineFile) -> EngineFile:
-        """Return an engine as it lies here, fetched where it did not; it replaces its namesake.
+        """Return an engine's local copy, fetched if necessary; it replaces one of the same name.
 
         Raises:
             RunFailed: the worker no longer has it, or the connection is lost, twice.
@@ -157,12 +157,12 @@ class Fetched:
         return here
 
     def deliver(self, engine: EngineFile, path: Path) -> EngineFile:
-        """Return an engine as it lies here; where it does not, it is fetched to `path`.
+        """Return an engine's local copy; if there is none, fetch it to `path`.
 
         Errors are those of `bring`.
         """
         named = {e.sha256: e for e in self._named.values()}.get(engine.sha256)
-        # Whatever tidies temporary folders may have taken it.
+        # A cleaner of temporary folders may have removed it.
         if named is not None and Path(named.path).is_file():
             return named
         return self.worker.fetch(engine, path)
@@ -175,16 +175,16 @@ class Workbench:
     Attributes:
         case: The case.
         settings: Low format and runtime.
-        engine_settings: How engines are built; with the profiles of the data where it has none.
-        worker: Where they are built and run.
-        folder: Takes ONNX files and engines; has to last as long as the workbench.
-        watcher: Told about progress.
-        journal: Told before and after each build; None for none.
-        notes: Takes what to know.
+        engine_settings: How engines are built; gets the profiles of the data if it has none.
+        worker: Where engines are built and run.
+        folder: Holds ONNX files and engines; must exist as long as the workbench.
+        watcher: Receives progress.
+        journal: Written before and after each build; None for none.
+        notes: Collects notes.
         builds: Every build.
-        measure: Runs and judges what was built.
+        measure: Runs and judges engines.
         files: ONNX files.
-        fetched: Engines that were brought here.
+        fetched: Engines fetched here.
     """
 
     case: Case
@@ -197,7 +197,7 @@ class Workbench:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Check what the worker can do, and that the profiles hold the data.
+        """Check the worker's abilities, and that the profiles hold the data.
 
         Raises:
             BackendMissing: the worker cannot build.
@@ -225,7 +225,7 @@ class Workbench:
         )
 
     def network_of(self, build: BuildOutcome) -> Network:
-        """Return the model in the file of a build, before the Casts of a mixed one."""
+        """Return the model in a build's file, for a mixed one before Casts."""
         own, known = build.config.model_sha256, self.builds.hashes.items()
         held = (self.files.holds.get(path) for path, sha256 in known if sha256 == own)
         return next(held, None) or self.case.network
@@ -238,9 +238,9 @@ class Workbench:
         *,
         as_fp32: bool = False,
     ) -> PrecisionProof:
-        """Return what an engine computes in, by the nodes of the model that it was built from.
+        """Return what an engine computes in, by the nodes of the model it was built from.
 
-        That is the user's own in FP32, and the repaired one of `planner`. See `Measure.proof`.
+        That is the user's FP32 model, or the repaired one of `planner`. See `Measure.proof`.
         """
         network, roles = planner.case.network, planner.roles
         if isinstance(planner, Int8Planner):
