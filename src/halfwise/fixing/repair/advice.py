@@ -1,4 +1,4 @@
-"""What one could do by hand, in the user's own names: all that a repair does, or nothing."""
+"""What to do by hand, in the user's own names: all that a repair does, or nothing."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
@@ -12,12 +12,12 @@ from halfwise.wording import listed
 
 
 def own_names(network: Network) -> frozenset[str]:
-    """Return the names of a model's values, in bodies too."""
+    """Return the names of a model's values, including those in bodies."""
     return frozenset(str(v.name) for g in graphs_of(network.model) for v in values_of(g) if v.name)
 
 
 def own_nodes(original: Network, network: Network) -> frozenset[NodeName]:
-    """Return the nodes of `network` that `original` has too, with the same operators."""
+    """Return the nodes of `network` that `original` also has, with the same operators."""
     then, now = ({(node_name(n), n.op_type) for n in of.nodes()} for of in (original, network))
     return frozenset(name for name, _ in then & now)
 
@@ -25,12 +25,12 @@ def own_nodes(original: Network, network: Network) -> frozenset[NodeName]:
 def scaling_advice(
     found: Relations, exponents: Mapping[TensorName, int], given: Container[str] | None
 ) -> str:
-    """Return all that `rescale` does with `exponents`; "" where no name of the user's tells it.
+    """Return everything `rescale` does with `exponents`; "" if the user's names cannot express it.
 
     Args:
         found: What exponents must satisfy.
-        exponents: As `rescale` takes them.
-        given: Names that the user's model has; None for all.
+        exponents: As for `rescale`.
+        given: Names in the user's model; None for all.
     """
     full = completed(found, exponents)
     needed: list[str | None] = []
@@ -62,13 +62,13 @@ def scaling_advice(
 def _scaled(
     found: Relations, full: Mapping[TensorName, int]
 ) -> Iterator[tuple[Constant, int, bool]]:
-    """Yield what constants are multiplied by, and whether others read them as they are."""
+    """Yield what constants are multiplied by, and whether other nodes read them unscaled."""
     wanted = multiples(found, full)
     places: dict[ir.Value, dict[Constant, int]] = {}
     for constant, by in wanted.items():
         if constant.value is not None:
             places.setdefault(constant.value, {})[constant] = by
-    # Where readers want several multiples, a copy for each leaves no doubt of what is copied.
+    # If readers need several multiples, a copy for each makes clear what is copied.
     whole = {v for v, some in places.items() if in_place(v, some) and len({*some.values()}) == 1}
     for constant, by in wanted.items():
         if by:

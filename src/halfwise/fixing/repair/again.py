@@ -1,4 +1,4 @@
-"""Repairs of all samples, where held-out ones have joined those that repairs were chosen on."""
+"""Choose repairs again on all samples, once held-out ones have joined."""
 
 from functools import partial
 
@@ -12,20 +12,20 @@ from halfwise.records import Repair
 def choose_again(
     original: Planner, planner: Planner, heldout: HeldOut, watcher: Watcher
 ) -> Choice | None:
-    """Return other repairs where samples joined with which `planner` needs something kept.
+    """Return other repairs if samples joined with which `planner` keeps something.
 
-    None where there are none, or no time to look for them: then those of `planner` stay.
+    None if there are none, or no time to look for them: those of `planner` then stay.
 
     Args:
-        original: Of the network without repairs; gets the samples that joined since.
-        planner: Of the network with the repairs of now, perhaps none.
-        heldout: Samples that are left.
-        watcher: Is told how far it is.
+        original: For the network without repairs; gets the samples that joined since.
+        planner: For the network with the present repairs, perhaps none.
+        heldout: The remaining samples.
+        watcher: Receives progress.
     """
     trial = lambda: planner.trials.evaluate(planner.ruled, confirm=True).passed  # noqa: E731
     if not asked_rules(planner.settings) or planner.budget.within("repair", trial, True):
         return None
-    watcher.note("rules of repair are asked again, with the samples that joined")
+    watcher.note("looking for repairs again, with the samples that joined")
     catch_up(original, planner)
     chosen = choose_repairs(original, heldout, watcher)
     made = chosen.planner.case.repairs
@@ -37,7 +37,7 @@ def choose_again(
 
 
 def catch_up(original: Planner, planner: Planner) -> None:
-    """Give a planner the samples that have joined those of another."""
+    """Give a planner the samples that joined another."""
     known, every = len(original.trials.samples), planner.trials.samples
     if len(every) > known:
         more = every.select(range(known, len(every)))
@@ -47,5 +47,5 @@ def catch_up(original: Planner, planner: Planner) -> None:
 
 
 def _core(repair: Repair) -> Repair:
-    """Return a repair without what was measured of it."""
+    """Return a repair without its measurements."""
     return repair.model_copy(update={"before": None, "after": None, "proof": None})

@@ -1,4 +1,4 @@
-"""Which repairs are made: those that are proven, that help, and that cost no more than keeping."""
+"""Choose repairs: those that are proven, that help, and that cost no more than keeping nodes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,23 +26,23 @@ ROUNDS = 3
 """Times that all rules are asked again of what the last repairs left: each mends what it sees, so
 a second round is for what they uncovered; more than two were needed by no model that was tried."""
 PROBES = 24
-"""Repaired models that a run looks at: each takes a look at all samples and a trial on them."""
+"""Repaired models examined in a run: each takes one pass over all samples and a trial on them."""
 PART = 0.5
-"""Of the budget that is left, which repairs may take: the rest is the search's."""
+"""Share of the remaining budget that repairs may take: the rest is for the search."""
 FALLS = 0.9
-"""An error has fallen where no more than this part of it is left: less may be rounding's luck."""
+"""An error has fallen if at most this share of it is left: a smaller change may be chance."""
 
 Assignment = frozenset[NodeName]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
+    """The chosen repairs.
 
     Attributes:
-        planner: Of the network with the repairs that `planner.case.repairs` lists.
-        remarks: On those that were undone.
-        whole: Whether the budget left time for all.
+        planner: For the network with the repairs listed in `planner.case.repairs`.
+        remarks: On undone repairs.
+        whole: Whether the budget sufficed for all.
     """
 
     planner: Planner
@@ -51,15 +51,15 @@ class Choice:
 
 
 def choose_repairs(planner: Planner, heldout: HeldOut, watcher: Watcher) -> Choice:
-    """Return a planner of the network with the repairs that are worth making; the same for none.
+    """Return a planner for the network with the worthwhile repairs; the same one if none are.
 
-    Those of one rule are tried together, and halves of them where that fails. Each rule is asked of
-    the network as the repairs before left it. What the budget leaves no time for is not made.
+    Repairs of one rule are tried together, and in halves if that fails. Each rule is applied to the
+    network as earlier repairs left it. Repairs for which the budget leaves no time are not made.
 
     Args:
-        planner: Of the network as it is, its emulation begun.
-        heldout: Samples on which the function has to be the same too.
-        watcher: Is told how far it is.
+        planner: For the network as it is, with its emulation started.
+        heldout: Samples on which the function has to be the same as well.
+        watcher: Receives progress.
     """
     asked = asked_rules(planner.settings)
     choosing = _Choosing(planner, heldout, watcher)
@@ -71,7 +71,7 @@ def choose_repairs(planner: Planner, heldout: HeldOut, watcher: Watcher) -> Choi
 
 
 def asked_rules(settings: Settings) -> list[Rule]:
-    """Return the rules that options do not leave out, in order; none where nothing is searched."""
+    """Return the rules not excluded by options, in order; none if nothing is searched."""
     if not settings.searches:
         return []
     left_out = {*settings.no_repair, *(() if "approximate" in settings.allow else APPROXIMATE)}
@@ -79,15 +79,15 @@ def asked_rules(settings: Settings) -> list[Rule]:
 
 
 def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher) -> Planner:
-    """Return a planner of the network with `repairs`, its emulation begun; references stay.
+    """Return a planner for the network with `repairs`, emulation started; references stay.
 
     Args:
-        original: That of the network without any.
-        repairs: What is made, in order.
-        watcher: Is told how far the planner is.
+        original: The planner of the network without any.
+        repairs: Repairs to make, in order.
+        watcher: Receives the planner's progress.
 
     Raises:
-        CaseError: they cannot be made, or what they make cannot run.
+        CaseError: they cannot be made, or the result cannot run.
         RunFailed: likewise.
         UsageError: a user's rule names a node that they remove.
     """
@@ -109,7 +109,7 @@ class _Choosing:
 
     @property
     def _prover(self) -> Prover:
-        """What compares with the network as it is, or as approximate repairs have left it."""
+        """Return what compares with the network as it is, or as approximate repairs left it."""
         network = self._original.case.network
         made = self.planner.case.repairs
         if any(repair.rule in APPROXIMATE for repair in made):
@@ -137,7 +137,7 @@ class _Choosing:
         return True
 
     def proposed(self, rule: Rule) -> list[Repair]:
-        """Return what a rule proposes for the network of now, without what was tried before."""
+        """Return a rule's proposals for the present network, without those tried before."""
         planner, settings = self.planner, self.planner.settings
         planner.budget.check()
         evidence = Evidence(
@@ -159,7 +159,7 @@ class _Choosing:
         return [r for r in new if not self._removes_named(rule, r)]
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
-        """Make those that are worth making; return whether there are any."""
+        """Make the worthwhile repairs; return whether there are any."""
         if self._probes == PROBES:
             self.left += len(some)
             return False
@@ -191,7 +191,7 @@ class _Choosing:
         return (*self.planner.case.repairs, *some)
 
     def _removes_named(self, rule: Rule, repair: Repair) -> bool:
-        """Return whether a repair removes or replaces a node that a rule of the user names."""
+        """Return whether a repair removes or replaces a node that a user's rule names."""
         forced, network = self.planner.forced, self.planner.case.network
         named = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
         ops = {node_name(n): n.op_type for n in network.nodes() if node_name(n) in named}
@@ -201,14 +201,14 @@ class _Choosing:
         try:
             rule.apply(model, repair)
         except CaseError:
-            return False  # which is told when it is tried
+            return False  # trying it raises the error
         left = {n.name: n.op_type for n in model.graph}
         return any(left.get(name) != op for name, op in ops.items())
 
     def _against(self, rule: Rule, tried: Planner, some: Sequence[Repair]) -> Remark | None:
-        """Return what speaks against the last repairs of `tried`, cheapest to find first.
+        """Return the objection to the last repairs of `tried`, checking the cheapest first.
 
-        Where nothing does, its records have their numbers.
+        If there is none, its records have their numbers.
         """
         effect = self._effect(tried)
         if not effect.helps:
@@ -255,15 +255,15 @@ class _Choosing:
 
 @dataclass(frozen=True)
 class _Effect:
-    """What repairs do to the low model.
+    """The effect of repairs on the low model.
 
     Attributes:
-        before: Error of everything low without them, over what the search allows.
-        after: That with them.
-        beside: Both again with what the guards name that are left in FP32: so an overflow shows to
-            be mended beside another one that is not.
-        answered: The guards that are gone.
-        new: Whether there is a certain one that was not.
+        before: Error of everything low without them, relative to what the search allows.
+        after: The same error with them.
+        beside: Both errors again, with the nodes of the remaining guards in FP32: this shows a
+            repaired overflow next to another one that is not.
+        answered: The guards that disappeared.
+        new: Whether a new certain guard appeared.
     """
 
     before: float
@@ -274,7 +274,7 @@ class _Effect:
 
     @property
     def helps(self) -> bool:
-        """Whether an error falls; or else whether certain guards go, and no error grows."""
+        """Whether an error falls; or else whether certain guards disappear and no error grows."""
         if _falls(self.before, self.after) or _falls(*self.beside):
             return True
         gone = any(guard.severity >= 1 for guard in self.answered) and not self.new
@@ -283,7 +283,7 @@ class _Effect:
 
 
 def named(repair: Repair) -> dict[str, str]:
-    """Return what a remark calls a repair."""
+    """Return the name of a repair in a remark."""
     return {"rule": repair.rule, "nodes": listed(repair.nodes)}
 
 
@@ -293,15 +293,16 @@ def _falls(before: float, after: float) -> bool:
 
 
 def gone(before: Iterable[Guard], after: Iterable[Guard]) -> tuple[Guard, ...]:
-    """Return the guards of one network that another has none of the same kind and node for."""
+    """Return the guards of one network that have no match of kind and node in another."""
     left = {(guard.kind, guard.node) for guard in after}
     return tuple(guard for guard in before if (guard.kind, guard.node) not in left)
 
 
 def cost_within(planner: Planner, kept: Assignment) -> float | None:
-    """Return the predicted cost of a plan within a larger network, over that of everything low.
+    """Return the predicted cost of a plan within a larger network, relative to everything low.
 
-    Casts at the ends of this one, which keeping all of it spares, tell nothing of a part of it.
+    Casts at the ends of this network, which keeping all of it avoids, say nothing about a part of
+    it.
     """
     if planner.prices is None:
         return None

@@ -1,4 +1,4 @@
-"""How far outputs are from each other, over what is largest in them."""
+"""The difference between outputs, relative to their largest value."""
 
 from math import inf
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from halfwise.metrics import Outputs
 
 _MASK, _FAR = 1e4, 1e3
-"""Elements of an output that are masks: from 1e4 on, and a thousand times larger than what is not
-half as large; all others have their own largest value."""
+"""Elements of an output are masks from 1e4 on, if a thousand times larger than those not
+half as large; the other elements have their own largest value."""
 
 
 def size_of(array: NDArray[np.generic]) -> float:
-    """Return the largest finite magnitude of what is no mask; 0 where nothing is, or no float."""
+    """Return the largest finite magnitude outside masks; 0 if there is none, or no float."""
     if array.dtype.kind != "f":
         return 0.0
     sizes = np.abs(array[np.isfinite(array)].astype(np.float64))
@@ -21,7 +21,7 @@ def size_of(array: NDArray[np.generic]) -> float:
 
 
 def same(one: Outputs, other: Outputs) -> bool:
-    """Return whether outputs are equal, bit for bit but for NaN."""
+    """Return whether outputs are equal bit for bit, treating all NaN as equal."""
     return all(
         a.shape == other[n].shape and np.array_equal(a, other[n], equal_nan=a.dtype.kind == "f")
         for n, a in one.items()
@@ -34,7 +34,7 @@ def infinite_at(outputs: Outputs) -> bool:
 
 
 def lost(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
-    """Return how many elements are finite before and not after, or NaN after and not before."""
+    """Return how many elements are finite before and not after, or NaN only after."""
     if before.dtype.kind != "f" or before.shape != after.shape:
         return 0
     infinite = np.isfinite(before) & ~np.isfinite(after)
@@ -42,7 +42,7 @@ def lost(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
 
 
 def mended(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
-    """Return how many elements are NaN or infinite before, and something else after."""
+    """Return how many elements are NaN or infinite before and different after."""
     if before.dtype.kind != "f" or before.shape != after.shape:
         return 0
     same_value = (before == after) | (np.isnan(before) & np.isnan(after))
@@ -50,11 +50,11 @@ def mended(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
 
 
 def error_of(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
-    """Return the largest difference over the largest value of `truth`, at least `floor`.
+    """Return the largest difference relative to the largest value of `truth`, at least `floor`.
 
-    What is infinite in `truth` and anything else in `found` counts as inf. Elements that are NaN in
-    `truth` count nothing, nor does what is finite in `truth` alone: `lost` and `mended` tell these.
-    Of what is no float, the share of elements that differ.
+    An element infinite in `truth` and anything else in `found` counts as inf. Elements that are NaN
+    in `truth`, or finite only in `truth`, do not count: `lost` and `mended` report these. For types
+    other than float, the share of elements that differ.
     """
     if truth.shape != found.shape:
         return inf
@@ -76,7 +76,7 @@ def _relative(error: NDArray[np.float64], sizes: NDArray[np.float64], floor: flo
 
 
 def _masks_from(sizes: NDArray[np.float64]) -> float:
-    """Return the size from which elements are masks, far beyond all others; inf where none are."""
+    """Return the magnitude from which elements are masks, far above all others; inf for none."""
     largest = float(sizes.max(initial=0.0))
     others = sizes[sizes < largest / _FAR]
     gap = not np.any((sizes >= largest / _FAR) & (sizes < largest / 2))

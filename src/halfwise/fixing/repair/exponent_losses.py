@@ -1,4 +1,4 @@
-"""What exponents cost: from the ranges of tensors and constants to convex losses."""
+"""The cost of exponents: from the ranges of tensors and constants to convex losses."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,27 +14,26 @@ from halfwise.graph.scaling import Constant, Relations
 from halfwise.records import Observation, TensorName
 
 BIT = 4.0
-"""What one lost bit of every element costs, in Muls: a quarter of a bit is worth one."""
+"""Cost of one lost bit of every element, in Muls: a quarter of a bit is worth one."""
 ADDED = 0.05
-"""That of a constant that is added to something larger: only where it costs no Mul."""
+"""The same for a constant added to something larger: it is never worth a Mul."""
 _OCTAVE = 0.25
 """What one octave costs that the smallest element is below what has `SIGNIFICANT` accuracy, as a
 share of a bit: it is one of many."""
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
-"""Shares of the elements at which the slope of a loss changes; it is not above the true one."""
+"""Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
 Line = tuple[float, float]
 
 
 def losses(
     evidence: Evidence, found: Relations, problems: Mapping[TensorName, float]
 ) -> Iterator[tuple[TensorName, Loss]]:
-    """Yield what the exponents of tensors, edges and constants cost, by name.
+    """Yield the costs of the exponents of tensors, edges and constants, by name.
 
     Args:
-        evidence: What was observed.
+        evidence: Observations.
         found: The names.
-        problems: What a bit costs of tensors and constants of which it counts too what they lose
-            today.
+        problems: Cost per bit, for the tensors and constants whose present losses count too.
     """
     inside = dict(_inside(evidence))
     read: dict[TensorName, Loss] = {}
@@ -53,9 +52,9 @@ def losses(
 
 
 def _inside(evidence: Evidence) -> Iterator[tuple[TensorName, float]]:
-    """Yield what sums and squares reach inside the nodes that make tensors, where these are low.
+    """Yield magnitudes of sums and squares inside the nodes that make tensors, if low.
 
-    In units of the tensor: of a root of squares, the root.
+    In units of the tensor: for a root of squares, the root.
     """
     if evidence.accumulate == "fp16":
         for node, seen in (*evidence.inside("sum"), *evidence.inside("square")):
@@ -71,12 +70,12 @@ def _inside(evidence: Evidence) -> Iterator[tuple[TensorName, float]]:
 def _tensor(
     evidence: Evidence, seen: Observation, inside: float | None, weight: float | None
 ) -> Loss:
-    """Return what exponents of an observed tensor cost.
+    """Return the cost of the exponents of an observed tensor.
 
-    The limit keeps `headroom` times its range below the threshold of overflow; where masks are its
-    largest elements, there is none. What is lost are the bits of elements below the smallest normal
-    number, those that are lost today not counted without a `weight`. With one, its smallest
-    element, too, should have an accuracy of `SIGNIFICANT`.
+    The limit keeps `headroom` times its range below the overflow threshold; there is none if masks
+    are its largest elements. The loss is in bits of elements below the smallest normal number;
+    without a `weight`, bits lost already do not count. With one, its smallest element should also
+    have an accuracy of `SIGNIFICANT`.
     """
     fmt = evidence.fmt
     largest = max(seen.absmax, inside or 0.0)
@@ -97,10 +96,10 @@ def _tensor(
 
 
 def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> Loss:
-    """Return what exponents of a constant cost; it does not grow, so without headroom.
+    """Return the cost of the exponents of a constant; it does not grow, so without headroom.
 
-    One that is added is as accurate as the smallest sum seen asks for; its own bits hardly count.
-    One beyond the range that is no problem saturates, such as a mask.
+    A constant that is added needs the accuracy of the smallest sum seen; its own bits hardly count.
+    One beyond the range that is not a problem, such as a mask, saturates.
     """
     fmt = evidence.fmt
     limit = _limit(fmt.max, constant.magnitudes[1])
@@ -116,7 +115,7 @@ def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> L
 
 
 def _accurate(fmt: Format, seen: Observation, weight: float) -> Line:
-    """Return what it costs that the smallest element is off by more than `SIGNIFICANT`."""
+    """Return the cost of an error above `SIGNIFICANT` in the smallest element."""
     smallest = math.inf if seen.detail is None else seen.detail.smallest_nonzero
     if math.isinf(smallest):
         return 0.0, 0.0
@@ -125,7 +124,7 @@ def _accurate(fmt: Format, seen: Observation, weight: float) -> Line:
 
 
 def _limit(largest: float, magnitude: float, *, strict: bool = False) -> int | None:
-    """Return the largest e for which magnitude · 2^e is at most (below) `largest`."""
+    """Return the largest e for which magnitude · 2^e is at most (or below) `largest`."""
     if not magnitude:
         return None
     e = math.floor(math.log2(largest / magnitude))
@@ -135,7 +134,7 @@ def _limit(largest: float, magnitude: float, *, strict: bool = False) -> int | N
 def _lines(
     binades: Mapping[int, int], fmt: Format, weight: float | None, otherwise: float = BIT
 ) -> tuple[Line, ...]:
-    """Return the lines of Σ share · bits lost: all of it with a weight, else what is lost more."""
+    """Return the lines of Σ share · bits lost: all with a weight, else only additional ones."""
     total = sum(binades.values())
     if not total:
         return ()

@@ -1,12 +1,12 @@
-"""Which exponents bring all tensors into range: an integer program.
+"""Find exponents that bring all tensors into range: an integer program.
 
-Every name (a tensor, what a node reads of one, a constant at its place) has an exponent, and is
-stored times two to its power. The relations are linear, a Mul is where what is read has another
-exponent than what is stored, and what is lost is convex and piecewise linear: so the smallest cost
-is found by mixed-integer linear programming (HiGHS). The number of Muls is not: it is approached by
-programs in which the weight of each difference is the inverse of what it was in the one before
-(Candès, Wakin & Boyd 2008, "Enhancing Sparsity by Reweighted l1 Minimization", doi
-10.1007/s00041-008-9045-x).
+Every name (a tensor, a node's reading of one, a constant at its place) has an exponent, and is
+stored times two to its power. The relations are linear, a Mul is needed if a reading has another
+exponent than the stored value, and losses are convex and piecewise linear: so the smallest cost is
+found by mixed-integer linear programming (HiGHS). The number of Muls is not linear: it is
+approached by a sequence of programs in which the weight of each difference is the inverse of its
+value in the previous one (Candès, Wakin & Boyd 2008, "Enhancing Sparsity by Reweighted l1
+Minimization", doi 10.1007/s00041-008-9045-x).
 """
 
 import math
@@ -29,31 +29,31 @@ FARTHEST = 30
 _LARGEST_FACTOR = 14
 """Of a Mul: 2^±14 and all between are normal in FP16."""
 _OVERFLOW = 1000.0
-"""What one octave beyond the range costs: more than all else."""
+"""Cost of one octave beyond the range: more than everything else."""
 MUL = 1.0
-"""What a Mul costs: the unit."""
+"""Cost of a Mul: the unit."""
 _OCTAVE = 1e-3
-"""What one octave of a tensor costs: of equals, the smallest and fewest are chosen."""
+"""Cost of one octave of a tensor: among equals, the smallest and fewest are chosen."""
 _ROUNDS = 3
 """Programs solved one after the other; the number of Muls hardly falls beyond."""
 _SMALL = 0.3
 """Added to a difference before it is inverted; below one octave."""
 _LEAST = 1e-6
-"""By which a solution must be better."""
+"""Minimum improvement of a solution."""
 _GAP = 1e-5
-"""How far from the best a solution may be, relative to it."""
+"""Maximum relative distance of a solution from the best one."""
 _NODES = 1000
-"""Of the tree that is searched for whole numbers, in each program; most need one."""
+"""Nodes of the search tree for whole numbers, per program; most need one."""
 _LIMITED = 1
-"""How `milp` tells that a limit ended it."""
+"""Status of `milp` if a limit ended it."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What it costs to store something times 2^e: convex in e.
+    """The cost of storing something times 2^e: convex in e.
 
     Attributes:
-        limit: The largest e that fits the range; None for any.
+        limit: The largest e that fits the range; None if any does.
         lines: (a, b): the cost is at least a - b·e, for each; 0 at least.
     """
 
@@ -61,7 +61,7 @@ class Loss:
     lines: tuple[tuple[float, float], ...] = ()
 
     def cost(self, e: int) -> float:
-        """Return what is lost, the range apart."""
+        """Return the loss, ignoring the range."""
         return max(0.0, 0.0, *(a - b * e for a, b in self.lines))
 
 
@@ -70,12 +70,12 @@ NOTHING = Loss()
 
 @dataclass(frozen=True)
 class Solution:
-    """Exponents of names, those that are not 0.
+    """The exponents of names that are not 0.
 
     Attributes:
         exponents: By name, edges and constants included.
-        worth: What they cost, Muls and all that is lost, but not their own size.
-        complete: Whether no limit ended the search for them.
+        worth: Their cost: Muls and losses, excluding the size of exponents.
+        complete: Whether no limit ended the search.
     """
 
     exponents: Mapping[TensorName, int]
@@ -91,13 +91,14 @@ def solve(
     *,
     multiplying: bool = True,
 ) -> Solution:
-    """Return the exponents that cost least.
+    """Return the exponents of least cost.
 
     Args:
         found: What they must satisfy.
-        free: The names that may have one; all others have 0.
-        losses: What exponents cost, by name; nothing for others.
-        allowance: What is left for programs; without, the best known are taken, 0 at first.
+        free: The names that may have an exponent; all others have 0.
+        losses: Costs of exponents, by name; zero for others.
+        allowance: What is left for programs; once it is used up, the best known exponents are
+            taken, 0 at first.
         multiplying: Whether Muls may be inserted.
     """
     if not free:
@@ -106,7 +107,7 @@ def solve(
         return Solution({}, math.inf, complete=False)
     search = _Search(_Program(found, free, losses), len(free), allowance)
     search.take({})
-    # Whatever Muls are worth, one costs as much.
+    # Whatever Muls gain, one costs as much.
     if multiplying and search.worth >= MUL:
         search.run()
     return Solution(search.best, search.worth, search.complete)
@@ -114,7 +115,7 @@ def solve(
 
 @dataclass
 class _Search:
-    """Where Muls stand: first by weights, then without one after the other."""
+    """The places of Muls: first by weights, then leaving out one after the other."""
 
     program: "_Program"
     size: int
@@ -126,7 +127,7 @@ class _Search:
     tried: list[Mapping[TensorName, frozenset[TensorName]]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Find places for Muls, then leave out those that are worth less than they cost."""
+        """Find places for Muls, then remove those worth less than they cost."""
         weights = np.full(len(self.program.sizes), MUL)
         for _ in range(_ROUNDS):
             values = self._solved(self.program.weighed(weights))
@@ -141,7 +142,7 @@ class _Search:
                 kept = self.program.multiplied_by(self.best)
 
     def take(self, places: Mapping[TensorName, frozenset[TensorName]]) -> bool:
-        """Take the solution with Muls at `places` if it is the best; return whether it is."""
+        """Take the solution with Muls at `places` if it is the best; return whether it was."""
         if places in self.tried:
             return False
         self.tried.append(places)
@@ -162,10 +163,10 @@ class _Search:
 
 
 def _carried(found: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
-    """Return the names that are given the exponent of another one, by which.
+    """Return the names that take over the exponent of another one, by that name.
 
-    What an operator hands on as it is has one exponent before and behind: a Mul before it may as
-    well stand behind it.
+    What an operator passes on unchanged has one exponent before and behind: a Mul before it may as
+    well be behind it.
     """
     first: dict[TensorName, TensorName] = {}
     read = Counter(edge.node for edge in found.edges.values())
@@ -203,7 +204,7 @@ class _Rows:
 
 
 class _Program:
-    """The variables: exponents, their sizes, the largest factor behind a tensor, what is lost."""
+    """The variables: exponents, their sizes, the largest factor behind a tensor, losses."""
 
     def __init__(
         self, found: Relations, free: frozenset[TensorName], losses: Mapping[TensorName, Loss]
@@ -233,7 +234,7 @@ class _Program:
                 self._lose(column, losses.get(name, NOTHING))
 
     def weighed(self, weights: Vector) -> "_Problem":
-        """Return the program in which an octave of a Mul costs `weights`."""
+        """Return the program in which one octave of a Mul costs `weights`."""
         costs = np.array(self.costs)
         costs[list(self.sizes.values())] += weights
         return self._problem(costs, self.rows)
@@ -253,7 +254,7 @@ class _Program:
         return self._problem(np.array(self.costs), rows)
 
     def _problem(self, costs: Vector, rows: "_Rows") -> "_Problem":
-        # It takes most of a second to load, and most runs scale nothing.
+        # Imported here: loading takes most of a second, and most runs scale nothing.
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
         from scipy.sparse import csr_array  # noqa: PLC0415
 
@@ -276,7 +277,7 @@ class _Program:
         return values[list(self.sizes.values())]
 
     def cost(self, values: Vector) -> float:
-        """Return what a solution costs, every Mul counted as one."""
+        """Return the cost of a solution, counting every Mul as one."""
         return float(np.array(self.costs) @ values) + MUL * len(self.multiplied(values))
 
     def worth(self, values: Vector) -> float:
@@ -292,7 +293,7 @@ class _Program:
     def multiplied_by(
         self, exponents: Mapping[TensorName, int]
     ) -> dict[TensorName, frozenset[TensorName]]:
-        """Return the edges whose exponents are not those of their tensors, by tensor."""
+        """Return the edges with an exponent other than their tensor's, by tensor."""
         found = {
             t: frozenset(n for n in self.edges[t] if exponents.get(n, 0) != exponents.get(t, 0))
             for t in self.sizes
@@ -300,7 +301,7 @@ class _Program:
         return {tensor: edges for tensor, edges in found.items() if edges}
 
     def exponents(self, values: Vector) -> dict[TensorName, int]:
-        """Return the exponents that are not 0."""
+        """Return the non-zero exponents."""
         return {n: e for n, column in self.of.items() if (e := round(values[column]))}
 
     def _variable(self, cost: float, low: float, high: float, *, whole: bool = False) -> int:
@@ -311,7 +312,7 @@ class _Program:
         return len(self.costs) - 1
 
     def _bound(self, terms: Mapping[int, float], size: int) -> None:
-        """Let `size` be at least |terms|."""
+        """Constrain `size` to be at least |terms|."""
         for sign in (1, -1):
             self.rows.add({size: 1.0, **{column: sign * c for column, c in terms.items()}}, 0)
 
@@ -325,7 +326,7 @@ class _Program:
                 self.rows.add(terms, 0, 0)
 
     def _multiply(self) -> dict[TensorName, int]:
-        """Add the largest differences between what is stored and what is read, by tensor."""
+        """Add the largest differences between stored and read exponents, by tensor."""
         sizes: dict[TensorName, int] = {}
         self.edges: dict[TensorName, list[TensorName]] = {}
         for name, edge in self.found.edges.items():

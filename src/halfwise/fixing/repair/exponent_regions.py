@@ -1,7 +1,7 @@
-"""Which parts of a model one program is about: those that relations tie to a problem.
+"""The parts of a model that one program covers: names that relations tie to a problem.
 
-Small parts first. Where factors find no place in the weights of one, they may in those of a larger
-one; where they find none, Muls are inserted.
+Small parts first. Factors without a place in the weights of one part may find one in a larger part;
+if they find none, Muls are inserted.
 """
 
 from collections import Counter, deque
@@ -26,19 +26,19 @@ def assigned(
     losses: Mapping[TensorName, Loss],
     work: int = WORK,
 ) -> tuple[dict[TensorName, int], int]:
-    """Return exponents, those that are not 0, with which problems cost least.
+    """Return the non-zero exponents with the least cost for problems.
 
-    What is settled stays: relations are linear, so exponents that satisfy them and are 0 wherever
-    others are not add up.
+    Settled exponents stay: relations are linear, so solutions add up if each is 0 wherever others
+    are not.
 
     Args:
         found: What exponents must satisfy.
-        problems: Names to begin at.
-        losses: What exponents cost.
-        work: For all programs together; problems that they leave are not solved.
+        problems: Names to start from.
+        losses: Costs of exponents.
+        work: For all programs together; problems beyond it are not solved.
 
     Returns:
-        The exponents, and how many problems a limit left without the best there is.
+        The exponents, and the number of problems for which a limit may have prevented the optimum.
     """
     near, problems, allowance = _near(found), list(dict.fromkeys(problems)), Allowance(work)
     settled: dict[TensorName, int] = {}
@@ -60,10 +60,10 @@ def assigned(
 
 
 def around(found: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:
-    """Return the names that relations tie to `starts`, about `most` for each.
+    """Return the names that relations tie to `starts`, about `most` per start.
 
-    All begin at once and each name counts for the start that is first to reach it, so none is
-    visited twice.
+    All start at once, and each name counts for the start that reaches it first, so none is visited
+    twice.
     """
     of = {name: name for name in starts}
     counts, waiting = Counter(list(of)), deque(of)
@@ -81,7 +81,7 @@ def around(found: Relations, near: _Near, starts: Iterable[TensorName], most: in
 def pieces(
     found: Relations, names: Collection[TensorName], near: _Near | None = None
 ) -> Iterator[Names]:
-    """Yield those of `names` that relations and edges tie to each other, in graph order."""
+    """Yield the connected parts of `names` under relations and edges, in graph order."""
     near, left = near or _near(found), set(names)
     for name in (*found.tensors, *found.edges, *found.constants):
         if name in left:

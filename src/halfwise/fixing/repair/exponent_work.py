@@ -1,9 +1,9 @@
-"""How much work the programs of exponents may take."""
+"""Limits the work of the programs for exponents."""
 
 from dataclasses import dataclass
 
 _LARGEST = 10_000
-"""Names of one program: beyond, one alone may take minutes."""
+"""Names of one program: above this, one may take minutes."""
 WORK = 50_000
 """Names of all programs of one model together, counted again by each: some 10 s. Work and not time
 is limited, so that the result is the same however busy a machine is."""
@@ -11,10 +11,10 @@ is limited, so that the result is the same however busy a machine is."""
 
 @dataclass
 class Allowance:
-    """How many names programs may have from now on."""
+    """Number of names that programs may still have."""
 
     left: int = WORK
 
     def covers(self, size: int) -> bool:
-        """Return whether a program of so many names may be solved."""
+        """Return whether a program with this many names may be solved."""
         return size <= min(self.left, _LARGEST)

@@ -1,4 +1,4 @@
-"""Where inputs cannot be widened, such as token ids: the part that a repair changes alone."""
+"""If inputs cannot be widened, such as token ids: the part that a repair changes, on its own."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from halfwise.records import TensorName
 def changed_part(
     original: Network, repaired: Network, samples: Samples, *, runtime: Runtime
 ) -> tuple[Network, Network, Samples] | None:
-    """Return both networks from the tensors on that they compute alike, and what these are.
+    """Return both networks from the tensors that they compute alike, and their values.
 
     Args:
         original: A network.
@@ -23,7 +23,7 @@ def changed_part(
         runtime: Where the original runs.
 
     Returns:
-        Both with these tensors as inputs; None where there are no such tensors, or where each input
+        Both with these tensors as inputs; None if there are no such tensors, or if every input
         that these depend on can be widened.
     """
     outputs = [tensor_name(v) for v in original.graph.outputs]

@@ -14,14 +14,15 @@ from halfwise.wording import listed
 
 
 def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
-    """Return `network` with repairs, made one after the other in this order; itself without any.
+    """Return `network` with repairs made in this order; itself if there are none.
 
-    What stays keeps its name, and the network its file, hash and the user's names; constants that
-    no repair changes are shared, not copied. The metadata says what was made (see `metadata`).
+    Remaining nodes keep their names, and the network its file, hash and the user's names; constants
+    that no repair changes are shared, not copied. The metadata records the repairs (see
+    `metadata`).
 
     Raises:
         CaseError: a repair was not proposed for this network, no rule of this version makes it, or
-            what it makes is refused by ONNX.
+            ONNX rejects the result.
     """
     repairs = tuple(repairs)
     if not repairs:
@@ -50,9 +51,10 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
 
 
 def _are_typed(model: ir.Model, repair: Repair) -> bool:
-    """Return whether what the nodes of a repair read and give has types: what came before may not.
+    """Return whether a repair's inputs and outputs have types; earlier repairs may leave none.
 
-    Repairs of one rule that were found together are about other nodes, and inferred once.
+    Repairs of one rule that were found together concern different nodes, and types are inferred
+    once.
     """
     named = (n for n in model.graph if n.name in repair.nodes)
     return all(v.type is not None for n in named for v in (*n.inputs, *n.outputs) if v is not None)

@@ -1,4 +1,4 @@
-"""Repairs in a model's own metadata: what was made, so that anybody can make and prove it again."""
+"""Repairs in a model's own metadata, so that anybody can make and prove them again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,12 +25,12 @@ class _Made(Record):
 
 
 def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
-    """Add repairs to the metadata of a model, in place, behind those that it has.
+    """Append repairs to the metadata of a model, in place.
 
-    Other entries stay. What repairs were worth is for the record of the run.
+    Other entries stay. The gain from repairs is in the record of the run.
 
     Raises:
-        CaseError: the model's own entry cannot be read.
+        CaseError: the model's existing entry cannot be read.
     """
     plain = {"before": None, "after": None, "proof": None}
     made = (*marked(model), *(repair.model_copy(update=plain) for repair in repairs))
@@ -40,7 +40,7 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
 
 
 def with_readable(network: Network) -> tuple[Network, str]:
-    """Return a network without an entry that cannot be read, and why not; else itself, and ""."""
+    """Return a network without its entry if unreadable, and why; else itself, and ""."""
     try:
         marked(network.model)
     except CaseError as error:
@@ -51,10 +51,10 @@ def with_readable(network: Network) -> tuple[Network, str]:
 
 
 def marked(model: ir.Model) -> tuple[Repair, ...]:
-    """Return the repairs that a model's metadata says were made, in order; none without an entry.
+    """Return the repairs recorded in a model's metadata, in order; none without an entry.
 
     Raises:
-        CaseError: the entry is too long, or none that halfwise has written, or of a later version.
+        CaseError: the entry is too long, was not written by halfwise, or is of a later version.
     """
     text = model.metadata_props.get(KEY)
     if text is None:

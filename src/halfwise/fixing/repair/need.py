@@ -1,4 +1,4 @@
-"""Which suspicions are about what lies within some nodes, and is gone where they are."""
+"""Which guards concern only what lies within given nodes, and disappear with them."""
 
 from collections.abc import Iterable
 
@@ -11,8 +11,9 @@ from halfwise.records import Guard
 def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ...]:
     """Return kind and node of the guards on what only `nodes` see.
 
-    That is what they hand each other, their constants, what happens inside of them, and where what
-    they hand each other cancels: not what comes from outside, nor what others read.
+    This covers values passed between them, their constants, what happens inside them, and
+    cancellation in values passed between them: not inputs from outside, nor outputs that others
+    read.
     """
     own = dict.fromkeys(nodes)
     made = {v for n in own for v in n.outputs}
@@ -33,5 +34,5 @@ def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ..
 
 
 def label(guard: Guard) -> str:
-    """Return what `Repair.guards` calls a guard."""
+    """Return the name of a guard in `Repair.guards`."""
     return f"{guard.kind} at {guard.node}"

@@ -1,4 +1,4 @@
-"""Which repairs a plan needs: what leaves no more to keep, or costs no more, without is undone."""
+"""Keep the repairs a plan needs: one is undone if that keeps no more nodes, or costs no more."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,17 +15,17 @@ from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
 
 PART = 0.1
-"""Of the budget that is left, which this may take: it makes a right plan plainer, not righter."""
+"""Share of the remaining budget that this may take: it simplifies a plan that already passes."""
 
 SEARCHED = 0.5
-"""Of the budget that is left, what a search without repairs may take where nodes are kept in spite
-of them; where none is, `PART`."""
+"""Share of the remaining budget for a search without repairs if nodes are kept in spite of them;
+else `PART`."""
 
 LEAST = 1.0
-"""Predicted cost, over everything low, up to which no plan that keeps nodes is looked for."""
+"""Up to this predicted cost, relative to all low, no plan that keeps nodes is searched."""
 
 FEW = 4
-"""Repairs of one rule up to which each is tried alone: many are of layers that are alike."""
+"""Each repair of a rule is tried alone up to this many: larger numbers concern similar layers."""
 
 Assignment = frozenset[NodeName]
 
@@ -33,20 +33,20 @@ Assignment = frozenset[NodeName]
 def needed_repairs(
     original: Planner, planner: Planner, found: Found, watcher: Watcher
 ) -> tuple[Choice, Assignment]:
-    """Return a planner with those repairs of `planner` that its plan needs, and what that keeps.
+    """Return a planner with only the repairs that the plan needs, and what that plan keeps.
 
-    Where a plan without any costs less, or no more than one that keeps nodes in spite of them, or
-    where none with them passes, that is taken. Costs are those of the report; what costs as much as
-    FP32 gains nothing, and the number of nodes decides. Else, before samples have joined, all are
-    undone together, then those of each rule, then each alone where a rule has few. What the plan
-    needs alone gets the error that everything low has without it. A remark tells of those that were
-    not tried alone.
+    A plan without repairs is taken if it costs less, if it costs no more than one that keeps nodes
+    despite repairs, or if none with repairs passes. Costs are those of the report; plans that cost
+    as much as FP32 gain nothing, and rank by number of nodes alone. Otherwise, before samples have
+    joined, all repairs are undone together, then those of each rule, then each alone if a rule has
+    few. A repair that the plan needs on its own records the error of everything low without it. A
+    remark lists those not tried alone.
 
     Args:
-        original: Of the network without repairs; gets the samples that joined since.
+        original: For the network without repairs; gets the samples that joined since.
         planner: With repairs, after its search.
         found: Its plan.
-        watcher: Is told how far it is.
+        watcher: Receives progress.
     """
     if (without := _outdone(original, planner, found, watcher)) is not None:
         return without
@@ -65,7 +65,7 @@ def needed_repairs(
 def _outdone(
     original: Planner, planner: Planner, found: Found, watcher: Watcher
 ) -> tuple[Choice, Assignment] | None:
-    """Return the cheapest plan without repairs that is known or found, unless it costs more."""
+    """Return the cheapest plan known or found without repairs, unless it costs more."""
     bare = found.passed and found.kept <= planner.ruled
     if bare and (planner.price(found.kept) or 0.0) <= LEAST:
         return None
@@ -99,12 +99,12 @@ def _searched(original: Planner, kept: Assignment, part: float) -> None:
         original.find(frozenset(), certify=False)
 
     budget.within("repair", search, None, part=part)
-    if budget.cut != cut:  # this search, and not that of the run
+    if budget.cut != cut:  # this search, not the run's
         budget.cut[:] = dict.fromkeys((*cut, "repair"))
 
 
 def _best(original: Planner) -> Assignment | None:
-    """Return the cheapest plan that passed, and does so with the samples that joined since."""
+    """Return the cheapest plan that passed, also on the samples that joined since."""
     passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
     best: Assignment | None = None
     rank = partial(_rank, original, original)
@@ -112,7 +112,7 @@ def _best(original: Planner) -> Assignment | None:
         if best is not None and rank(kept) >= rank(best):
             break
         passes = original.trials.evaluate(kept, confirm=True).passed
-        if passes and (best is None or rank(kept) < rank(best)):  # BF16 has been tried for it now
+        if passes and (best is None or rank(kept) < rank(best)):  # BF16 was tried by now
             best = kept
     return best
 
@@ -120,16 +120,16 @@ def _best(original: Planner) -> Assignment | None:
 def _is_dearer(
     planner: Planner, kept: Assignment, original: Planner, other: Assignment, bare: bool
 ) -> bool:
-    """Return whether a repaired plan is to give way to one without repairs.
+    """Return whether a repaired plan gives way to one without repairs.
 
-    One that keeps nothing does where it costs more, one that does also where it costs as much.
+    A plan that keeps nothing does if it costs more; one that keeps nodes, also if it costs as much.
     """
     own, others = _rank(planner, original, kept), _rank(original, original, other)
     return others[0] < own[0] if bare else others <= own
 
 
 def _rank(planner: Planner, original: Planner, kept: Assignment) -> tuple[float, float, int]:
-    """Return the cost, inf where FP32 of the original costs no more; then the cost as it is."""
+    """Return the cost, inf if the original in FP32 costs no more; then the actual cost."""
     price, fp32 = planner.price(kept), original.price(original.roles.computing)
     if price is None or fp32 is None:
         return inf, float(len(kept)), len(kept)
@@ -147,7 +147,7 @@ class _Undoing:
         self._original, self._watcher = original, watcher
 
     def run(self) -> None:
-        """Undo what is not needed."""
+        """Undo the repairs that are not needed."""
         every = self.planner.case.repairs
         groups = [
             [r for r in every if r.rule == rule] for rule in dict.fromkeys(r.rule for r in every)
@@ -161,7 +161,7 @@ class _Undoing:
                 self._undone([repair])
 
     def _undone(self, some: Sequence[Repair]) -> bool:
-        """Undo some repairs together; return whether they are not needed."""
+        """Undo some repairs together; return whether they are unneeded."""
         rest = [repair for repair in self.planner.case.repairs if repair not in some]
         without = self._without(rest)
         if without is not None and self._does(without):
@@ -179,14 +179,14 @@ class _Undoing:
         return False
 
     def _without(self, rest: Sequence[Repair]) -> Planner | None:
-        """Return a planner with the rest alone; None where that cannot be made."""
+        """Return a planner with only the others; None if that cannot be made."""
         self.planner.budget.check()
         if not rest:
             return self._original
         try:
             return with_repairs(self._original, rest, self._watcher)
         except (CaseError, RunFailed):
-            return None  # one of them builds on what is undone
+            return None  # one of them builds on an undone repair
 
     def _does(self, without: Planner) -> bool:
         computing = self.planner.roles.computing
@@ -204,7 +204,7 @@ class _Undoing:
         return True
 
     def _weigh(self, repair: Repair, without: Planner) -> None:
-        """Put on record what everything low is off by without a repair that is needed."""
+        """Record the error of everything low without a repair that is needed."""
         error = without.trials.exact(without.ruled)
         case = self.planner.case
         weighed = repair.model_copy(update={"before": error})

@@ -1,10 +1,10 @@
-"""Whether a repaired model is the same function: on the user's data, and on data around it.
+"""Check that a repaired model is the same function: on the user's data, and on data around it.
 
-Both models run in FP32. Where all outputs are equal bit for bit, as with powers of two, nothing
-else is needed, and nothing where they differ by less than `LIMIT`. Else FP64 tells how far the
-original is from the function, as is usual on given samples. What differs by no more than that is
-the same; where it differs by more, FP64 tells which is right: on the worst sample of each kind, and
-on a usual one of each given group.
+Both models run in FP32. If all outputs are equal bit for bit, as with powers of two, or differ by
+less than `LIMIT`, nothing else is needed. Otherwise FP64 shows how far the original usually is from
+the function on given samples. A difference up to that counts as the same; for a larger one, FP64
+shows which model is right: on the worst sample of each kind, and on a usual one of each given
+group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ from halfwise.metrics import Outputs
 from halfwise.records import Proof
 
 LIMIT = 1e-5
-"""Error over an output's largest value that is accepted whatever the original's is: less than what
+"""Error relative to an output's largest value that is always accepted: less than what
 FP32 itself has in deep networks (1.4e-5 in PP-OCRv3's detector, 2.2e-5 in YOLOX-nano, on one sample
 against FP64), and a thousandth of what the default tolerance allows."""
 TRUSTED = 1e-2
-"""Error of the original from which FP64 tells nothing: it computes another function there."""
+"""Error of the original from which FP64 shows nothing: it computes another function there."""
 MOST_ELEMENTS = 1 << 25
 """Elements of all activations on one sample, times samples of a group; the fewest are `FEWEST`."""
 FEWEST = 4
@@ -54,9 +54,9 @@ def allowed(proof: Proof) -> float:
 
 
 def worst(proofs: Sequence[Proof]) -> Proof:
-    """Return the proof, of at least one, with the most error over what is accepted.
+    """Return, of at least one proof, the one with the largest error relative to what is accepted.
 
-    It counts the elements of all that are broken or mended, and is equal where all are.
+    It counts broken and mended elements over all, and is equal if all are.
     """
     every = {
         "equal": all(proof.equal for proof in proofs),
@@ -78,8 +78,9 @@ def is_same(proof: Proof) -> bool:
 def holds(proof: Proof, identity: Identity) -> bool:
     """Return whether a repair may stay.
 
-    What is no identity needs no proof that it is one; what makes outputs infinite is refused too.
-    So is what mends NaN or infinities of the original on given samples: no plan passes with it.
+    A repair that is not an identity need not prove to be one, but is still rejected if it makes
+    outputs infinite, or if it mends NaN or infinities of the original on given samples: no plan
+    passes with it.
     """
     return not proof.mended and (is_same(proof) if identity.exact else not proof.broken)
 
@@ -92,19 +93,19 @@ def prove(
     *,
     runtime: Runtime = CPU,
 ) -> Proof:
-    """Return how far a repaired network is from the function, see `Prover`."""
+    """Return the distance of a repaired network from the function, see `Prover`."""
     return Prover(original, calibration, heldout, runtime=runtime).prove(repaired)
 
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A sample and what the original gives on it.
+    """A sample and the original's outputs.
 
     Attributes:
         group: "calibration", "heldout" or "widened".
-        kind: The group, or what was widened how.
+        kind: The group, or how the sample was widened.
         sample: The inputs.
-        outputs: The original's, in FP32.
+        outputs: The original's outputs in FP32.
     """
 
     group: str
@@ -113,9 +114,10 @@ class _Case:
     outputs: Outputs
 
     def telling(self, name: str) -> NDArray[np.bool_]:
-        """Return which elements of an output tell of errors.
+        """Return which elements of an output say something about errors.
 
-        Where the original is not finite on a widened sample, it shows only that there is no more.
+        Where the original is not finite on a widened sample, an element only shows that there are
+        no more.
         """
         array = self.outputs[name]
         if self.group != "widened" or array.dtype.kind != "f":
@@ -129,18 +131,18 @@ _Errors = dict[str, float]
 
 @dataclass
 class Prover:
-    """Proves repairs of one network; what the original gives is computed once.
+    """Proves repairs of one network; the original's outputs are computed once.
 
-    Up to 16 samples of calibration, 16 held out and 16 widened, fewer where they are large; and all
-    given ones on which the original has NaN or infinities, as far as that is told.
+    It uses up to 16 calibration, 16 held-out and 16 widened samples, fewer if they are large; and
+    all given ones on which the original is known to have NaN or infinities.
 
     Attributes:
-        original: The network before.
+        original: The network before repairs.
         calibration: At least one.
-        heldout: Others, perhaps none.
+        heldout: Further samples, perhaps none.
         infinite: Identifiers of given samples on which an output of the original is not finite.
         runtime: Where both run in FP32.
-        budget: What runs are counted in; within a block of it, OutOfTime ends them.
+        budget: Counts the runs; inside a block of it, OutOfTime ends them.
     """
 
     original: Network
@@ -152,14 +154,15 @@ class Prover:
     _truths: dict[int, Outputs | None] = field(default_factory=dict, init=False)
 
     def prove(self, repaired: Network) -> Proof:
-        """Return how far `repaired` is from the function, and the original.
+        """Return how far `repaired` and the original are from the function.
 
-        Of all samples and outputs, the error is told where it is largest beside what is accepted.
-        Outputs that are no floats count by the share of elements that differ. Where the original
-        has NaN or infinities on a widened sample, such elements show only whether there are more.
+        The reported error is the largest over all samples and outputs, relative to what is
+        accepted. Outputs of other types than float count by the share of elements that differ.
+        Where the original has NaN or infinities on a widened sample, such elements only show
+        whether there are more.
 
-        Where it depends on an input that may not be widened, the part that is changed is proven by
-        itself too, and what it reads is widened.
+        If it depends on an input that may not be widened, the changed part is also proven on its
+        own, with its inputs widened.
 
         Raises:
             CaseError: ONNX Runtime cannot run the repaired network.
@@ -207,7 +210,7 @@ class Prover:
     def _errors(
         self, off: Sequence[tuple[_Case, Outputs, _Errors]]
     ) -> Iterator[tuple[float | None, float]]:
-        """Yield the error of the original, where FP64 is needed and known, and of the repaired."""
+        """Yield the original's error, if FP64 is needed and known, and the repaired model's."""
         largest = max((max(errors.values(), default=0.0) for *_, errors in off), default=0.0)
         before = self._usual(off) if largest > LIMIT else None
         beyond: dict[str, dict[_Case, tuple[float, Outputs]]] = {}
@@ -221,13 +224,13 @@ class Prover:
                     beyond[case.kind][case] = excess, found
         for some in sorted(beyond.values(), key=lambda some: -max(e for e, _ in some.values())):
             ranked = sorted(some, key=lambda case: -some[case][0])
-            # Of given samples a usual one too: the worst may be one on which FP32 has few digits.
+            # Of given samples also a usual one: on the worst one FP32 may have few digits.
             usual = 0 if ranked[0].group == "widened" else len(ranked) // 2
             for case in dict.fromkeys((ranked[0], ranked[usual])):
                 yield from self._against_fp64(case, some[case][1])
 
     def _against_fp64(self, case: _Case, found: Outputs) -> Iterator[tuple[float | None, float]]:
-        """Yield errors against FP64 on one sample, against FP32 where that is not known."""
+        """Yield errors against FP64 on one sample, against FP32 if FP64 is unknown."""
         truth = self._truth(case)
         if truth is None:
             yield from ((None, e) for e in self._differences(case, case.outputs, found).values())
@@ -239,7 +242,7 @@ class Prover:
                 yield before[name], error
 
     def _truth(self, case: _Case) -> Outputs | None:
-        """Return what the function is on a sample, computed once; None where that is not known."""
+        """Return the function's value on a sample, computed once; None if unknown."""
         place = self._cases.index(case)
         needed = (len(self._truths) + 1) * self._elements + weight_bytes(self.original.model) // 4
         if place not in self._truths and needed <= DOUBLE_ELEMENTS:
@@ -251,12 +254,13 @@ class Prover:
         return self._truths.get(place)
 
     def _usual(self, off: Sequence[tuple[_Case, Outputs, _Errors]]) -> _Errors | None:
-        """Return the original's usual errors, that the repaired model may have too.
+        """Return the original's usual errors, which the repaired model may have too.
 
-        Of each output it is the middle one on three given samples: where the models differ most,
-        least, and in between. So neither their order nor a single one decides. None where FP64
-        computes another function, by a fault, or where the function jumps: then FP32 is meant.
-        Where the repaired model agrees with FP64, it is the original that has no digits left.
+        For each output it is the median over three given samples: where the models differ most,
+        least, and in between. So neither sample order nor a single sample decides. None if FP64
+        computes another function, through a bug, or if the function jumps: then FP32 is the
+        reference. If the repaired model agrees with FP64, it is the original that has no digits
+        left.
         """
         results = {case: found for case, found, _ in off}
         sizes = {case: max(errors.values()) for case, _, errors in off}
@@ -328,14 +332,14 @@ class Prover:
 
 
 def _both(whole: Proof, part: Proof) -> Proof:
-    """Return the worse of two proofs, with what both show; the samples are those of the first."""
+    """Return the worse of two proofs, with the findings of both and the samples of the first."""
     widened = whole.samples.get("widened", 0) + part.samples.get("widened", 0)
     update = {"samples": {**whole.samples, "widened": widened}, "mended": whole.mended}
     return worst((whole, part)).model_copy(update=update)
 
 
 def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:
-    """Return what the original gives; None where it takes no such sample."""
+    """Return the original's outputs; None if it does not accept the sample."""
     try:
         return session.run(sample)
     except RunFailed:
@@ -345,6 +349,6 @@ def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:
 
 
 def _spread(samples: Samples, count: int) -> Samples:
-    """Return at most `count` samples from all over."""
+    """Return at most `count` samples, evenly spread."""
     number = min(count, len(samples))
     return samples.select([i * len(samples) // number for i in range(number)])

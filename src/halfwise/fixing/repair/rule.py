@@ -14,12 +14,12 @@ from halfwise.records import Repair, RepairRule
 
 @dataclass(frozen=True)
 class Identity:
-    """What a rule rests on.
+    """The basis of a rule.
 
     Attributes:
         formula: The identity, such as "norm(x; eps) = norm(s·x; s²·eps)".
         holds: The inputs for which it holds in exact arithmetic.
-        exact: Whether it is an identity at all; what is none is opt-in (`--allow approximate`).
+        exact: Whether it is an identity at all; other rules are opt-in (`--allow approximate`).
     """
 
     formula: str
@@ -34,26 +34,26 @@ class Rule(Protocol):
     identity: Identity
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
-        """Yield the repairs that `evidence` asks for, none of which overlaps another of this rule.
+        """Yield the repairs that `evidence` asks for; repairs of one rule do not overlap.
 
-        Reads the network, changes nothing. Nothing is proposed where numbers show no need.
+        Reads the network without changing it. Proposes nothing unless numbers show a need.
         """
         ...
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
         """Make a repair in place.
 
-        All that stays keeps its name; graph inputs and outputs keep name, type and shape. Needs
-        nothing but the model and the record, so that a repair can be made again from a run.
+        Everything that remains keeps its name; graph inputs and outputs keep name, type and shape.
+        Needs only the model and the record, so that a repair can be made again from a run.
 
         Raises:
-            CaseError: the model is not the one that the repair was proposed for.
+            CaseError: the repair was proposed for another model.
         """
         ...
 
 
 def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:
-    """Return the nodes of a repair, in its order; of operators `ops` where given.
+    """Return the nodes of a repair, in its order; only of operators `ops` if given.
 
     Raises:
         CaseError: the main graph lacks one, or it has another operator.
@@ -66,7 +66,7 @@ def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:
 
 
 def misfit(repair: Repair) -> CaseError:
-    """Return the error that a repair does not fit the model."""
+    """Return the error for a repair that does not fit the model."""
     return CaseError(
         f"The repair '{repair.rule}' at {repair.nodes[0]} does not fit this model.",
         "Use the model that it was found on, or fix this one.",

@@ -1,4 +1,4 @@
-"""Why a tensor is not scaled into range: an operator gives or reads it as it is."""
+"""Why a tensor is not scaled into range: an operator produces or reads it unscaled."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,11 +14,11 @@ _RANGES: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom", "un
 def unscaled(
     network: Network, guards: Iterable[Guard], kept: frozenset[NodeName]
 ) -> Iterator[Remark]:
-    """Yield, for each operator in whose way it lies, a tensor of which a guard still tells.
+    """Yield, for each operator that prevents it, a tensor that a guard still names.
 
     Args:
         network: The model, with all repairs made.
-        guards: Suspicions about it.
+        guards: Guards on it.
         kept: Nodes in FP32: a guard on none of them does no harm.
     """
     found = relations(network.model)

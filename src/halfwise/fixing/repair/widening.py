@@ -1,6 +1,6 @@
-"""Data around the given samples: scaled, shifted, permuted, edge values; nothing that is illegal.
+"""Data around the given samples: scaled, shifted, permuted, edge values; always legal.
 
-A repair must leave the function as it is, not only where calibration looked.
+A repair must preserve the function everywhere, not only where calibration looked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +14,9 @@ from halfwise.case import Sample, Samples
 
 Array = NDArray[Any]
 MOST = 16
-"""Widened samples: every kind once, most of them of two samples."""
+"""Number of widened samples: every kind once, most of them of two samples."""
 _FEW_VALUES = 2
-"""An input with no more values is a mask or a switch: others are perhaps none of its own."""
+"""An input with no more values is a mask or a switch: other values may be illegal."""
 
 
 def _one_hot(x: Array, _: np.random.Generator) -> Array:
@@ -43,18 +43,18 @@ _CHANGES: dict[str, Callable[[Array, np.random.Generator], Array]] = {
     "one hot": _one_hot,
     "constant": _constant,
 }
-"""What is done with the finite elements of float inputs, the most telling first."""
+"""Changes to the finite elements of float inputs, the most revealing first."""
 
 TIES = frozenset(("zeros", "one hot", "constant", "scaled by 1/256"))
-"""Kinds that make elements equal, or nearly: what is chosen of these is not determined."""
+"""Kinds that make elements equal, or nearly: which of these an op chooses is undetermined."""
 
 
 @dataclass(frozen=True)
 class Widened:
-    """A sample that nobody gave.
+    """A sample derived from the given ones.
 
     Attributes:
-        kind: What was done.
+        kind: How it was changed.
         sample: The inputs.
     """
 
@@ -63,22 +63,22 @@ class Widened:
 
 
 def widen(samples: Samples, count: int) -> Iterator[Widened]:
-    """Yield `count` changed samples, the kinds in turn.
+    """Yield `count` changed samples, cycling through the kinds.
 
-    Float inputs are changed in their finite elements, all alike in the first turn and one of them
-    alone in the second; those that hold whole numbers hold some afterwards. Integers, Booleans,
-    strings, and float inputs with at most two values in all samples (masks, switches) are those of
-    another sample, each input of another one, where shapes allow.
+    Float inputs are changed in their finite elements, all of them in the first round and one of
+    them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
+    float inputs with at most two values in all samples (masks, switches) are taken from another
+    sample, each input from a different one, if shapes allow.
 
     Args:
         samples: At least one.
-        count: How many, ≥ 0.
+        count: Number of samples, ≥ 0.
     """
     given = [dict(sample) for sample in samples]
     kinds = list(_CHANGES)
     free = sorted(varying(given))
     for index in range(count):
-        # Each kind of another sample when its turn comes again.
+        # Each kind starts from another sample in the next round.
         base = (index + index // len(kinds)) % len(given)
         kind = kinds[index % len(kinds)]
         generator = np.random.default_rng(index)
@@ -93,7 +93,7 @@ def widen(samples: Samples, count: int) -> Iterator[Widened]:
 
 
 def varying(samples: Sequence[Sample]) -> frozenset[str]:
-    """Return the inputs of which other values than those given may be legal."""
+    """Return the inputs for which values other than those given may be legal."""
     return frozenset(name for name in samples[0] if _varies([s[name] for s in samples]))
 
 
@@ -102,7 +102,7 @@ def _varies(arrays: Sequence[Array]) -> bool:
         return False
     values: set[float] = set()
     for array in arrays:
-        # Of many values the first tell already.
+        # If there are many values, the first ones already show it.
         values.update(np.unique(array.ravel()[:4096])[: _FEW_VALUES + 1].tolist())
         if len(values) > _FEW_VALUES:
             return True

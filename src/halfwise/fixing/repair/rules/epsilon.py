@@ -1,4 +1,4 @@
-"""Only approximate: an eps that the low format stores badly is raised to one that it has."""
+"""Approximate: raises an eps that the low format stores badly to one that it can represent."""
 
 from collections.abc import Iterator
 
@@ -25,13 +25,15 @@ _RAISED = frozenset(fmt.smallest_normal for fmt in LOW_FORMATS.values())
 class Epsilon:
     """Raise eps to the low format's smallest normal number, 2⁻¹⁴ in FP16.
 
-    It is no identity. What reads v + eps, a root, a denominator or a logarithm, reads
-    v + eps + d instead, d = eps' − eps: relative to what it read, up to d / (v + eps) more, and its
-    root half of that. `Repair.numbers` has it at the smallest sum that data showed ("change"); rows
-    that are zero but for the eps are the extreme case, and 0 / eps is 0 for every eps.
+    It is not an identity. What reads v + eps (a root, a denominator or a logarithm) reads v + eps +
+    d instead, with d = eps' − eps: larger by up to d / (v + eps) relative to its previous input,
+    and its root by half of that. `Repair.numbers` has it at the smallest sum in the data
+    ("change"); rows that are zero except for the eps are the extreme case, and 0 / eps is 0 for
+    every eps.
 
-    Each reader gets a constant of its own: others of the same eps keep theirs. With powers of two,
-    "scale" raises an eps without a change of the function; this is for where that is refused.
+    Each reader gets its own constant: others of the same eps keep theirs. With powers of two,
+    "scale" raises an eps without changing the function; this rule is for models where that is
+    rejected.
     """
 
     name: RepairRule = "epsilon"
@@ -65,9 +67,10 @@ class Epsilon:
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Give the node a constant of its own, raised; see `Rule.apply`.
+        """Give the node its own constant, raised; see `Rule.apply`.
 
-        Other numbers than `propose` gives are refused: no samples prove what is no identity.
+        Numbers other than those of `propose` are rejected: samples cannot prove what is not an
+        identity.
         """
         (node,) = named(model, repair, *_SLOTS)
         slot, eps = int(repair.numbers["slot"]), repair.numbers["eps"]

@@ -1,6 +1,6 @@
-"""Chains of affine operators become one: a BatchNormalization, say, goes into its convolution.
+"""Fold chains of affine operators into one: a BatchNormalization, say, into its convolution.
 
-What lies in between (a large result, a variance that leaves the range) is gone then.
+The intermediate values (a large result, a variance that leaves the range) then disappear.
 """
 
 from collections.abc import Iterator
@@ -35,18 +35,19 @@ Array = NDArray[np.float64]
 class Fold:
     """Fold chains of affine operators into one.
 
-    With one Conv, ConvTranspose, Gemm or MatMul in the chain, all goes into its weights and bias
-    (behind a MatMul, the bias stays an Add). With a BatchNormalization alone, this one gets the
-    product of all factors as its scale, the sum as its bias, mean 0 and variance 1. What else there
-    is becomes a Mul and an Add.
+    With one Conv, ConvTranspose, Gemm or MatMul in the chain, everything goes into its weights and
+    bias (behind a MatMul, the bias stays an Add). With only a BatchNormalization, that gets the
+    product of all factors as its scale, the sum as its bias, mean 0 and variance 1. Any other chain
+    becomes a Mul and an Add.
 
-    Where the new factors would leave the range or most of them were subnormal, they are stored
-    times 2^shift (`Repair.numbers`), and a Mul by 2^-shift follows. With none within which weights
-    and result fit, nothing is proposed.
+    If the new factors would leave the range, or most of them would be subnormal, they are stored
+    times 2^shift (`Repair.numbers`), and a Mul by 2^-shift follows. If no shift fits weights and
+    result, nothing is proposed.
 
-    Limits: constants must be by channel beside weights, and no tensor in between may have a second
-    reader or be an output. Ahead of a padded Conv, or a ConvTranspose, only factors are folded:
-    zeros of the padding would get no offset. Weights are not scaled alone; that is for "scale".
+    Limits: next to weights, constants must be per channel, and no intermediate tensor may have a
+    second reader or be an output. Ahead of a padded Conv, or a ConvTranspose, only factors are
+    folded: padding zeros would get no offset. Weights alone are not scaled; that is the job of
+    "scale".
     """
 
     name: RepairRule = "fold"
@@ -57,7 +58,7 @@ class Fold:
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each chain inside which a tensor or constant gives rise to a guard."""
+        """Yield a repair for each chain inside which a tensor or constant raises a guard."""
         guards = guards_of(evidence)
         for chain in chains(evidence.network):
             needs = answered(guards, chain.nodes)
@@ -78,7 +79,7 @@ class Fold:
         """Fold the chain of `repair.nodes`, in place; its last tensor keeps its name.
 
         Raises:
-            CaseError: these nodes are no such chain here.
+            CaseError: these nodes do not form such a chain here.
         """
         named = {n.name: n for n in model.graph}
         nodes = [named[name] for name in repair.nodes if name in named]
@@ -92,7 +93,7 @@ class Fold:
 
 
 def advice(chain: Chain) -> str:
-    """Return what one could do before the export."""
+    """Return what to do before the export."""
     for node in chain.nodes:
         if node.op_type == "BatchNormalization":
             return folding(node)
@@ -103,7 +104,7 @@ def advice(chain: Chain) -> str:
 
 
 def changes(chain: Chain) -> bool:
-    """Return whether folding leaves another graph than this: a product, and a sum behind it."""
+    """Return whether folding changes the graph: it leaves a product, and a sum behind it."""
     ops = [n.op_type for n in chain.nodes]
     factor, offset = _factors(chain)
     if "BatchNormalization" in ops:
@@ -117,14 +118,14 @@ def changes(chain: Chain) -> bool:
 
 
 def _factors(chain: Chain) -> tuple[Array, Array]:
-    """Return what x is multiplied by, and what is added."""
+    """Return the factor and the offset of x."""
     if chain.linear is None:
         return chain.before.factor, chain.before.offset
     return folded_weights(chain)
 
 
 def _shift(chain: Chain, evidence: Evidence) -> int | None:
-    """Return the power of two by which factors are stored so that they fit; None for none."""
+    """Return the power of two by which factors are stored so that they fit; None if none does."""
     fmt = evidence.fmt
     factor, offset = _factors(chain)
     sizes = np.abs(factor[factor != 0])
@@ -134,7 +135,7 @@ def _shift(chain: Chain, evidence: Evidence) -> int | None:
         return 0
     up = fmt.smallest_normal / float(np.quantile(sizes, _FEW))
     most = _room(fmt, float(sizes.max()))
-    # Between the two products lies the result without what is added later, times 2^shift.
+    # The result without later additions, times 2^shift, lies between the two products.
     seen = evidence.absmax(chain.output) + float(np.abs(offset).max(initial=0.0))
     most = min(most, _room(fmt, seen * evidence.headroom))
     shift = most if most < 0 else min(most, -floor(-log2(up)))
@@ -143,12 +144,12 @@ def _shift(chain: Chain, evidence: Evidence) -> int | None:
 
 
 def _room(fmt: Format, largest: float) -> int:
-    """Return the largest power of two by which something may be multiplied and still fits."""
+    """Return the largest power of two by which something can be multiplied and still fit."""
     return floor(log2(fmt.max / largest)) if largest else 0
 
 
 class _Folding:
-    """Puts one operator, or few, in the place of a chain."""
+    """Replaces a chain by one operator, or a few."""
 
     def __init__(self, model: ir.Model, chain: Chain, shift: int) -> None:
         self.graph = model.graph
@@ -160,9 +161,9 @@ class _Folding:
         self.writer = Writer(model, stem, Names(graphs_of(model)))
 
     def run(self) -> None:
-        """Do it; the last tensor keeps name, type and shape."""
+        """Make the change; the last tensor keeps its name, type and shape."""
         old = self.chain.output
-        # Stands for the output meanwhile: the node that gives it may stay, with another one behind.
+        # Temporary output: the node that gives it may stay, with another one behind.
         end = ir.Value(name=f"{old.name}", type=old.type, shape=old.shape)
         ir.convenience.replace_all_uses_with(old, end, replace_graph_outputs=True)
         old.name = self.writer.names.take(f"{end.name}_before")
@@ -183,13 +184,13 @@ class _Folding:
         drop_unused_constants((self.graph,))
 
     def _norm(self) -> ir.Node | None:
-        """Return the last BatchNormalization, where all is by channel."""
+        """Return the last BatchNormalization if everything is per channel."""
         by_channel = all(a.shape[1:2] in ((), (a.size,)) for a in (self.factor, self.offset))
         norms = [n for n in self.chain.nodes if n.op_type == "BatchNormalization"]
         return norms[-1] if norms and by_channel else None
 
     def _merged(self, factor: Array, offset: Array) -> bool:
-        """Give the node that stays its constants; return whether the offset is left to be added."""
+        """Give the remaining node its constants; return whether the offset is still to be added."""
         node = self.kept
         if node is None:
             return True
@@ -214,7 +215,7 @@ class _Folding:
         return False
 
     def _with(self, op: str, value: ir.Value, array: Array) -> ir.Value:
-        """Return what an operator with a constant, of as few axes as needed, makes of a value."""
+        """Return the result of an operator with a constant of as few axes as needed."""
         shape = array.shape
         while shape and shape[0] == 1:
             shape = shape[1:]

@@ -1,20 +1,20 @@
-"""Masks that survive the sum behind them: what is added is their distance from the row's largest.
+"""Masks that survive the sum behind them: adds their distance from the row's largest value.
 
 A Softmax reads scores s plus a mask m, in rows along its axis. With M = max m of each row,
 
     softmax(s + m) = softmax(s + max(m − M, −b)),   b = 15360
 
-and where |M| > b is so large that FP32 loses the scores, s + m = m, with 0 in place of s. The
-first step is the Softmax's invariance to shifts of a row (Blanchard, Higham & Higham 2021,
-"Accurately computing the log-sum-exp and softmax functions", doi 10.1093/imanum/draa038). The
-second holds in FP32, bit for bit, where scores of a row lie less than b − 104 apart: exp(−104) is
-zero. Rows that are not masked, or in part, have M = 0 with the usual masks, and come out bit for
-bit as they were. Rows masked as a whole get the weights of their scores, as in exact arithmetic;
-where the mask swallows the scores in FP32 and FP64 alike, equal weights as before.
+and where |M| > b is so large that FP32 loses the scores, s + m = m, with 0 in place of s. The first
+step is the Softmax's invariance to shifts of a row (Blanchard, Higham & Higham 2021, "Accurately
+computing the log-sum-exp and softmax functions", doi 10.1093/imanum/draa038). The second holds in
+FP32, bit for bit, if the scores of a row lie less than b − 104 apart: exp(−104) is zero. Rows that
+are not masked, or only in part, have M = 0 with the usual masks, and stay equal bit for bit. Fully
+masked rows get the weights of their scores, as in exact arithmetic; where the mask swallows the
+scores in FP32 and FP64 alike, they get equal weights as before.
 
-So a row of −65504 − 16 = −inf in FP16, NaN after the Softmax, stays finite. Where the mask is a
-constant, so is what becomes of it; else a maximum, a difference and a bound of the mask, which all
-heads share, and one selection of the scores where they are swallowed.
+So a row of −65504 − 16 = −inf in FP16, NaN after the Softmax, stays finite. A constant mask is
+replaced by a constant; any other gets a maximum, a difference and a bound, shared by all heads, and
+one selection of the scores where they are swallowed.
 """
 
 from collections.abc import Iterator
@@ -44,9 +44,9 @@ _QUANTISED = 2.0**17
 """Below, FP32 keeps scores beside a mask to 2⁻⁸, and weights to 0.4 %, so that the function without
 this error is still today's result."""
 _LARGER = 100.0
-"""How many times the scores may grow and still be beside a mask: queries and keys ten times."""
+"""Factor by which scores may grow and still work with a mask: queries and keys ten times."""
 _ALL = 2.0**40
-"""Scores up to here are swallowed: more than any, so that data decides nothing. FP32's lowest
+"""Scores up to here are swallowed: larger than any, so that it depends on no data. FP32's lowest
 number does, −1e12 does not."""
 _VANISHED = 104.0
 """exp(−104) is zero in FP32."""
@@ -106,7 +106,7 @@ class Mask:
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Put the mask's distance in the place of the mask; see `Rule.apply`."""
+        """Replace the mask by its distance; see `Rule.apply`."""
         sums = named(model, repair, "Add", "Sub")
         slot, axis = int(repair.numbers["slot"]), int(repair.numbers["axis"])
         mask, opset = sums[0].inputs[slot], opset_of(model)
@@ -141,9 +141,9 @@ def _advice(one: _Masked) -> str:
 
 
 def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[ir.Value, ir.Value]:
-    """Return the bounded distance from each row's largest, and that.
+    """Return the bounded distance from each row's largest value, and that value.
 
-    A mask that is subtracted is positive: its row's smallest counts.
+    A subtracted mask is positive: the row's smallest value counts.
     """
     if mask.const_value is not None:
         array: NDArray[np.float32] = constant_array(mask).astype(np.float32)
@@ -157,7 +157,7 @@ def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[
 
 
 def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
-    """Return where rows are masked as a whole; None where none is."""
+    """Return which rows are fully masked; None if none are."""
     if top.const_value is None:
         return w.op(
             "Greater", w.op("Abs", top), w.constant("highest", np.asarray(MASK_BOUND, np.float32))
@@ -167,9 +167,9 @@ def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
 
 
 def _masked(evidence: Evidence, node: ir.Node, larger: float, least: float) -> _Masked | None:
-    """Return the sum that a node is, where scores `larger` times as large allow the rule.
+    """Return the sum that a node represents, if scores `larger` times as large permit the rule.
 
-    Where the mask swallows scores, it has to swallow those up to `least` at any rate.
+    If the mask swallows scores, it has to swallow at least those up to `least`.
     """
     if not is_standard(node, "Add", "Sub"):
         return None
@@ -194,7 +194,7 @@ def _masked(evidence: Evidence, node: ir.Node, larger: float, least: float) -> _
 
 
 def _is_finite(evidence: Evidence, value: ir.Value) -> bool:
-    """Return whether nothing infinite was seen: such masks FP16 has, and NaN where all is one."""
+    """Return whether no infinity was seen: FP16 has such masks, and NaN for rows of them."""
     if value.const_value is not None:
         return bool(np.isfinite(constant_array(value)).all())
     seen = evidence.observed(value)
@@ -204,7 +204,7 @@ def _is_finite(evidence: Evidence, value: ir.Value) -> bool:
 def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
     """Return whether scores up to `scores` leave no trace in FP32 where they are masked.
 
-    None where some do and others do not.
+    None if some do and others do not.
 
     A value of the binade k has FP32's spacing 2^(k−23); less than half of it leaves no trace.
     """
@@ -227,7 +227,7 @@ def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
 
 
 def _axis(value: ir.Value, opset: int) -> int | None:
-    """Return the axis of the Softmaxes that alone read `value`, from the end; None for others."""
+    """Return the axis of the Softmaxes that alone read `value`, from the end; None otherwise."""
     if value.is_graph_output() or value.shape is None or not value.uses():
         return None
     found = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}

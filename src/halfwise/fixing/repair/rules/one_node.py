@@ -1,4 +1,4 @@
-"""What is written out becomes the one operator that it is, whose inside is FP32."""
+"""Replace written-out operators by the one operator that they form, which is FP32 inside."""
 
 from collections.abc import Iterator
 
@@ -17,20 +17,20 @@ from halfwise.graph.part import Part
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
-"""The opset is raised no further: each TensorRT that has a LayerNormalization reads that one."""
+"""The opset is raised no further: every TensorRT with a LayerNormalization reads this one."""
 _OPERATORS = (*FIRST_OPSET, "InstanceNormalization", "LogSoftmax", "Softmax")
 
 
 class OneNode:
-    """Put one LayerNormalization, Softmax and the like in the place of what writes it out.
+    """Replace a written-out LayerNormalization, Softmax and the like by one node.
 
-    Such a node keeps squares, sums and exponentials in FP32 inside, in ONNX (`stash_type`) as in
-    TensorRT, so that only its input and its output have to fit.
+    Such a node keeps squares, sums and exponentials in FP32 inside, in ONNX (`stash_type`) and in
+    TensorRT, so only its input and output have to fit.
 
     Limits: a norm has to be over the last axes, over all places of each channel, or in groups of
     channels, with known sizes. An RMSNormalization (opset 23), a GroupNormalization (21) and a Gelu
-    (20) are made only where the model has that opset already. It is raised to 17 for a
-    LayerNormalization.
+    (20) are made only if the model already has that opset. For a LayerNormalization it is raised to
+    17.
     """
 
     name: RepairRule = "one-node"
@@ -42,7 +42,7 @@ class OneNode:
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each pattern inside which something gives rise to a guard."""
+        """Yield a repair for each pattern inside which something raises a guard."""
         network = evidence.network
         guards = guards_of(evidence)
         for found in _found(network) if guards else ():
@@ -63,7 +63,7 @@ class OneNode:
         """Make the last of `repair.nodes` one node that reads what the first one did, in place.
 
         Raises:
-            CaseError: they are no such pattern here, or ONNX cannot raise the opset.
+            CaseError: they do not form such a pattern here, or ONNX cannot raise the opset.
         """
         opset = int(repair.numbers.get("opset", 0))
         if opset > opset_of(model):
@@ -80,7 +80,7 @@ class OneNode:
 
 
 def _found(network: Network) -> list[Candidate]:
-    """Return the patterns that may be one node."""
+    """Return the patterns that can become one node."""
     opset = max(network.opset, _HIGHEST)
     found = candidates(network, _OPERATORS, opset=opset)
     return [c for c in found if c.replacement is not None and c.nodes]

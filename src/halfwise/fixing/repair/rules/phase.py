@@ -1,19 +1,18 @@
-"""Positions and phases: constants computed beforehand, whole numbers as integers, turns cut off.
+"""Positions and phases: precomputed constants, whole numbers as integers, full turns removed.
 
-Three forms, of which `Repair.numbers` tells the one:
+`Repair.numbers` says which of three forms is used:
 
-- "constant": what depends on constants and on sizes that the model declares becomes a constant,
-  computed in FP64 and stored in FP32. It holds for every input, and for no other sizes.
-- "integer": where large whole numbers become small ones (a remainder, a difference of positions, a
-  quotient rounded down), become integers or are compared, all is computed in INT64:
-  float(a) ∘ float(b) = float(a ∘ b). Bit for bit as long as no number reaches 2²⁴, from where on
-  FP32 skips some.
-- "turns": sin(p·f) = sin(2π·frac(p·f / 2π)) and so with cos, for integers p and constants f. With
-  F = round(2⁵²·frac(f / 2π)), the remainder of p·F by 2⁵² is the turn in fixed point; that 64 bits
-  overflow does no harm, since 2⁵² divides 2⁶⁴. Payne & Hanek 1983, "Radian reduction for
-  trigonometric functions", doi 10.1145/1057600.1057602, drop whole turns likewise. Eleven bits and
-  eleven more, each exact in FP16, give the angle in [−π, π) to 1e-6; FP32 itself is off by up to
-  p·f·6e-8.
+- "constant": values that depend on constants and on sizes declared by the model become a constant,
+  computed in FP64 and stored in FP32. It holds for every input, but for no other sizes.
+- "integer": if large whole numbers become small ones (a remainder, a difference of positions, a
+  quotient rounded down), become integers or are compared, everything is computed in INT64: float(a)
+  ∘ float(b) = float(a ∘ b). Bit for bit as long as no number reaches 2²⁴, from where on FP32 skips
+  some.
+- "turns": sin(p·f) = sin(2π·frac(p·f / 2π)), likewise cos, for integers p and constants f. With F =
+  round(2⁵²·frac(f / 2π)), the remainder of p·F by 2⁵² is the turn in fixed point; overflow of 64
+  bits is harmless, because 2⁵² divides 2⁶⁴. Payne & Hanek 1983, "Radian reduction for trigonometric
+  functions", doi 10.1145/1057600.1057602, drop whole turns likewise. Eleven bits and eleven more,
+  each exact in FP16, give the angle in [−π, π) to 1e-6; FP32 itself is off by up to p·f·6e-8.
 """
 
 from collections.abc import Iterator
@@ -48,13 +47,13 @@ MOST_BYTES = 1 << 24
 """Of a table of phases: sines of 32,768 positions and 128 frequencies."""
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _TURN, _TOP = 52, 11
-"""Bits of a turn in fixed point, and of what FP16 holds exactly of it."""
+"""Bits of a turn in fixed point, and how many of them FP16 holds exactly."""
 _HIGHEST = 2.0**16
 """Frequencies up to this many radians; those of rotary embeddings are 1 at most."""
 
 
 class Phase:
-    """Positions and phases that the low format cannot tell apart."""
+    """Positions and phases that the low format cannot distinguish."""
 
     name: RepairRule = "phase"
     identity = Identity(
@@ -63,7 +62,7 @@ class Phase:
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield what is constant as one repair, then one for each place with integers."""
+        """Yield the constants as one repair, then one for each place with integers."""
         guards = list(integer_guards(evidence))
         if not guards:
             return
@@ -113,9 +112,9 @@ class Phase:
 
 
 def _tables(evidence: Evidence, guards: list[Guard]) -> tuple[list[ir.Node], frozenset[NodeName]]:
-    """Return the nodes that make constants of what guards name, and the names of all constant ones.
+    """Return the nodes that give constants named by guards, and the names of all constant values.
 
-    What is given has to be exact or small in the low format: a table of positions helps nobody.
+    The result has to be exact or small in the low format: a table of positions would not help.
     """
     sizes, work = _sized(evidence.network.model)
     constant = frozenset((*sizes, *map(node_name, constant_nodes(work, MOST_BYTES))))
@@ -137,9 +136,9 @@ def _tables(evidence: Evidence, guards: list[Guard]) -> tuple[list[ir.Node], fro
 
 
 def _sized(model: ir.Model) -> tuple[list[NodeName], ir.Model]:
-    """Return a copy with what follows from declared sizes as constants, and what these replace.
+    """Return a copy with values known from declared sizes as constants, and what these replace.
 
-    What is counted up to a size has a known one only then.
+    Only then is the size of a range up to a size known.
     """
     work, gone = model.clone(), list[NodeName]()
     while now := fold_constants(work, integers=True):
@@ -176,7 +175,7 @@ def _whole_operands(node: ir.Node) -> list[ir.Value]:
 
 
 def _shrinks(evidence: Evidence, node: ir.Node) -> bool:
-    """Return whether a node makes small numbers, integers or truth of large whole numbers."""
+    """Return whether a node makes small numbers, integers or Booleans from large whole numbers."""
     limit = evidence.fmt.largest_exact_integer
     operands = _whole_operands(node)
     read = [v for v in operands if not v.is_initializer()]
@@ -227,7 +226,7 @@ def _turns(evidence: Evidence, node: ir.Node, guards: list[Guard]) -> bool:
 
 
 def _angle(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
-    """Return positions and frequencies whose product a node gives, each with each; else None."""
+    """Return the positions and frequencies whose outer product a node gives; else None."""
     if not is_standard(node, "Mul", "MatMul"):
         return None
     left, right = node.inputs
@@ -257,7 +256,7 @@ def _turn(model: ir.Model, node: ir.Node, w: Writer) -> None:
     integers = Integers(w)
     turns = constant_array(frequency).astype(np.float64) / (2 * np.pi)
     fixed = np.rint((turns - np.floor(turns)) * 2.0**_TURN).astype(np.int64)
-    # Half a turn more, so that the angle is around 0, and half of the last of 22 bits, to round.
+    # Add half a turn, so that the angle is around 0, and half of the last of 22 bits, to round.
     more = integers.constant(2 ** (_TURN - 1) + 2 ** (_TURN - 2 * _TOP - 1))
     product = w.op("Mul", integers.of(position), w.constant("turns", fixed))
     turn = w.op("Mod", w.op("Add", product, more), integers.constant(2**_TURN))

@@ -1,4 +1,4 @@
-"""Only approximate: what data showed, with headroom, is taken for all that there is."""
+"""Approximate: assumes that values stay within what the data showed, with headroom."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _CLIP_READS_BOUNDS = 11
 
 
 class _SeenMask(Mask):
-    """Masks that swallow the scores that data showed, times the headroom, and no larger ones."""
+    """Masks that swallow the scores in the data, times the headroom, but no larger ones."""
 
     name: RepairRule = "saturate"
 
@@ -31,16 +31,16 @@ class _SeenMask(Mask):
 
 
 class Saturate:
-    """Bound what came close to the end of the range, and masks by the scores that data showed.
+    """Clips values close to the end of the range, and bounds masks by the scores in the data.
 
-    It is no identity.
+    It is not an identity.
 
-    - A tensor within the headroom of the range's end, which data did not leave, is clipped to the
-      range: x = clip(x, ±65504) for all that was seen, up to the headroom and beyond it as far as
-      FP16 goes. Larger values come out as 65504 where the model had them, and FP16 infinity.
-    - Masks of −1e9 and −1e12 get "mask"'s form where they swallow all scores that data showed,
-      times the headroom. Rows masked as a whole get equal weights for larger scores too, which
-      FP32 had rounded to multiples of 64.
+    - A tensor within the headroom of the range's end, which the data never left, is clipped to the
+      range: x = clip(x, ±65504) for everything seen, up to the headroom and beyond as far as FP16
+      goes. Larger values become 65504, where the model had them and FP16 would have infinity.
+    - Masks of −1e9 and −1e12 get the form of "mask" if they swallow all scores in the data, times
+      the headroom. Fully masked rows get equal weights for larger scores too, which FP32 had
+      rounded to multiples of 64.
     """
 
     name: RepairRule = "saturate"
@@ -49,7 +49,7 @@ class Saturate:
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each tensor close to the end, and each such mask."""
+        """Yield a repair for each tensor close to the end, and for each such mask."""
         if evidence.fmt.has_range_of_fp32:
             return
         exact = {r.nodes for r in Mask().propose(evidence)}
@@ -82,7 +82,7 @@ class Saturate:
     def apply(self, model: ir.Model, repair: Repair) -> None:
         """Clip a tensor for all that reads it, or bound a mask; see `Rule.apply`.
 
-        Other ends than a low format's are refused: no samples prove what is no identity.
+        Ends other than a low format's are rejected: samples cannot prove what is not an identity.
         """
         if "most" not in repair.numbers:
             Mask().apply(model, repair)

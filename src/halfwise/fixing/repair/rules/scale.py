@@ -1,4 +1,4 @@
-"""Tensors are stored times powers of two, so that nothing leaves the range or vanishes."""
+"""Store tensors times powers of two, so that nothing leaves the range or vanishes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _KINDS: frozenset[GuardKind] = frozenset(
         *("constant-range", "constant-subnormal"),
     )
 )
-"""Suspicions about a range, which factors may take away."""
+"""Guards about a range, which factors may remove."""
 Place = tuple[TensorName, list[TensorName]]
 
 
@@ -39,9 +39,9 @@ class Scale:
     )
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
-        """Yield a repair for each connected part of the exponents that cost least.
+        """Yield a repair for each connected part of the cheapest exponents.
 
-        See `exponent_losses` for what they cost. None for a format with FP32's range.
+        See `exponent_losses` for their costs. None for a format with FP32's range.
         """
         guards = [g for g in guards_of(evidence) if g.kind in _KINDS]
         if not guards or evidence.fmt.has_range_of_fp32:
@@ -62,14 +62,14 @@ class Scale:
                 yield _repair(evidence, found, part, answered)
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Scale as the record says; see `rescale`."""
+        """Scale as recorded; see `rescale`."""
         rescale(model, repair.exponents)
 
 
 def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, float]:
-    """Return what a lost bit costs of the tensors and constants that guards are about.
+    """Return the cost of a lost bit for the tensors and constants that guards name.
 
-    An eps that is lost where all sums seen are larger is worth no Mul.
+    A lost eps is not worth a Mul if all sums seen are larger.
     """
     found: dict[TensorName, float] = {}
     for guard in guards:
@@ -82,7 +82,7 @@ def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, f
 
 
 def _places(found: Relations) -> Mapping[TensorName, list[Place]]:
-    """Return where a tensor or constant is stored, by its name, and what is read of each."""
+    """Return where each tensor or constant is stored, by name, and who reads it."""
     read: dict[TensorName, list[TensorName]] = {}
     for name, edge in found.edges.items():
         read.setdefault(edge.tensor, []).append(name)
@@ -99,7 +99,7 @@ class _Part:
 
     Attributes:
         all: Those other than 0.
-        told: Those from which the others follow.
+        told: Those that determine the others.
     """
 
     all: Mapping[TensorName, int]
@@ -122,9 +122,9 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
 def _mends(
     own: Mapping[TensorName, Loss], part: _Part, name: TensorName, read: list[TensorName]
 ) -> bool:
-    """Return whether a part brings a tensor or constant into range, for one of its readers too.
+    """Return whether a part brings a tensor or constant into range, if only for one of its readers.
 
-    Or has it lose fewer bits, where it does not overflow.
+    Or makes it lose fewer bits, if it does not overflow.
     """
     if name not in part.all or name not in own:
         return False

@@ -1,4 +1,4 @@
-"""What leaves the range on its way gets a form that stays inside: exponentials, variances."""
+"""Rewrite exponentials and variances whose intermediate values leave the range."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,19 +26,19 @@ _FARTHEST = 15360.0
 """What is subtracted is at most as large, so that it is finite where the largest value is not. With
 four times the input FP16 still has it."""
 _FP32 = 2.0**-23
-"""How far a number in FP32, and its inverse, may be off."""
+"""Relative error allowed for a number in FP32, and for its inverse."""
 Write = Callable[[Writer], ir.Value]
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A place where another form stays in range.
+    """A place with another form that stays in range.
 
     Attributes:
-        nodes: What it replaces, in graph order; the last gives the result.
+        nodes: The nodes that it replaces, in graph order; the last gives the result.
         write: Makes the nodes of the other form.
-        advice: What one would write instead.
-        exponential: Where it is c · exp(x): what exp gives, so that a shift can be told.
+        advice: What to write instead.
+        exponential: For c · exp(x), the output of exp, from which a shift is computed.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -48,7 +48,7 @@ class Form:
 
 
 class Stable:
-    """Write exponentials, logarithms of their sums, and variances so that they stay in range.
+    """Rewrite exponentials, logarithms of their sums, and variances so that they stay in range.
 
     - log Σ exp(x) → m + log Σ exp(x - m), m the largest x of each sum, within ±15360.
     - 1 / (1 + exp(-x)), exp(x) / (exp(x) + 1), log(1 + exp(x)), tanh and Mish as quotients, in any
@@ -57,10 +57,10 @@ class Stable:
     - Σ x / n → mean(x), n the number of terms.
     - c · exp(x) → (c · eˢ) · exp(x - s), s a whole number, `shift` in `Repair.numbers`.
 
-    Limits: what all has to be written exactly so, without data movement in between. L2 norms and
-    squares under a root or logarithm are for "scale". x³ inside a GELU's tanh does no harm: it
-    grows beyond all limits only where tanh is ±1. ONNX says nothing on how a builder computes a
-    Softplus; as one node it is computed in FP32 inside, like any (docs/failure-classes.md).
+    Limits: each has to be written exactly so, without data movement in between. L2 norms and
+    squares under a root or logarithm are left to "scale". x³ inside a GELU's tanh is harmless: it
+    grows beyond all limits only where tanh is ±1. ONNX does not say how a builder computes a
+    Softplus; as one node it is computed in FP32 inside, like any other (docs/failure-classes.md).
     """
 
     name: RepairRule = "stable"
@@ -73,7 +73,7 @@ class Stable:
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
-        """Yield a repair for each form inside which something gives rise to a guard."""
+        """Yield a repair for each form inside which something raises a guard."""
         guards = guards_of(evidence)
         taken: set[ir.Node] = set()
         for form in _forms(evidence.network) if guards else ():
@@ -91,10 +91,10 @@ class Stable:
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
-        """Write the form of `repair.nodes` anew, in place; its result keeps its name.
+        """Rewrite the form of `repair.nodes` in place; its result keeps its name.
 
         Raises:
-            CaseError: these nodes are no such form here.
+            CaseError: these nodes do not form such a place here.
         """
         for form in _forms(Part.of(model, repair.nodes)):
             if tuple(n.name for n in form.nodes) == repair.nodes:
@@ -132,13 +132,13 @@ def _function(function: Function) -> Form:
 
 
 def _maker(value: ir.Value | None, *ops: str) -> ir.Node | None:
-    """Return what gives a value, if that is one of `ops` of the same graph."""
+    """Return the node that gives a value, if it is one of `ops` in the same graph."""
     node = None if value is None else value.producer()
     return node if node is not None and is_standard(node, *ops) else None
 
 
 def _log_sum(log_node: ir.Node) -> Form | None:
-    """Read log Σ exp(x)."""
+    """Match log Σ exp(x)."""
     total = _maker(log_node.inputs[0], "ReduceSum") if is_standard(log_node, "Log") else None
     exponential = None if total is None else _maker(total.inputs[0], "Exp")
     if total is None or exponential is None or exponential.inputs[0] is None:
@@ -166,7 +166,7 @@ def _keeps(node: ir.Node) -> bool:
 
 
 def _mean(quotient: ir.Node) -> Form | None:
-    """Read Σ x / n, also as Σ x · (1/n), n the number of terms."""
+    """Match Σ x / n, also as Σ x · (1/n), n the number of terms."""
     found = split_constant(quotient.outputs[0], "Div", "Mul")
     total = None if found is None else _maker(found[0].value, "ReduceSum")
     if total is None or found is None or _maker(quotient.outputs[0], "Div", "Mul") is None:
@@ -193,7 +193,7 @@ def _mean(quotient: ir.Node) -> Form | None:
 
 
 def _variance(difference: ir.Node) -> Form | None:
-    """Read mean(x²) - mean(x)²."""
+    """Match mean(x²) - mean(x)²."""
     if not is_standard(difference, "Sub"):
         return None
     of_squares, product = _maker(difference.inputs[0], "ReduceMean"), _squared(difference.inputs[1])
@@ -229,7 +229,7 @@ def _squared(value: ir.Value | None) -> ir.Node | None:
 
 
 def _keeps_shape(number: ir.Value | None, value: ir.Value | None) -> bool:
-    """Return whether `value` has its shape still when combined with a constant."""
+    """Return whether `value` keeps its shape when combined with a constant."""
     one, other = (None if v is None else v.shape for v in (number, value))
     if one is None or other is None:
         return False
@@ -237,7 +237,7 @@ def _keeps_shape(number: ir.Value | None, value: ir.Value | None) -> bool:
 
 
 def _exponential(product: ir.Node) -> Form | None:
-    """Read c · exp(x) and exp(x) / c."""
+    """Match c · exp(x) and exp(x) / c."""
     if not is_standard(product, "Mul", "Div"):
         return None
     slot = next((i for i, v in enumerate(product.inputs) if _maker(v, "Exp")), None)
