@@ -1,6 +1,6 @@
-"""Name suspicions with numbers: what may go wrong in the low format, and which nodes it concerns.
+"""Raise guards with numbers: what may go wrong in the low format, and which nodes it concerns.
 
-One file per family of causes; each docstring gives its rules, thresholds and their sources.
+One file per family of causes; each docstring gives rules, thresholds and their sources.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,21 +28,21 @@ def attribute(
     headroom: float = 2.0,
     accumulate: str = "fp32",
 ) -> tuple[Guard, ...]:
-    """Return every suspicion that the observations give rise to, gravest first.
+    """Return every guard that the observations raise, gravest first.
 
-    A guard is a suspicion, not a verdict: an infinity that a tanh swallows is named too. Severity
-    is 3 to 4 where values leave the range, 2 to 3 where a denominator or logarithm reads zero, 1 to
-    2 where accuracy is lost, and below 1 where the loss is only possible (values within the
-    headroom last). See `halfwise.fixing.attribute.evidence`. A format with FP32's range raises none
-    about values that leave it.
+    A guard is a suspicion, not a verdict: an infinity that a tanh swallows raises one too. Severity
+    is 3 to 4 if values leave the range, 2 to 3 if a denominator or logarithm reads zero, 1 to 2 if
+    accuracy is lost, and below 1 if the loss is only possible (values within the headroom last).
+    See `halfwise.fixing.attribute.evidence`. For a format with FP32's range there are none about
+    values that leave it.
 
     Args:
         network: The FP32 model.
         roles: Roles of its nodes for `fmt`.
-        observations: What its tensors looked like, with statistics taken for `fmt`.
+        observations: Observations of its tensors, with statistics taken for `fmt`.
         fmt: The low format.
-        headroom: Factor ≥ 1 on observed ranges within which overflow counts.
-        accumulate: "fp16" to suspect running sums inside ops too; "fp32" otherwise.
+        headroom: Factor ≥ 1 on observed ranges within which an overflow counts.
+        accumulate: "fp16" to check running sums inside ops too; "fp32" otherwise.
 
     Returns:
         Guards by descending severity, then in graph order of their nodes. `Guard.nodes` are in
@@ -52,7 +52,7 @@ def attribute(
 
 
 def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
-    """Return every suspicion that `evidence` gives rise to, gravest first; see `attribute`."""
+    """Return every guard that `evidence` raises, gravest first; see `attribute`."""
     if evidence.known is not None:
         return evidence.known
     fmt = evidence.fmt
@@ -82,16 +82,16 @@ def attribute_inside(
     guards: Collection[Guard],
     held: Collection[NodeName],
 ) -> tuple[Guard, ...]:
-    """Return what has to be FP32 so that nothing is infinite inside; see `infinite_guards`.
+    """Return what must be FP32 so that nothing is infinite inside; see `infinite_guards`.
 
     Args:
         network: The FP32 model.
         roles: Roles of its nodes for `fmt`.
-        observations: What its tensors looked like.
+        observations: Observations of its tensors.
         fmt: The low format.
         inside: Harmful infinities in a mixed model, by tensor of the network.
-        guards: Suspicions.
-        held: Nodes that are FP32 for such a reason already.
+        guards: Guards.
+        held: Nodes already FP32 for such a reason.
     """
     evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
     return tuple(infinite_guards(evidence, inside, guards, held))

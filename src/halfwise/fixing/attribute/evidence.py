@@ -1,4 +1,4 @@
-"""What every guard reads: facts about a network in the low format, and how grave a loss is."""
+"""What every guard reads: facts about a network in the low format, and the grading of losses."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -27,10 +27,10 @@ from halfwise.records import (
 )
 
 SIGNIFICANT = 1e-2
-"""Relative error (for angles: radians) from which a loss is named.
+"""Relative error (for angles: radians) from which a loss raises a guard.
 
 The default tolerance (`Criterion`: rel_max 1e-2): a smaller error in one tensor cannot alone break
-it unless something amplifies it, and what amplifies is looked for apart (see `cancellation`).
+it unless something amplifies it, which has its own guards (see `cancellation`).
 """
 
 _DECADES = 8.0
@@ -51,7 +51,7 @@ def graded(band: Band, ratio: float) -> float:
 
     Args:
         band: What happens.
-        ratio: How many times the limit is passed (≥ 1, inf allowed; smaller counts as 1).
+        ratio: By what factor the limit is exceeded (≥ 1, inf allowed; smaller counts as 1).
     """
     decades = _DECADES if math.isinf(ratio) else math.log10(max(ratio, 1.0))
     return band + 0.99 * min(decades / _DECADES, 1.0)
@@ -73,18 +73,18 @@ advises it: "Exporting the model to the latest available ONNX opset (later than 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A network, its observed values, and the low format it should run in.
+    """A network, its observed values, and the low format to run it in.
 
     Attributes:
         network: The model.
         roles: Roles of its nodes.
-        observations: What the FP32 reference looked like.
+        observations: Observations of the FP32 reference.
         fmt: The low format.
-        headroom: Factor on observed ranges within which overflow counts.
+        headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
-        known: The guards that all this gives rise to, where they are told already.
-        given: Names of the values that the user's model has; None for all.
-        remarks: What rules that read this tell beside what they find.
+        known: The guards that all this raises, if already computed.
+        given: Names of values in the user's model; None for all.
+        remarks: Remarks of rules that read this, in addition to their results.
     """
 
     network: Network
@@ -105,7 +105,7 @@ class Evidence:
 
     @cached_property
     def constants(self) -> list[ir.Value]:
-        """The float constants, those in bodies too."""
+        """The float constants, including those in bodies."""
         every = [v for g in self.network.graphs() for v in g.initializers.values()]
         return [v for v in every if is_float(v)]
 
@@ -116,7 +116,7 @@ class Evidence:
 
     @cached_property
     def tensors(self) -> Mapping[TensorName, Observation]:
-        """What the tensors looked like, by name."""
+        """Observations of tensors, by name."""
         return {o.tensor: o for o in self.observations.tensors}
 
     @cached_property
@@ -136,13 +136,13 @@ class Evidence:
         }
 
     def observed(self, value: ir.Value | None) -> Observation | None:
-        """Return what `value` looked like; None where it was not observed."""
+        """Return the observation of `value`; None if it was not observed."""
         if value is None or value.name is None:
             return None
         return self.tensors.get(TensorName(value.name))
 
     def absmax(self, value: ir.Value | None) -> float:
-        """Return the largest finite magnitude of a tensor or constant, 0 where unknown."""
+        """Return the largest finite magnitude of a tensor or constant, 0 if unknown."""
         if value is None or not is_float(value):
             return 0.0
         if value.const_value is not None:
@@ -175,7 +175,7 @@ class Evidence:
         return self.fmt.ulp(magnitude) / 2 / magnitude
 
     def inside(self, kind: str) -> Iterable[tuple[ir.Node, InnerObservation]]:
-        """Yield node and number of every observation of one kind about the inside of ops."""
+        """Yield node and number of every observation of one kind inside ops."""
         for seen in self.observations.inner:
             if seen.kind == kind and seen.node in self.nodes:
                 yield self.nodes[seen.node], seen
@@ -186,13 +186,13 @@ class Evidence:
         return samples[index] if 0 <= index < len(samples) else ""
 
     def fewer(self, detail: Detail) -> int | None:
-        """Return how many samples statistics are of, None where they are of all."""
+        """Return how many samples statistics cover; None if they cover all."""
         return detail.samples if detail.samples < len(self.observations.samples) else None
 
     def inner(self, seen: InnerObservation) -> dict[str, str | float | None]:
-        """Return the facts of a guard on the inside of an op: which, how much, and in what sample.
+        """Return the facts of a guard on the inside of an op: which op, its number, and the sample.
 
-        The op may be in a body, so that the guard names another node.
+        If the op is in a body, the guard names another node.
         """
         sample = self.sample(seen.worst_sample)
         return {"inside": seen.node, "op": seen.op, "value": seen.value, "sample": sample}
@@ -213,11 +213,11 @@ class Evidence:
         nodes: Iterable[ir.Node],
         severity: float,
     ) -> list[Guard]:
-        """Return one guard on the compute nodes among `nodes`, or none where there are none.
+        """Return one guard on the compute nodes among `nodes`; nothing if there are none.
 
-        Of `facts`, see `Guard.names` and `Guard.numbers`, those that are "" or None are left out.
-        Nodes that only move data are left out: keeping what they lie between carries them. For a
-        node in a body stands the node of the main graph that decides.
+        Entries of `facts` (see `Guard.names` and `Guard.numbers`) that are "" or None are left out.
+        So are nodes that only move data: they follow the nodes that they lie between. A node in a
+        body is represented by the node of the main graph that decides.
         """
         free = {self.roles.part(n).decider for n in nodes if self._computes(n)}
         if not free:

@@ -15,12 +15,12 @@ from halfwise.records import Guard, NodeName, TensorName
 
 @dataclass(frozen=True)
 class Infinity:
-    """A tensor of the network that a mixed model has NaN or infinities in.
+    """A tensor of the network that has NaN or infinities in a mixed model.
 
     Attributes:
         elements: How many, over all samples.
-        harmful: The nodes that compute with them and hand them on to nothing that ends them.
-        samples: Indices of the samples that have some.
+        harmful: The nodes that compute with them and pass them on to nothing that ends them.
+        samples: Indices of the samples that have any.
     """
 
     elements: int
@@ -34,20 +34,20 @@ def infinite_guards(
     guards: Collection[Guard],
     held: Collection[NodeName],
 ) -> Iterator[Guard]:
-    """Yield what has to be FP32 so that nothing is infinite inside, as far as that can be told.
+    """Yield what must be FP32 so that nothing is infinite inside, as far as can be determined.
 
-    A tensor that the reference shows beyond the range (`fmt.overflow_threshold`) is infinite
-    wherever it is rounded: its producer and the harmful readers have to be FP32, and no others.
-    What is infinite because something before it is, needs nothing itself, so the rest is only
-    looked at where no tensor is beyond the range: what zeros and differences make infinite. There
-    the nodes are those of the guards on the producer; where these are held already or there are
-    none, the producer and what computes its operands; and in the end all before it.
+    A tensor that is beyond the range (`fmt.overflow_threshold`) in the reference is infinite
+    wherever it is rounded: its producer and the harmful readers must be FP32, and no other nodes.
+    What is infinite only because of an earlier value needs nothing itself, so other tensors are
+    examined only if no tensor is beyond the range: those that zeros and differences make infinite.
+    Their nodes are those of the guards on the producer; if these are held already or there are
+    none, the producer and what computes its operands; and finally everything before it.
 
     Args:
-        evidence: The network and what its tensors looked like.
+        evidence: The network and observations of its tensors.
         inside: Harmful infinities, by tensor of the network.
-        guards: Suspicions.
-        held: Nodes that are FP32 for such a reason already.
+        guards: Guards.
+        held: Nodes already FP32 for such a reason.
     """
     threshold = evidence.fmt.overflow_threshold
     beyond = {t for t in inside if evidence.absmax(evidence.values.get(t)) >= threshold}
@@ -105,7 +105,7 @@ def _born(
 ) -> list[Guard]:
     named = [n for g in guards if node_name(node) in g.nodes for n in g.nodes]
     near = [p for v in operands(node) if is_float(v) for p in producers(v, evidence.roles)]
-    # Nearest first, as far as a guard goes anywhere.
+    # Nearest first, within the reach of any guard.
     far = upstream(value, evidence.roles, operands)
     attempts = ([evidence.nodes[n] for n in named], [node, *near], far)
     for nodes in attempts:

@@ -1,4 +1,4 @@
-"""What the low format cannot tell apart: positions, counts, phases, pixels, scores."""
+"""What the low format cannot distinguish: positions, counts, phases, pixels, scores."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,13 +18,13 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield integer and angle guards.
 
     - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
-      Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16
-      (pytorch/pytorch#81926); constants of integers where rounding makes different ones
-      equal. The nodes are all that compute with them.
+      Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16 (pytorch/pytorch#81926);
+      and constants of integers if rounding makes different ones equal. The nodes are all that
+      compute with them.
     - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing share of a pixel
-      (pytorch/pytorch#89836). Only where the image's shape is known. The nodes are the GridSample
-      and the arithmetic that makes the grid.
+      (pytorch/pytorch#89836). Only if the image's shape is known. The nodes are the GridSample and
+      the arithmetic that makes the grid.
     - "angle": Sin, Cos and Tan of angles whose half spacing exceeds `SIGNIFICANT` radians: from 32
       in FP16, from 4 in BF16. The nodes are the function and the producers of the angle
       back to values below that limit, integers or constants.
@@ -117,7 +117,7 @@ def _half_spacing(evidence: Evidence, magnitude: float) -> float:
 
 
 def _arithmetic(node: ir.Node) -> Iterable[ir.Value | None]:
-    """Return what coordinates were scaled or shifted from."""
+    """Return the values from which coordinates were scaled or shifted."""
     return node.inputs if node.op_type in ("Add", "Sub", "Mul", "Div") else ()
 
 
@@ -143,17 +143,17 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
 
 
 _SEVERITY_OF_TIE = 0.1
-"""Equal in FP32 already: which one is chosen means nothing."""
+"""Equal in FP32 already: which one is chosen is arbitrary."""
 
 
 def selection_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield margin guards: choices decided by less than one spacing of the low format.
 
-    The gap between the last chosen and the first rejected score is given in spacings at that
-    score; below 1 both may round to one number. Possible only: severity runs from 0.5 for a gap of
-    one spacing towards 1 for none; exact ties, which FP32 decides by order too, come last. The
+    The gap between the last chosen and the first rejected score is in units of the spacing at that
+    score; below 1 both may round to one number. Only possible: severity runs from 0.5 for a gap of
+    one spacing towards 1 for none; exact ties, which FP32 also decides by order, come last. The
     nodes are the choice and the producers of the scores. NonMaxSuppression itself takes no FP16;
-    how close its boxes overlap to the limit is not looked at.
+    how close its boxes' overlap is to the limit is not examined.
     """
     for node, seen in evidence.inside("margin"):
         scores = node.inputs[1 if node.op_type == "NonMaxSuppression" else 0]

@@ -1,4 +1,4 @@
-"""Values beyond the range of the low format or close to it: tensors, insides, constants, masks."""
+"""Values beyond or close to the range of the low format: tensors, insides, constants, masks."""
 
 from collections.abc import Iterator
 
@@ -27,25 +27,25 @@ _SQUARED = {
     "ReduceL2": "Divide by the largest magnitude before, and multiply by it afterwards.",
     "ReduceSumSquare": "Divide by the largest magnitude before, multiply by its square afterwards.",
 }
-"""Repairs of squares inside an op that leave its result as it is."""
+"""Repairs of squares inside an op that preserve its result."""
 _SEVERITY_OF_INNER_SQUARE = 0.8
 """An op may keep its squares in FP32, and the emulation does."""
 _HEADROOM_WEIGHT = 0.5
-"""Ranks a value that fits behind every suspicion about one that does not."""
+"""Ranks a value that fits behind every guard about one that does not."""
 
 
 def range_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield overflow, square and headroom guards.
 
-    - "overflow", or "square" where the tensor is a square: absmax ≥ `fmt.overflow_threshold`, the
+    - "overflow", or "square" if the tensor is a square: absmax ≥ `fmt.overflow_threshold`, the
       smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
-    - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold while the result fits.
-      Possible only, because ops may work in FP32 inside; certain with FP16 accumulation.
-    - "headroom": absmax · headroom ≥ threshold though absmax is below it. Not for masks and the
-      like, which select constants.
+    - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold although the result
+      fits. Only possible, because ops may use FP32 inside; certain with FP16 accumulation.
+    - "headroom": absmax · headroom ≥ threshold, but absmax is below it. Not for masks and the like,
+      which select constants.
 
-    A tensor that data movement copies from one out of range is not named again. The nodes are the
-    producer and all consumers that compute, through data movement.
+    A tensor copied by data movement from one out of range is not reported again. The nodes are the
+    producer and all compute consumers, through data movement.
     """
     threshold = evidence.fmt.overflow_threshold
     for seen in evidence.observations.tensors:
@@ -92,7 +92,7 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
 
 
 def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
-    """Return whether the elements that reach `limit` were there before `producer` moved them."""
+    """Return whether the elements that reach `limit` existed before `producer` moved them."""
     return moves(producer, evidence.roles) and any(
         evidence.absmax(v) >= limit for v in producer.inputs
     )
@@ -101,7 +101,7 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
 def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
     limit = evidence.fmt.overflow_threshold
     for node, seen in evidence.inside("square"):
-        # Where the result itself overflows, the guard on the tensor says it.
+        # If the result itself overflows, the guard on the tensor reports it.
         if seen.value < limit or any(evidence.absmax(v) >= limit for v in node.outputs):
             continue
         certain = evidence.accumulate == "fp16"
@@ -136,9 +136,9 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield constant-range and constant-subnormal guards.
 
     - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
-      value, plain conversions as infinity: wrong either way. Not for BF16, whose end is FP32's.
-    - "constant-subnormal": more than half of the non-zero elements are below
-      `fmt.smallest_normal`, in an operand that is not merely added.
+      value, plain conversions as infinity: both are wrong. Not for BF16, which has FP32's range.
+    - "constant-subnormal": more than half of the non-zero elements are below `fmt.smallest_normal`,
+      in an operand that is not only added.
     - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
       changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
     """
@@ -237,7 +237,7 @@ _PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum
 _LONGEST_PATH = 8
 """Nodes between a mask constant and its Softmax; exporters write at most Sub, Mul, Add, Clip."""
 _SEVERITY_OF_MASKED_ROW = 0.7
-"""NaN, but only where a row is masked as a whole."""
+"""NaN, but only if a row is fully masked."""
 _SEVERITY_OF_CHOSEN_MASK = 0.2
 """A selected constant meets no score: it stays finite."""
 
@@ -245,10 +245,10 @@ _SEVERITY_OF_CHOSEN_MASK = 0.2
 def mask_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield mask guards: finite constants ≤ -0.25 · `fmt.max` on the way into a Softmax.
 
-    A constant that is added leaves the range together with a score: -65504 - 16 is -inf in FP16.
-    One masked score may be -inf, but a row of them makes the Softmax 0/0 = NaN. All of it is
-    possible only: whether a row is masked as a whole shows in no range. The nodes are those between
-    the constant and the Softmax, and the Softmax.
+    An added constant leaves the range together with a score: -65504 - 16 is -inf in FP16. One
+    masked score may be -inf, but a row of them makes the Softmax 0/0 = NaN. All of it is only
+    possible: no range shows whether a row is fully masked. The nodes are those between the constant
+    and the Softmax, and the Softmax.
     """
     edge = -MASK_SHARE * evidence.fmt.max
     for value in evidence.constants:
@@ -280,7 +280,7 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
 
 
 def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
-    """Return the compute nodes from `value` to the nearest Softmax behind it, the Softmax last."""
+    """Return the compute nodes from `value` to the next Softmax behind it, the Softmax last."""
     edge = -MASK_SHARE * evidence.fmt.max
     paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
     seen = {value}
@@ -301,13 +301,13 @@ def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
 
 
 def _bounds(node: ir.Node, edge: float) -> bool:
-    """Return whether all that comes out is above `edge`."""
+    """Return whether all output values are above `edge`."""
     bound = split_constant(node.outputs[0], "Max", "Clip")
     return bound is not None and bound[1] > edge
 
 
 def _written_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
-    """Return the ReduceMax, the Sub and its Exp that begin a written-out Softmax of `value`."""
+    """Return the ReduceMax, Sub and Exp that begin a written-out Softmax of `value`."""
     begin = low_consumers(value, evidence.roles)
     subtract = [n for n in begin if n.op_type == "Sub"]
     exps = [

@@ -1,4 +1,4 @@
-"""Repairs that leave the function as it is, at places where they do."""
+"""Repairs that preserve the function, at places where they do."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from halfwise.graph.roles import is_float
 from halfwise.wording import listed
 
 LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-"""Operators whose result is proportional to their weights, but for a bias."""
+"""Operators whose result is proportional to their weights, except for a bias."""
 _HOMOGENEOUS = frozenset(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "MaxPool", "Neg", "ReduceMean", "Relu")
 )
@@ -22,17 +22,17 @@ _NORMS = frozenset(
 )
 """Operators that divide by √(variance + epsilon), the variance growing with the square of x."""
 _MOST = 64
-"""Tensors that one factor may reach: beyond, nobody would scale by hand."""
+"""Maximum number of tensors that one factor may reach: nobody would scale more by hand."""
 
 Nodes = dict[ir.Node, None]
 
 
 def rescaling(evidence: Evidence, value: ir.Value, *, up: bool) -> str:
-    """Return how weights can scale `value` without changing the function; "" where none do.
+    """Return how weights can scale `value` without changing the function; "" if none can.
 
-    All that makes it has to be linear in weights, and all that reads it linear in weights too, or a
-    norm, on whatever way operators hand the factor on. A norm divides the factor out again only if
-    its epsilon has the square of it.
+    Everything that makes it has to be linear in weights, and everything that reads it linear in
+    weights too, or a norm, along any path by which operators pass the factor on. A norm divides the
+    factor out again only if its epsilon has the factor squared.
 
     Args:
         evidence: The network.
@@ -55,13 +55,13 @@ def _named(nodes: Iterable[ir.Node]) -> str:
 
 
 def _has_weights(node: ir.Node) -> bool:
-    """Return whether `node` is linear, one factor a constant and the other not."""
+    """Return whether `node` is linear: one factor a constant and the other not."""
     factors = [v for v in node.inputs[:2] if v is not None]
     return node.op_type in LINEAR and sum(v.const_value is not None for v in factors) == 1
 
 
 def _around(evidence: Evidence, value: ir.Value) -> tuple[Nodes, Nodes]:
-    """Return what makes and what reads all tensors that are scaled with `value`; else nothing."""
+    """Return the makers and readers of all tensors scaled along with `value`; else nothing."""
     nothing: tuple[Nodes, Nodes] = ({}, {})
     makers: Nodes = {}
     readers: Nodes = {}
@@ -92,7 +92,7 @@ def _around(evidence: Evidence, value: ir.Value) -> tuple[Nodes, Nodes]:
 
 
 def folding(node: ir.Node) -> str:
-    """Return how a BatchNormalization goes into what is around it."""
+    """Return how a BatchNormalization can be folded into its surroundings."""
     before = node.inputs[0].producer() if node.inputs[0] is not None else None
     alone = before is not None and len(list(before.outputs[0].uses())) == 1
     if before is not None and alone and _has_weights(before):
@@ -104,14 +104,14 @@ def folding(node: ir.Node) -> str:
 
 
 def weight_scaling(nodes: list[ir.Node], value: ir.Value) -> str:
-    """Return how a constant is scaled where all that reads it is linear in it, else ""."""
+    """Return how to scale a constant if all its readers are linear in it, else ""."""
     if all(n.op_type in LINEAR and value in n.inputs[:2] for n in nodes):
         return "Scale it by a power of two, and the result before a bias by the inverse."
     return ""
 
 
 def subtracting(node: ir.Node) -> str:
-    """Return how a difference of means of squares is written without cancellation, else ""."""
+    """Return how to write a difference of means of squares without cancellation, else ""."""
     makers = [v.producer() for v in node.inputs if v is not None]
     means = [
         m for m in makers if m is not None and m.op_type in ("ReduceMean", "GlobalAveragePool")
@@ -124,7 +124,7 @@ def subtracting(node: ir.Node) -> str:
 
 
 def scaled_operand(node: ir.Node) -> str:
-    """Return how a small operand is scaled and the result set right again, "" where not simply."""
+    """Return how to scale a small operand and correct the result, "" if that is not simple."""
     return {
         "Div": "Scale the divisor up by a power of two, and the result by the same.",
         "Log": "Scale what it reads up by a power of two s, and subtract log s from the result.",

@@ -1,4 +1,4 @@
-"""Values too small where smallness counts: eps constants, denominators, logarithms."""
+"""Values too small where this matters: eps constants, denominators, logarithms."""
 
 from collections.abc import Iterator, Sequence
 from math import floor, log2
@@ -27,28 +27,28 @@ _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
 _SEVERITY_OF_VANISHED_EPS = 0.6
 """The eps becomes zero, yet every value seen was large enough without it."""
 _SEVERITY_OF_ROOT = 0.4
-"""A root of something tiny is small itself: it matters only next to other small values."""
+"""The root of a tiny value is small itself: it matters only next to other small values."""
 _SEVERITY_OF_UNSEEN_EPS = 0.3
 """The eps becomes subnormal, and no statistics tell how small the values get."""
 _SEVERITY_OF_SUBNORMAL = 0.2
-"""The largest element keeps its accuracy: what is lost are smaller ones next to it."""
+"""The largest element keeps its accuracy; smaller ones next to it lose theirs."""
 
 
 def small_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield eps and underflow guards.
 
-    - "eps": a positive constant below `fmt.smallest_normal` is added to (or bounds) what a square
-      root, logarithm, reciprocal, denominator or negative power reads. Certain where the smallest
-      sum seen would be stored with a relative error above `SIGNIFICANT` (zero: 1) and divides or
-      enters a logarithm; possible where the constant becomes zero; nothing where it stays non-zero
-      and all sums seen are large.
+    - "eps": a positive constant below `fmt.smallest_normal` is added to (or bounds) the operand of
+      a square root, logarithm, reciprocal, division or negative power. Certain if the smallest sum
+      seen would be stored with a relative error above `SIGNIFICANT` (zero: 1) and divides or enters
+      a logarithm; possible if the constant becomes zero; no guard if it stays non-zero and all sums
+      seen are large.
     - "underflow": such an operand without eps has non-zero elements stored with a relative error
-      above `SIGNIFICANT`; or a whole tensor lies below `fmt.smallest_normal`: certain where its
+      above `SIGNIFICANT`; or a whole tensor lies below `fmt.smallest_normal`: certain if its
       largest element has such an error, else possible.
 
-    The nodes are the one that adds, everything demanding that follows it, and the producers of the
-    small value up to the first one whose inputs keep their accuracy (a relative error above
-    `SIGNIFICANT` in no more than that fraction of their non-zero elements, to within a binade).
+    The nodes are the one that adds, every demanding node after it, and the producers of the small
+    value back to the first one with accurate inputs (at most a fraction `SIGNIFICANT` of their
+    non-zero elements has a relative error above `SIGNIFICANT`, to within a binade).
     """
     bounded: set[TensorName] = set()
     for node in evidence.nodes.values():
@@ -77,7 +77,7 @@ def _demanding_slots(evidence: Evidence, node: ir.Node) -> tuple[int, ...]:
 
 
 def _demands(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
-    """Return the demanding consumers of `value`, and theirs where they only take a root of it."""
+    """Return the demanding consumers of `value`; through roots, also theirs."""
     found: dict[ir.Node, None] = {}
     waiting = [value]
     while waiting:
@@ -154,7 +154,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
 
 
 def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
-    """Return the producers of a small value up to the first ones that read nothing vanishing."""
+    """Return the producers of a small value back to the first that read nothing vanishing."""
 
     def vanishing(node: ir.Node) -> list[ir.Value | None]:
         seen = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
@@ -164,7 +164,7 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
 
 
 def _lost(evidence: Evidence, detail: Detail) -> float:
-    """Return which share of the non-zero elements is stored worse than `SIGNIFICANT`."""
+    """Return the share of non-zero elements stored with an error above `SIGNIFICANT`."""
     histogram = detail.histogram
     edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
     below = max(0, floor(log2(edge)) - histogram.first)
@@ -233,24 +233,24 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
 
 
 _LOST_DIGIT = 10.0
-"""A sum cancels where its results have lost a decimal digit against its terms."""
+"""A sum cancels if its results lost a decimal digit relative to its terms."""
 
 
 def floor_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield floor guards: a logarithm or divisor reads values that cancelling sums made.
+    """Yield floor guards: a logarithm or divisor reads results of cancelling sums.
 
-    The rounding of large terms leaves the same absolute error in every result of a sum, also where
-    the terms cancel: quiet bins of a spectrum, say. Relative to such a result s = Σ aᵢ the error is
-    up to u · Σ|aᵢ| / |s| (Higham 2002, "Accuracy and Stability of Numerical Algorithms", 4.2). A
-    logarithm makes it an absolute error, and a division one of large results.
+    Rounding large terms leaves the same absolute error in every result of a sum, even if the terms
+    cancel: in quiet bins of a spectrum, say. Relative to such a result s = Σ aᵢ the error is up to
+    u · Σ|aᵢ| / |s| (Higham 2002, "Accuracy and Stability of Numerical Algorithms", 4.2). A
+    logarithm turns it into an absolute error, and a division into an error of large results.
 
-    Named where what is read is off by more than `SIGNIFICANT`, and by more than ten unit roundoffs:
-    the largest relative error of an element, measured with everything rounded, exponents apart
-    ("roundoff"). The sum is the nearest one behind it whose error is ten times that of its terms.
-    The nodes are the reader and what leads to it, up to where values are accurate again, and to
-    operators that neither sum nor scale. A sum with a cancellation guard of its own is not named
-    again. Possible only: the largest error may be that of one
-    element, and where it counts is for the outputs to say.
+    Raised if the value read is off by more than `SIGNIFICANT`, and by more than ten unit roundoffs:
+    the largest relative error of an element, measured with everything rounded, except exponents
+    ("roundoff"). The sum is the nearest preceding one whose error is ten times that of its terms.
+    The nodes are the reader and what leads to it, back to accurate values, and to operators that
+    neither sum nor scale. A sum with its own cancellation guard is not reported again. Only
+    possible: the largest error may be that of one element, and only the outputs show whether it
+    matters.
     """
     errors = {seen.node: seen.value for _, seen in evidence.inside("roundoff")}
     unit = 2.0**-evidence.fmt.precision
@@ -263,7 +263,7 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
     def inexact(node: ir.Node) -> Sequence[ir.Value | None]:
         return node.inputs if hands_on(node) and errors.get(node_name(node), 0) > limit else ()
 
-    # Where most differences cancel, the guard on the difference itself says it.
+    # If most differences cancel, the guard on the difference itself reports it.
     named = {s.node for _, s in evidence.inside("cancellation") if s.value * unit > SIGNIFICANT}
     for reader, value in amplifiers(evidence.network, evidence.roles):
         if error(value) <= limit:

@@ -1,4 +1,4 @@
-"""Sums in the low format: too large on the way, too long, that cancel, or that swallow a branch."""
+"""Sums in the low format: too large on the way, too long, cancelling, or swallowing a branch."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,19 +24,19 @@ from halfwise.records import Guard, NodeName
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
 _SEVERITY_OF_LENGTH = 0.7
-"""The bound on the error is reached where all terms have one sign and the sum stops growing."""
+"""The error bound is reached if all terms have one sign and the sum stops growing."""
 
 
 def sum_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield sum guards; only where running sums are in the low format.
+    """Yield sum guards; only if running sums are in the low format.
 
     - Σ|x| inside an op reaches `fmt.overflow_threshold`.
-    - The sum is so long that rounding it once per block may lose more than `SIGNIFICANT` of Σ|x|:
-      m additions lose up to m · u, u = 2^-precision the unit roundoff (Higham 2002, "Accuracy and
+    - The sum is so long that rounding it once per block may lose more than `SIGNIFICANT` of Σ|x|: m
+      additions lose up to m · u, u = 2^-precision the unit roundoff (Higham 2002, "Accuracy and
       Stability of Numerical Algorithms", 4.2). In FP16 that is from 21 additions on, 337 terms in
-      blocks of 16. Only where shapes tell the number of terms.
+      blocks of 16. Only if shapes give the number of terms.
 
-    Possible only, both of them: terms of both signs keep running sums small.
+    Both are only possible: terms of both signs keep running sums small.
     """
     if evidence.accumulate != "fp16":
         return
@@ -62,9 +62,9 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _terms(node: ir.Node) -> int | None:
-    """Return how many numbers are added one after the other, None where shapes do not tell.
+    """Return how many numbers are added in sequence, None if shapes do not say.
 
-    For a Conv the input channels: under each, one block takes the whole kernel.
+    For a Conv, the number of input channels: one block covers the whole kernel of each.
     """
     match node.op_type:
         case "MatMul":
@@ -80,7 +80,7 @@ def _terms(node: ir.Node) -> int | None:
 
 
 def _size(value: ir.Value | None, axes: tuple[int, ...] | None) -> int | None:
-    """Return the product of some dimensions (all for None), None where one is not known."""
+    """Return the product of some dimensions (all for None), None if one is unknown."""
     if value is None or value.shape is None:
         return None
     shape = list(value.shape)
@@ -95,7 +95,7 @@ _SEVERITY_OF_ZEROS = 0.5
 """Mostly zero results: operands equal by design (x - x, 1 - mask) lose nothing."""
 
 _LINEAR = frozenset(("GlobalAveragePool", "Neg", "ReduceMean", "ReduceSum"))
-"""Operators that hand the errors of their input on, without adding much of their own."""
+"""Operators that pass on the errors of their input without adding much of their own."""
 
 
 def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -103,15 +103,15 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
 
     Operands stored with the unit roundoff u = 2^-precision leave the result of a ± b with a
     relative error of up to u · max(|a|, |b|) / |a ± b| from each (Higham 2002, "Accuracy and
-    Stability of Numerical Algorithms", 1.7). A guard is raised where this, with the median of the
+    Stability of Numerical Algorithms", 1.7). A guard is raised if this, with the median of the
     ratio over the elements, exceeds `SIGNIFICANT`: a ratio above 20.5 in FP16 and 2.6 in BF16.
 
     The nodes are the subtraction and the producers of its operands, through data movement and
-    through nodes that hand errors on as they are (sums, means, factors). A square hands on twice
-    the relative error of what it squares; it is followed to what only one operand is made of: in
-    E[x²] - E[x]² to the mean but not to x, since the variance of a rounded x is nearly that of x.
-    What reads the result is left out: it is small, and a floating-point format stores small values
-    as well as others.
+    through nodes that pass errors on unchanged (sums, means, factors). A square passes on twice the
+    relative error of its operand; it is followed to what only one operand is made of: in E[x²] -
+    E[x]² to the mean but not to x, because the variance of a rounded x is nearly that of x. Readers
+    of the result are left out: it is small, and a floating-point format stores small values as well
+    as others.
     """
     unit = 2.0**-evidence.fmt.precision
     for node, seen in evidence.inside("cancellation"):
@@ -162,21 +162,22 @@ class _Stream:
 def residual_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield a residual guard for each stream whose sums lose more than `SIGNIFICANT` of it.
 
-    A sum s = x + f(x) is stored with an error of up to half the spacing at s. Where |f(x)| is below
+    A sum s = x + f(x) is stored with an error of up to half the spacing at s. If |f(x)| is below
     that, s rounds back to x, and the branch is lost ("stagnation": Higham 2002, "Accuracy and
     Stability of Numerical Algorithms", 4.2; Connolly, Higham & Mary 2021, doi 10.1137/20M1334796).
-    Below a whole spacing most of it is. Magnitudes are the medians over the non-zero elements, read
-    from the histograms to within a factor of √2, so a branch counts as lost p binades below the
-    stream: about 2048 times smaller in FP16, 256 times in BF16.
+    Below a whole spacing most of it is lost. Magnitudes are the medians over the non-zero elements,
+    read from the histograms to within a factor of √2, so a branch counts as lost p binades below
+    the stream: about 2048 times smaller in FP16, 256 times in BF16.
 
-    One lost branch changes the stream by 0.4 % at most, but the sums of a chain lose theirs one
-    by one: up to Σ |f(x)| / |s|, where the branches point the same way. Below `SIGNIFICANT` nothing
-    is raised. Possible only: branches that point any way lose the root of that sum of squares.
+    One lost branch changes the stream by 0.4 % at most, but the sums of a chain lose theirs one by
+    one: up to Σ |f(x)| / |s|, if the branches point the same way. Below `SIGNIFICANT` no guard is
+    raised. Only possible: for branches in arbitrary directions the loss is the root of the sum of
+    squares.
 
     A residual sum is an Add of two computed values, the smaller of which is computed from the
-    larger: so scores that a mask outweighs do not count. The nodes are the sums from the first that
-    loses its branch to the last on the stream, those between included: one low sum rounds away what
-    gathered before it.
+    larger: so scores outweighed by a mask do not count. The nodes are the sums from the first that
+    loses its branch to the last on the stream, including those between: one low sum rounds away
+    what accumulated before it.
     """
     streams: dict[NodeName, _Stream] = {}
     for node in evidence.nodes.values():
@@ -221,7 +222,7 @@ def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
 
 
 def _typical(evidence: Evidence, value: ir.Value) -> float:
-    """Return the median magnitude of the non-zero elements, to within √2; 0 where unknown."""
+    """Return the median magnitude of the non-zero elements, to within √2; 0 if unknown."""
     seen = evidence.observed(value)
     if seen is None or seen.detail is None or not seen.detail.histogram.counts:
         return 0.0
@@ -242,7 +243,7 @@ def _made_from(evidence: Evidence, branch: ir.Value, stream: ir.Value) -> bool:
         node = value.producer()
         if value is stream or node in origins:
             return True
-        # Nothing that comes before the stream in the graph can be computed from it.
+        # Nothing before the stream in the graph can be computed from it.
         if node is not None and node not in seen and evidence.order[node_name(node)] >= start:
             seen.add(node)
             waiting += [v for v in node.inputs if v is not None]

@@ -1,1 +1,1 @@
-"""The rung below FP16: what is computed from INT8, and which nodes are left out of it."""
+"""The rung below FP16: nodes that compute in INT8, and nodes left out of it."""

@@ -1,7 +1,7 @@
-"""A quantised model of the user's, of which the pairs are left out that INT8 is not enough for.
+"""A user's quantised model, without the pairs where INT8 is not enough.
 
-Pairs that no product reads whole are left out at once: they cost accuracy, and no kernel of INT8 is
-made of them alone.
+Pairs that no product reads in full are left out at once: they cost accuracy, and no INT8 kernel
+comes from them alone.
 """
 
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ Assignment = frozenset[NodeName]
 
 @dataclass(frozen=True)
 class Given:
-    """A quantised model, and what it is without.
+    """A quantised model, and its form without quantisation.
 
     Attributes:
-        floats: The model in which no node has INT8, with the original's weights where it has them;
-            its nodes have the names of the quantised model.
-        quantised: The model as it was given, with low tensors widened, and with the activations
-            that the quantiser dropped.
+        floats: The model without any INT8, with the original's weights where it has them; its nodes
+            have the names of the quantised model.
+        quantised: The model as given, with low tensors widened, and with the activations that the
+            quantiser dropped.
     """
 
     floats: Network
@@ -43,16 +43,16 @@ class Given:
 
     @property
     def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
-        """The nodes that could have INT8."""
+        """The nodes that can be INT8."""
         found = quantised_nodes(self.quantised)
         return {name: found[name] for name in found if name not in self.moved}
 
     @cached_property
     def moved(self) -> tuple[NodeName, ...]:
-        """The products that read data with scales along an axis behind what moves that axis.
+        """The products that read data with scales along an axis, through nodes that move that axis.
 
-        The search puts pairs behind moves, where that axis is another; and TensorRT has one scale
-        for data.
+        The search puts pairs behind such nodes, where the axis is another one; and TensorRT has one
+        scale for data.
         """
         along = [pair for pair in pairs_of(self.quantised) if _is_along(pair)]
         reads = [read for pair in along for read in pair.readers]
@@ -60,7 +60,7 @@ class Given:
         return tuple(name for name in quantised_nodes(self.quantised) if name in names)
 
     def place(self, nodes: Assignment) -> Network:
-        """Return the model with these of its nodes in INT8."""
+        """Return the model with these nodes in INT8."""
         others = pairs_read(self.quantised).keys() - nodes
         placed = excluding(self.quantised, others, self.floats, ends=True)
         give_kernel_shapes(placed.graph)
@@ -74,15 +74,15 @@ def _is_along(pair: Pair) -> bool:
 
 
 def given_start(original: Network, start: Network | Run | None) -> Given | None:
-    """Return what a search starts from, where that is a quantised model; None where not.
+    """Return what a search starts from, if `start` is a quantised model; else None.
 
     Args:
         original: The model before quantisation.
-        start: A model in the types of its file, or a run.
+        start: A model with the types in its file, or a run.
 
     Raises:
         CaseError: its inputs or outputs have other names than the original's, or it is quantised
-            and no product reads pairs.
+            but no product reads pairs.
     """
     if not isinstance(start, Network):
         return None
@@ -94,7 +94,7 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
             "through Q and DQ of at most 8 bits.",
             "Quantise statically, in QDQ format and data to 8 bits too: quantize_static of "
             "onnxruntime.quantization with QuantFormat.QDQ. QOperator files, dynamic quantisation, "
-            "INT4 weights alone and INT16 data are no start.",
+            "INT4 weights alone and INT16 data cannot be used.",
         )
     if not nodes:
         return None
@@ -104,6 +104,6 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
             raise CaseError(
                 f"{start.path} is not a quantised form of this model: its {what} are "
                 f"{', '.join(its)}, those of the model {', '.join(own)}.",
-                "Give the quantised model that was made from this one.",
+                "Give the quantised model made from this one.",
             )
     return Given(excluding(wide, pairs_read(wide), original, ends=True), wide)

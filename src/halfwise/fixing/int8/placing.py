@@ -1,12 +1,12 @@
-"""Put QuantizeLinear and DequantizeLinear (Q and DQ) before the nodes that are to compute in INT8.
+"""Put QuantizeLinear and DequantizeLinear (Q and DQ) in front of the nodes to compute in INT8.
 
-The result is what onnxruntime.quantization makes with the options that it documents for TensorRT:
-symmetric INT8, weights per channel, biases and outputs as they are, a pair of Q and DQ of its own
-for each reader. Its QDQQuantizer is not what makes it: that lets every reader of a tensor with one
-INT8 reader read the DQ, such as the Add of a residual, so that nodes left out would not compute
-what they did; it quantises an output of the model that a node reads too, copies shared biases,
-forgets Gemm's `beta`, and scales weights along the axis that is summed over where they come first
-or have three axes. Where none of that happens both make the same numbers (test_placing.py).
+The result equals that of onnxruntime.quantization with the options it documents for TensorRT:
+symmetric INT8, weights per channel, biases and outputs unchanged, a separate pair of Q and DQ for
+each reader. Its QDQQuantizer is not used because it lets every reader of a tensor with one INT8
+reader read the DQ, such as the Add of a residual, so nodes left out would compute something else;
+it quantises a model output that a node also reads, copies shared biases, forgets Gemm's `beta`, and
+scales weights along the summed axis if they come first or have three axes. Where none of that
+happens, both give the same numbers (test_placing.py).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -47,7 +47,7 @@ class _Weight(NamedTuple):
 
     Attributes:
         value: The initializer.
-        axis: That of its channels in `value`; None for one scale.
+        axis: Its channel axis in `value`; None for one scale.
         mover: The Transpose between it and the node, if there is one.
     """
 
@@ -57,25 +57,25 @@ class _Weight(NamedTuple):
 
 
 def quantisable(network: Network) -> tuple[NodeName, ...]:
-    """Return the nodes of the main graph that could compute in INT8, in graph order.
+    """Return the nodes of the main graph that can compute in INT8, in graph order.
 
-    Convolutions with constant weights and products of matrices, of FP32 tensors of which at least
-    one is computed from the inputs; not those with constants that hold NaN or infinities.
+    Convolutions with constant weights, and matrix products of FP32 tensors of which at least one is
+    computed from the inputs; not those with constants that hold NaN or infinities.
     """
     return tuple(node_name(node) for node in network.nodes() if _is_quantisable(node))
 
 
 def activations(network: Network) -> tuple[TensorName, ...]:
-    """Return the tensors that need a range for these nodes to be quantised, in graph order."""
+    """Return the tensors that need a range to quantise these nodes, in graph order."""
     read = {value for node in network.nodes() if _is_quantisable(node) for value in _read(node)}
     given = (*network.graph.inputs, *(v for node in network.nodes() for v in node.outputs))
     return tuple(tensor_name(value) for value in given if value in read)
 
 
 def scale_of(absmax: NDArray[np.float64] | float) -> NDArray[np.float32]:
-    """Return f32[*shape]: what a step of INT8 is worth where `absmax` is the largest magnitude.
+    """Return f32[*shape]: the step of INT8 for a largest magnitude of `absmax`.
 
-    1 where that would be subnormal or 0, as in onnxruntime.quantization.
+    1 if that would be subnormal or 0, as in onnxruntime.quantization.
     """
     scale = (np.asarray(absmax, np.float64) / LIMIT).astype(np.float32)
     return np.where(scale < np.finfo(np.float32).tiny, np.float32(1), scale)
@@ -88,13 +88,13 @@ def quantised(
 ) -> Network:
     """Return `network` with `nodes` in INT8: their inputs go through Q and DQ, weights are INT8.
 
-    Nodes and tensors keep their names; whatever else reads a tensor reads it as before. A weight is
-    stored once, however many read it; in FP32 only where others read that too. Opsets below 13 are
-    raised to it. Convolutions with computed weights state their kernel's size.
+    Nodes and tensors keep their names; other readers of a tensor read it as before. A weight is
+    stored once for all its readers, and in FP32 only if other nodes read that too. Opsets below 13
+    are raised to 13. Convolutions with computed weights get their kernel size as an attribute.
 
     Args:
-        network: The model, in FP32; not changed, its constants are shared.
-        nodes: Those to quantise; the ones that are not `quantisable`, or read a tensor without a
+        network: The model in FP32; not changed, its constants are shared.
+        nodes: Nodes to quantise; those that are not `quantisable`, or read a tensor without a
             range, stay as they are.
         ranges: Smallest and largest value of each tensor, finite.
 
@@ -113,7 +113,7 @@ def quantised(
 
 
 class _Placing:
-    """Puts pairs into a model, in place."""
+    """Inserts pairs into a model, in place."""
 
     def __init__(self, model: ir.Model, ranges: Mapping[TensorName, tuple[float, float]]) -> None:
         self.model, self.graph = model, model.graph
@@ -123,7 +123,7 @@ class _Placing:
         self._stored: dict[tuple[ir.Value, int | None], tuple[ir.Value, ir.Value, ir.Value]] = {}
 
     def quantise(self, node: ir.Node) -> None:
-        """Let `node` read through pairs, where all that it reads has a range."""
+        """Let `node` read through pairs, if all its inputs have a range."""
         if any(tensor_name(value) not in self._ranges for value in _read(node)):
             return
         made: dict[ir.Value, ir.Value] = {}
@@ -174,7 +174,7 @@ class _Placing:
         dtype: ir.DataType,
         axis: int | None = None,
     ) -> ir.Value:
-        """Return the output of a new node that stands for the tensor `of`, before `reader`."""
+        """Return the output of a new node that replaces the tensor `of` in front of `reader`."""
         name = self._names.take(f"{of.name}_{op}")
         attributes = {} if axis is None else {"axis": axis}
         node = ir.node(op, read, attributes=attributes, name=name)
@@ -195,7 +195,7 @@ def _is_quantisable(node: ir.Node) -> bool:
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what a quantisable node reads and is no weight."""
+    """Yield the inputs of a quantisable node that are not weights."""
     for slot in (0, 1):
         value = node.inputs[slot]
         if value is not None and _weight(node, slot) is None:
@@ -219,7 +219,7 @@ def _weight(node: ir.Node, slot: int) -> _Weight | None:
 
 
 def _channels(node: ir.Node, slot: int, value: ir.Value) -> int | None:
-    """Return the axis of the channels that a weight makes; None where one scale has to do."""
+    """Return the axis of a weight's output channels; None if one scale has to suffice."""
     rank = value.shape.rank() if value.shape is not None else 0
     return output_axis(node, rank) if slot else None
 

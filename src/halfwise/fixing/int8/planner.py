@@ -1,7 +1,7 @@
-"""From a plan that passes to one with INT8: which nodes to leave out of it.
+"""From a passing plan to one with INT8: which nodes to leave out.
 
-To the search a node of INT8 is what a low one was: the cheaper form. What it "keeps" is left out of
-INT8, and has the low format; what the plan below keeps stays so, all of it in FP32: no plan with
+To the search, an INT8 node is what a low one was before: the cheaper form. What it "keeps" is left
+out of INT8 and has the low format; nodes kept by the plan below stay so, all in FP32: no plan with
 INT8 has BF16.
 """
 
@@ -34,13 +34,13 @@ LEFT_OUT = "left out of INT8"
 
 
 class Int8Planner(Planner):
-    """Finds what to leave out of INT8; `kept` is that in all of its methods.
+    """Finds what to leave out of INT8, which is `kept` in all of its methods.
 
     Attributes:
-        below: Found the plan with the low format.
-        fp32: The nodes that this keeps, and what is held besides.
-        method: How ranges were found; None where a file brought them.
-        remarks: What to know of the candidates.
+        below: Planner of the plan in the low format.
+        fp32: The nodes that this plan keeps, and nodes held in addition.
+        method: How ranges were found; None if they came from a file.
+        remarks: Remarks on the candidates.
     """
 
     remarks: tuple[Remark, ...] = ()
@@ -53,7 +53,7 @@ class Int8Planner(Planner):
         candidates: Assignment,
         method: RangeMethod | None,
     ) -> None:
-        """Take the plan below, and what makes the network with some candidates in INT8."""
+        """Take the plan below, and what builds the network with some candidates in INT8."""
         settings = replace(below.settings, allow=below.settings.allow - {"bf16", "tf32"})
         case = replace(below.case, calibration=below.trials.samples)
         super().__init__(case, settings, below.roles, below.watcher)
@@ -61,7 +61,7 @@ class Int8Planner(Planner):
         self.original = below
         below.int8 = self
         self.budget.took_in(below.budget)
-        # What rules and the file demand is in the plan below.
+        # The plan below has what rules and the file demand.
         self.forced, self.islands = Forced({}, {}), frozenset[NodeName]()
         self._place = place
         whole = place(candidates)
@@ -75,32 +75,32 @@ class Int8Planner(Planner):
 
     @property
     def fp32(self) -> Assignment:
-        """The compute nodes that are FP32 in every plan."""
+        """Compute nodes that are FP32 in every plan."""
         return self.kept | self.held_nodes
 
     @property
     def choices(self) -> Assignment:
-        """The nodes that have INT8, or are left out."""
+        """The nodes that are INT8 or left out."""
         return self._candidates - self.held_nodes
 
     @property
     def guesses(self) -> tuple[Assignment, ...]:
-        """What to leave out at first: nothing is known yet."""
+        """First guess at what to leave out: nothing, as nothing is known yet."""
         return (frozenset(),)
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What is held: those of the low format explain nothing here."""
+        """The held guards: those of the low format explain nothing here."""
         return tuple(self.held)
 
     @property
     def is_safe(self) -> bool:
-        """Samples that joined may fail the plan below, too."""
+        """False: samples that joined may fail the plan below too."""
         return False
 
     @cached_property
     def prices(self) -> Prices | None:
-        """What plans cost, over everything low; None where the shapes cannot be seen."""
+        """Costs of plans, relative to everything low; None if shapes are unknown."""
         if self.below.prices is None:
             return None
         found = copy(self.below.prices)
@@ -108,7 +108,8 @@ class Int8Planner(Planner):
 
         def price(kept: Assignment, _: Assignment = frozenset()) -> float:
             int8 = self.choices - kept
-            # Builders move a Q before what moves data, so between INT8 nodes nothing moves in FP32.
+            # Builders move a Q in front of data movement, so nothing moves in FP32 between INT8
+            # nodes.
             fp32 = self.below.resolve(self.fp32, low_io=self.low_io)
             return model.cost(fp32, int8=int8) / found.least
 
@@ -117,27 +118,27 @@ class Int8Planner(Planner):
         return found
 
     def hold(self, guards: Sequence[Guard]) -> None:
-        """Have the nodes of `guards` in FP32 in all plans to come, whatever the outputs say."""
+        """Keep the nodes of `guards` in FP32 in every later plan, whatever the outputs show."""
         super().hold(guards)
         self.slots = {name: self.slots[name] for name in self.choices}
-        # What a plan leaves out means another file from here on.
+        # From here on, a plan's set of nodes means another file.
         self.trials.restart(self._emulation())
         self.passing[:] = [frozenset()]
         self.best = self._telling()
         self.__dict__.pop("prices", None)
 
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
-        """Return the cheapest set of candidates to leave out, going on from `previous`."""
+        """Return the cheapest set of candidates to leave out, starting from `previous`."""
         return super().find(previous & self.choices, certify=certify)
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:  # noqa: ARG002
-        """Return the evidence there is: what more samples show of the low format is not asked."""
+        """Return the existing evidence: more samples are not examined for the low format."""
         return self.evidence
 
     def resolve(
         self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
     ) -> Assignment:
-        """Return all nodes that the file computes in FP32, those of INT8 among them."""
+        """Return all nodes that the file computes in FP32, INT8 nodes included."""
         int8 = self.choices - kept
         return self.below.resolve(self.fp32 | int8, low_io=low_io) | int8
 
@@ -148,7 +149,7 @@ class Int8Planner(Planner):
         custom = custom_roles(network, settings.rules, settings.fmt)
         roles = roles_of(network, low_type(settings.fmt), custom=custom)
         ruled = (*below.forced.kept, *below.forced.lowered)
-        # In a quantised file of the user's, what moves data may stand behind a pair.
+        # In a user's quantised file, data movement may be behind a pair.
         fp32 = frozenset(name for name in self.resolve(kept) if name in roles)
         moves = carried(network, roles, fp32) - frozenset(below.forced.lowered)
         return rewrite(
@@ -162,7 +163,7 @@ class Int8Planner(Planner):
         )
 
     def network_of(self, kept: Assignment) -> Network:
-        """Return the model in FP32, with pairs before all that `kept` does not leave out."""
+        """Return the model in FP32, with pairs in front of everything except `kept`."""
         return self._place(self.choices - kept)
 
     def _telling(self) -> Best:

@@ -1,9 +1,10 @@
-"""Between which values the tensors lie that INT8 would hold: seen on samples, by three methods.
+"""The ranges of tensors to be held in INT8, seen on samples, by three methods.
 
-`minmax` is what onnxruntime.quantization finds. The two others cut the tail of a histogram of
-magnitudes, of one width for all samples: theirs begins at the first sample's width and grows by
-bins of it, without bound where that sample was small, and its 128 bins for `entropy` leave a single
-threshold to choose, the largest (test_ranges.py).
+`minmax` is that of onnxruntime.quantization. The other two cut the tail of a histogram of
+magnitudes, which has the same bins for all samples. In onnxruntime.quantization the histogram
+starts with the first sample's bins and grows by more of these, without limit if that sample was
+small, and its 128 bins for `entropy` leave only one threshold to choose, the largest
+(test_ranges.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +28,9 @@ BINS = 2048
 TensorRT", GTC 2017, slide 38."""
 LEVELS = 128
 _STEP = 8
-"""Every how many bins a threshold is tried: 1/256 of the largest magnitude, half a step of INT8."""
+"""Distance of thresholds in bins: 1/256 of the largest magnitude, half a step of INT8."""
 PERCENTILE = 0.99999
-"""The part of the elements that the range holds; the default of onnxruntime.quantization."""
+"""Share of the elements inside the range; the default of onnxruntime.quantization."""
 
 
 def ranges(
@@ -39,7 +40,7 @@ def ranges(
     runtime: Runtime = CPU,
     watcher: Watcher | None = None,
 ) -> Ranges:
-    """Return what `calibrate` finds by one method."""
+    """Return the result of `calibrate` for one method."""
     return calibrate(network, samples, (method,), runtime, watcher)[method]
 
 
@@ -50,18 +51,18 @@ def calibrate(
     runtime: Runtime = CPU,
     watcher: Watcher | None = None,
 ) -> dict[RangeMethod, Ranges]:
-    """Return the range of every tensor that INT8 could hold, by each of `methods`.
+    """Return the range of every tensor that can be INT8, by each of `methods`.
 
-    One sample after the other is run, twice where not only `minmax` is asked for; what is kept is
-    two numbers and a histogram per tensor. NaN and infinities count nothing. A tensor that never
-    had a finite element has no range.
+    Samples are run one at a time, twice if other methods than `minmax` are requested; memory holds
+    two numbers and a histogram per tensor. NaN and infinities are ignored. A tensor that never had
+    a finite element has no range.
 
     Args:
         network: The model in FP32.
-        samples: What to run it on.
-        methods: Those asked for.
+        samples: Samples to run on.
+        methods: Requested methods.
         runtime: Where to run.
-        watcher: Is told about progress.
+        watcher: Receives progress.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
@@ -90,7 +91,7 @@ def calibrate(
 def histogram(finite: NDArray[np.float32], absmax: float) -> NDArray[np.int64]:
     """Return how many of `finite` f32[*shape] have a magnitude in each of `BINS` parts of `absmax`.
 
-    `absmax` itself is in the last; where it is 0, all are in the first.
+    `absmax` itself is in the last bin; if it is 0, everything is in the first.
     """
     counts = np.zeros(BINS, np.int64)
     for piece in pieces(finite):
@@ -100,16 +101,16 @@ def histogram(finite: NDArray[np.float32], absmax: float) -> NDArray[np.int64]:
 
 
 def percentile_bins(counts: NDArray[np.int64]) -> int:
-    """Return how many bins hold `PERCENTILE` of what is counted in i64[bins], at least."""
+    """Return the fewest bins that hold at least `PERCENTILE` of the counts i64[bins]."""
     return int(np.searchsorted(np.cumsum(counts), PERCENTILE * counts.sum())) + 1
 
 
 def entropy_bins(counts: NDArray[np.int64]) -> int:
-    """Return after how many bins of i64[bins] to cut so that `LEVELS` levels lose the least.
+    """Return how many bins of i64[bins] to keep so that `LEVELS` levels lose the least.
 
-    What is lost is the Kullback-Leibler divergence of the counts, those cut off in the last bin
-    that stays, from what the levels leave of them (see `BINS` for the source). The least of those
-    tried, the fewest bins where they tie.
+    The loss is the Kullback-Leibler divergence of the counts, with those cut off added to the last
+    remaining bin, from what the levels leave of them (see `BINS` for the source). The smallest loss
+    of those tried; of equal ones, the fewest bins.
     """
     sizes = range(LEVELS, len(counts) + 1, _STEP)
     return min(sizes, key=lambda size: _divergence(counts, size))
@@ -145,7 +146,7 @@ def _within(ends: tuple[float, float], bins: int) -> tuple[float, float]:
 
 
 class _Seen:
-    """Shows the finite elements of tensors, a bounded number of bytes at a time."""
+    """Passes on the finite elements of tensors, a bounded number of bytes at a time."""
 
     def __init__(
         self, network: Network, samples: Samples, runtime: Runtime, watcher: Watcher, passes: int
@@ -158,7 +159,7 @@ class _Seen:
         watcher.stage("calibrate", passes * len(self._tensors) * len(samples))
 
     def run(self, look: Callable[[TensorName, NDArray[np.float32]], None]) -> None:
-        """Call `look` with each tensor's finite elements, on each sample that has some."""
+        """Call `look` with each tensor's finite elements, on each sample with any."""
 
         def viewer(name: TensorName) -> View:
             def visit(_: int, array: NDArray[np.float32]) -> None:

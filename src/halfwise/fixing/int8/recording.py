@@ -17,9 +17,9 @@ def int8_plan_of(
     """Return the record of a plan.
 
     Args:
-        below: The plan with the low format that it goes on from.
-        planner: Who found it.
-        found: What it leaves out of INT8, and what trials showed of that.
+        below: The plan in the low format that it extends.
+        planner: The planner that found it.
+        found: What it leaves out of INT8, and results of trials.
         placed: All nodes that its file computes in FP32.
         casts: Cast nodes in its model.
     """

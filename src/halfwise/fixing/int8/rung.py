@@ -1,4 +1,4 @@
-"""The INT8 rung of a run: ranges that the calibration shows, and who finds what to leave out."""
+"""The INT8 rung of a run: ranges from the calibration, and the planner that leaves nodes out."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -34,18 +34,18 @@ def int8_rung(
     *,
     is_new: bool = True,
 ) -> Int8Planner | Fixed:
-    """Return what finds the nodes to leave out of INT8, begun; without, `below`, which tells why.
+    """Return the INT8 planner, begun; if it is impossible, `below` with a note on the reason.
 
     Args:
-        below: The plan with the low format, which passes.
-        stage: Is told what is done.
-        watcher: Is told about progress.
+        below: The planner of the passing plan in the low format.
+        stage: Begins a stage of the run.
+        watcher: Receives progress.
         given: See `int8_planner`.
         start: A plan to start from, with or without INT8.
-        is_new: Whether nobody knows yet that the nodes can have INT8.
+        is_new: Whether it is still unknown that the nodes can be INT8.
 
     Raises:
-        CaseError, RunFailed: INT8 cannot be tried, and it is not new.
+        CaseError, RunFailed: INT8 cannot be tried, although it was possible before.
     """
     own = below.planner
     start = start if start is not None and start.has_int8 else None
@@ -83,14 +83,14 @@ def int8_planner(
     given: Given | None = None,
     start: Plan | None = None,
 ) -> Int8Planner | None:
-    """Return what finds the nodes to leave out of INT8; None where nothing can have it.
+    """Return the INT8 planner; None if no node can be INT8.
 
     Args:
-        below: Found a plan with the low format, which passes.
+        below: The planner of the passing plan in the low format.
         found: That plan; what it keeps in FP32 stays so.
-        watcher: Is told about progress.
-        given: The quantised model to leave nodes out of; ranges are found without.
-        start: A plan with INT8, whose method of finding ranges is taken where none is asked for.
+        watcher: Receives progress.
+        given: The quantised model to leave nodes out of; without it, ranges are computed.
+        start: A plan with INT8, whose method of finding ranges is used if none is requested.
 
     Raises:
         CaseError: see `unvarying`; and with RunFailed, as for `calibrate`.
@@ -125,9 +125,9 @@ def int8_planner(
 def _best(
     below: Planner, candidates: Assignment, seen: Mapping[RangeMethod, Ranges], watcher: Watcher
 ) -> RangeMethod:
-    """Return the method with the smallest error where all candidates have INT8, and the rest FP32.
+    """Return the method with the smallest error with all candidates in INT8 and the rest in FP32.
 
-    Where a metric decides, the outputs' own errors decide between equal ones.
+    If a metric decides, the outputs' own errors break ties.
     """
     trials, runtime = below.trials, below.settings.runtime
     whole = totals(trials.references)

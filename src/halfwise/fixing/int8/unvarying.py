@@ -1,4 +1,4 @@
-"""Products that read a tensor from whose values in calibration no range follows."""
+"""Products that read a tensor whose calibration values give no range."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,10 +13,10 @@ from halfwise.wording import listed
 def unvarying(
     network: Network, candidates: Collection[NodeName], ranges: Ranges
 ) -> Mapping[NodeName, tuple[TensorName, ...]]:
-    """Return the candidates that read such a tensor, each with those; in graph order.
+    """Return the candidates that read such a tensor, with these tensors; in graph order.
 
-    No range follows where no value is finite, nor from one: zeros would get any scale, and other
-    inputs be cut off at it.
+    There is no range without a finite value, nor from a single one: zeros would get an arbitrary
+    scale, and other inputs would be cut off at it.
 
     Raises:
         CaseError: all candidates do.
@@ -30,8 +30,8 @@ def unvarying(
     if found and len(found) == len(candidates):
         raise CaseError(
             f"The calibration samples leave {listed(sorted(still))} at one value, or without "
-            "a finite one, which all products read that could have INT8: no range follows.",
-            "Give samples that the model gets in use, whose values vary.",
+            "a finite one, and all products that could be INT8 read these: there is no range.",
+            "Give real samples with varying values.",
         )
     return found
 
@@ -41,7 +41,7 @@ def _is_one(ends: tuple[float, float]) -> bool:
 
 
 def remark(found: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
-    """Return what to know of a plan without them."""
+    """Return a remark on a plan without them."""
     tensors = dict.fromkeys(name for names in found.values() for name in names)
     names = {"tensors": listed([*tensors])}
     return Remark(

@@ -97,4 +97,4 @@ def test_a_quantised_model_without_products_that_read_pairs_is_no_start():
     product = s.op("MatMul", x, s.op("DequantizeLinear", weight, 0.5))
     with pytest.raises(CaseError, match="and DQ of at most 8 bits") as raised:
         given_start(ORIGINAL, s.network(product))
-    assert "INT4 weights alone and INT16 data are no start" in str(raised.value.hint)
+    assert "INT4 weights alone and INT16 data cannot be used" in str(raised.value.hint)
