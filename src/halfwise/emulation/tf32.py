@@ -68,13 +68,15 @@ def emulate_tf32(
     return model
 
 
-def mark_tf32(graph: ir.Graph) -> None:
-    """Mark all FP32 products of a main graph as those that may be TF32.
+def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
+    """Mark all FP32 products of a main graph as those that may be TF32; without it, none.
 
-    That is one switch of an engine; ONNX has no such type, so a node's metadata say it.
+    That is one switch of an engine; ONNX has no such type, so a node's metadata say it. Marks that
+    the user's model has are of another plan.
     """
     for node in graph:
-        if _is_product(node) and _given(node).dtype == ir.DataType.FLOAT:
+        node.metadata_props.pop(TF32_MARK, None)
+        if allowed and _is_product(node) and _given(node).dtype == ir.DataType.FLOAT:
             node.metadata_props[TF32_MARK] = "1"
 
 

@@ -29,6 +29,7 @@ from halfwise.fixing.measuring import Measuring
 from halfwise.fixing.outcome import Result
 from halfwise.fixing.pick import Hopeful, Wish, has_others, implied, pick
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.types import Types
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantisation.pairs import quantised_nodes
@@ -48,8 +49,9 @@ _OF_THE_RUN = frozenset[str]().union(
         k.__annotations__
         for k in (Heldout, Labels, Data, Shown, Accepted, Lowest, Plan, Arithmetic, Running)
     )
-) - {"start_from", "keep_above", "no_repair", "allow"}
+) - {"start_from", "keep_above", "no_repair"}
 """Options of `fix` that mean the same here."""
+_TYPES = frozenset(("bf16", "tf32"))
 _CODE = ("preprocess", "ort_library")
 """Options that run code: code that only a run folder names is not run."""
 _OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
@@ -94,13 +96,13 @@ def choose(
     curve = _curve(record, Path(run))
     pick(curve, own := curve.criterion or record.criterion, wish, Hopeful())
     request = _request(record, curve, wish, inputs, asked)
-    case = _case(record, model, request, watcher, others=inputs is not None)
-    case = _falling(case, wish, curve)
+    case = _falling(_case(record, model, request, watcher, others=inputs is not None), wish, curve)
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _seen(record), frozenset(case.calibration.marks or ())
 
     def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
         nonlocal curve
+        _take_types(planner, curve, record)
         measuring = Measuring(curve, own, planner, heldout)
         picked = pick(curve, own, wish, measuring)
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
@@ -135,6 +137,22 @@ def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
         kept = frozenset(node.node for node in plan.keep)
         found = replace(found, ranges=plan.ranges or found.ranges)
     return replace(found, chosen=Chosen(kept, wish.told))
+
+
+def _take_types(planner: Planner, curve: Curve, run: Run) -> None:
+    """Give the plans of a curve what their nodes have instead of FP32, as far as that is on record.
+
+    Of BF16 a curve has numbers of nodes; the run's own plan names them, and of others all may be
+    meant. Of the rest it is weighed anew.
+    """
+    keep = () if run.plan is None else run.plan.keep
+    own = frozenset(node.node for node in keep if node.precision == "bf16")
+    for place, point in enumerate(curve.points):
+        kept, bf16 = curve.kept(point), frozenset[NodeName]()
+        if point.bf16:
+            bf16 = own if place == curve.plan else planner.narrowing.may_have_bf16(kept)
+        if len(bf16) == point.bf16:
+            planner.narrowing.take(kept, Types(bf16, tf32=point.tf32))
 
 
 def _quantised(run: Run) -> Network | None:
@@ -212,6 +230,10 @@ def _request(
     }
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
     accepted = _acceptance(run, curve, wish, asked.get("metric"))
+    # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
+    names = recorded.pop("allow", "").replace(",", " ").split()
+    if types := _TYPES.intersection(names if curve.rung != "int8" else ()):
+        recorded["allow"] = ", ".join(sorted(types))
     options = {name: _typed(name, text) for name, text in recorded.items()}
     options |= {name: value for name, value in asked.items() if name != "metric"}
     return understand(data, options | accepted)
@@ -250,7 +272,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
         return kind(text)
     if kind is bool:
         return text == "True"
-    return text.split(", ") if name in ("keep", "keep_op", "lower") else text
+    return text.split(", ") if name in ("keep", "keep_op", "lower", "allow") else text
 
 
 def _case(

@@ -50,6 +50,7 @@ class Narrowing:
         """
         self._planner = planner
         self.known: dict[Assignment, Types] = {}
+        self._taken: set[Assignment] = set()
         self._may, self._needy, self._least = NONE, NONE, inf
         self._products, self._needs_bits = NONE, False
         if "bf16" in planner.settings.allow:
@@ -61,7 +62,17 @@ class Narrowing:
     def clear(self) -> None:
         """Forget everything: samples or ranges changed."""
         self.known.clear()
+        self._taken.clear()
         self._needy, self._least, self._needs_bits = NONE, inf, False
+
+    def take(self, kept: Assignment, types: Types) -> None:
+        """Give a plan what it has on record; it is not settled anew."""
+        self.known[kept] = types
+        self._taken.add(kept)
+
+    def may_have_bf16(self, kept: Assignment) -> Assignment:
+        """Return which nodes of a plan may have BF16."""
+        return kept & self._may
 
     def foreseen(self, kept: Assignment) -> Types:
         """Return the types of a plan's nodes, or those they may have if it is untried.
@@ -130,6 +141,8 @@ class Narrowing:
         trials, within the budget. Casts count as cost, so a single node seldom gains. TF32 is for
         all products or for none.
         """
+        if kept in self._taken:
+            return
         within = self._planner.budget.within
         if self._may & kept and self.known.get(kept, FP32_ALONE) == FP32_ALONE:
             within("search", lambda: self._halved(kept), NONE)

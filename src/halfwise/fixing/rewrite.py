@@ -60,8 +60,7 @@ def rewrite(
     bf16 = with_moves(network, placed - fixed, roles, types.bf16)
     fp32 = placed - bf16
     made = cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16)
-    if types.tf32:
-        mark_tf32(made.model.graph)
+    mark_tf32(made.model.graph, allowed=types.tf32)
     return made, placed
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import isfinite
 
 from halfwise.case import Case, Settings
+from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.errors import CaseError
 from halfwise.fixing.engines.table import FP32
 from halfwise.fixing.kernels import QUANTISING
@@ -86,8 +87,11 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     if model is None:
         return None
 
-    def cost(kept: Assignment) -> float:
-        return model.cost(kept | carried(case.network, roles, kept, low_io=low_io))
+    marked = any(TF32_MARK in node.metadata_props for node in candidate.nodes())
+
+    def cost(kept: Assignment, *, tf32: bool = False) -> float:
+        fp32 = kept | carried(case.network, roles, kept, low_io=low_io)
+        return model.cost(fp32, tf32=tf32)
 
     if quantising(candidate):
         own = _quantised_cost(candidate, case, settings, low_io)
@@ -97,7 +101,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
             kept = starting_plan(case.network, roles, candidate).kept
         except CaseError:
             return None
-        own = cost(kept) if kept < free else None
+        own = cost(kept, tf32=marked) if kept < free else None
     least = cost(frozenset())
     if own is None or least == 0:
         return None

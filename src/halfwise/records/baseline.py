@@ -26,7 +26,8 @@ class Change(Record):
         now: In the run; None where it has none.
         limit: What it may be at most.
         passed: Whether it is not more. Without the figure, False of what is judged (outputs and
-            metrics), True of costs and times: these were not measured, or elsewhere.
+            metrics), True of times and measured costs: these were not measured, or elsewhere. True
+            of a predicted cost where the baseline is of another command.
     """
 
     kind: FigureKind
@@ -45,12 +46,14 @@ class Baseline(Record):
         date: When it was made; UTC, ISO 8601.
         same_samples: Whether both runs judged the same samples, by their hash; False where only
             their names are the same.
+        same_model: Whether both runs are of the same FP32 model, by its hash.
         changes: Its figures.
     """
 
     run: str
     date: str
     same_samples: bool
+    same_model: bool = True
     changes: tuple[Change, ...]
 
     @property

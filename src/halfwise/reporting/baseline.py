@@ -42,6 +42,8 @@ def baseline_line(run: Run) -> str:
         return ""
     lacking = sum(change.now is None for change in found.changes)
     missing = f"; {lacking} could not be compared" if lacking else ""
+    missing += "" if found.same_samples else "; the samples may be others"
+    missing += "" if found.same_model else "; the FP32 model is another one"
     some = count(len(found.changes) - lacking, "figure")
     return f"Of {some}, none is worse than the baseline {shorten(found.run, 40)} allows{missing}."
 
@@ -70,6 +72,8 @@ def _remarks(found: Baseline) -> Iterator[str]:
     yield f"{found.run}, made {found.date}."
     if not found.same_samples:
         yield "Its samples have the same names; whether they are the same is not known."
+    if not found.same_model:
+        yield "It is of another FP32 model: errors are beside that one's."
     for change in found.changes:
         if change.now is None:
             yield f"Not compared: {_what(change)}, which this run does not have."

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.fixing.engines.workbench import save
 from halfwise.graph.model import Network, load_network, node_name
 from halfwise.records import Observations, Run
@@ -60,7 +61,7 @@ def _annotated(network: Network, run: Run, observations: Observations | None) ->
         told = {"precision": type_words(node.op_type, _types(node.inputs), _types(node.outputs))}
         told |= words_on(facts.get(node_name(node), unknown), samples)
         entries = node.metadata_props
-        for key in [key for key in entries if key.startswith(PREFIX)]:
+        for key in [key for key in entries if key.startswith(PREFIX) and key != TF32_MARK]:
             del entries[key]
         entries.update({f"{PREFIX}{key}": _cut(text) for key, text in told.items() if text})
     return model

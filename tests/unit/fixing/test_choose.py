@@ -13,6 +13,7 @@ from halfwise import choose, fix
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.inputs.samples import hash_sample
 from halfwise.store import read_run, write_run
+from tests import models
 from tests.tasks import classifier, overflowing_classifier, pricing_classifier
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -299,3 +300,22 @@ def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
     assert found["top1"].required == pytest.approx(0.7)
     assert found["rel-max"].required == -0.01
     assert found["rel-max"].passed
+
+
+@pytest.mark.parametrize(
+    ("ill", "allow"), [(models.busy_product, "tf32"), (models.huge_weights, "bf16")]
+)
+def test_what_is_chosen_has_the_types_that_its_cost_is_of(ill, allow, tmp_path):
+    onnx.save(ill().proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **ill().inputs)
+    options: Any = {"allow": allow, "no_repair": True, "allow_random": True}
+    fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **options)
+    before = recorded(tmp_path / "run")
+    dear = before.worth.cost
+    run = chosen(tmp_path / "run", worth=dear, out=tmp_path / "again", allow_random=True)
+    assert allow in {k.precision for k in run.plan.keep}
+    assert [k.precision for k in run.plan.keep] == [k.precision for k in before.plan.keep]
+    assert run.worth.cost == dear
+    assert run.curve.points[run.curve.plan].error == before.curve.points[before.curve.plan].error
+    again = chosen(tmp_path / "again", kept=len(run.plan.keep), allow_random=True)
+    assert [k.precision for k in again.plan.keep] == [k.precision for k in run.plan.keep]

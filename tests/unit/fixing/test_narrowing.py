@@ -1,10 +1,13 @@
 """BF16 and TF32 for kept nodes that need range, not bits."""
 
+from dataclasses import replace
+
 import pytest
 
 from halfwise.emulation.tf32 import TF32_MARK, TF32_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.types import FP32_ALONE, Types
+from halfwise.fixing.worth import candidate_worth
 from halfwise.judging.inside import emulate
 from halfwise.records import NodeName
 from tests import models
@@ -114,6 +117,10 @@ def test_products_that_need_range_get_tf32_and_cost_less():
     assert fixed.verdict.passed
     assert planner.prices is not None
     assert planner.cost(kept) == planner.prices.of(kept, Types(tf32=True)) < planner.prices.of(kept)
+    mixed = replace(planner.case.network, model=fixed.rewritten.model)
+    worth = candidate_worth(planner.case, planner.settings, mixed)
+    assert worth is not None
+    assert worth.cost == pytest.approx(planner.cost(kept))
     # What is told of the plan is of the written model, whose nodes say that they are TF32.
     written, trials = planner.rewrite(kept)[0].model, planner.trials
     error = trials.excess_of(emulate(written, trials.samples).results) * trials.factor
@@ -123,6 +130,21 @@ def test_products_that_need_range_get_tf32_and_cost_less():
     for node in written.graph:
         node.metadata_props.pop(TF32_MARK, None)
     assert trials.excess_of(emulate(written, trials.samples).results) * trials.factor != error
+
+
+def test_a_model_that_was_marked_before_is_marked_anew():
+    ill = models.busy_product()
+    for node in ill.proto.graph.node:
+        node.metadata_props.add(key=TF32_MARK, value="1")
+    ends = []
+    for allow in ((), "tf32"):
+        fixed = found(ill, no_repair=True, allow=allow)
+        marked = {n.name for n in fixed.rewritten.model.graph if TF32_MARK in n.metadata_props}
+        assert marked == {k.node for k in fixed.plan.keep if k.precision == "tf32"}
+        ends.append((bool(marked), fixed.verdict.outputs))
+    plain = found(models.busy_product(), no_repair=True)
+    assert ends[0] == (False, plain.verdict.outputs)
+    assert ends[1][0]
 
 
 def test_products_that_need_more_bits_than_tf32_has_stay_in_fp32():

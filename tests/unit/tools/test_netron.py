@@ -1,11 +1,13 @@
 """`export --as netron`: a run's model with what is known of each node in its metadata."""
 
 import json
+from shutil import copytree
 
 import onnx
 import pytest
 
 from halfwise import api
+from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.errors import CaseError, UsageError
 from halfwise.tools.netron import MOST_CHARACTERS
 from tests import models
@@ -51,6 +53,15 @@ def test_each_node_tells_its_precision_and_kept_ones_why(fixed, tmp_path):
     assert {"FP32 → FP16", "FP16 → FP32"} <= {e["halfwise.precision"] for e in told.values()}
     errors = {growth.node for growth in run.growth}
     assert {name for name, entries in told.items() if "halfwise.error" in entries} == errors
+
+
+def test_marks_of_tf32_stay(fixed, tmp_path):
+    copytree(fixed / "run", tmp_path / "run")
+    mixed = onnx.load(tmp_path / "run" / "model.onnx")
+    mixed.graph.node[0].metadata_props.add(key=TF32_MARK, value="1")
+    onnx.save(mixed, tmp_path / "run" / "model.onnx")
+    seen = metadata(api.annotate(tmp_path / "run", tmp_path / "seen.onnx"))
+    assert [name for name, told in seen.items() if TF32_MARK in told] == [mixed.graph.node[0].name]
 
 
 def test_it_is_the_same_model_with_the_entries_that_it_had(fixed, tmp_path):

@@ -135,7 +135,7 @@ def make_recipe(
         typing=typing,
         low=_low(run, config, typing),
         quantised=builder_flags(source.network) if weak else (),
-        tf32=config.tf32 if config else False,
+        tf32=config.tf32 if config else _has_tf32(run),
         model=source.path,
         files=dict(source.files),
         engine=engine,
@@ -168,6 +168,11 @@ def _low(run: Run, config: BuildConfig | None, typing: Typing) -> Literal["fp16"
     if config is not None and (config.typing == typing == "weak" or nothing_low(run)):
         return config.low
     return "bf16" if run.plan.low == "bf16" else "fp16"
+
+
+def _has_tf32(run: Run) -> bool:
+    """Return whether the plan of a run gives kept products TF32."""
+    return run.plan is not None and any(kept.precision == "tf32" for kept in run.plan.keep)
 
 
 def delivered(run: Run) -> BuildOutcome | None:

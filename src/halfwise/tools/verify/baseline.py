@@ -21,8 +21,8 @@ _GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
     "worth": ("cost", "measured"),
     "time": ("time",),
 }
-_OPTIONAL: frozenset[FigureKind] = frozenset(("cost", "measured", "time"))
-"""Figures that a run may lack: they depend on how a candidate is judged, and where."""
+_MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
+"""Figures that a run may lack: they depend on where a candidate is judged."""
 _Figures = dict[tuple[FigureKind, str], float]
 
 
@@ -89,15 +89,16 @@ def beside(run: Run, before: Earlier | None) -> Run:
     """
     if before is None:
         return run
-    figures = _figures(run)
+    figures, optional = _figures(run), _optional(run, before.run)
     changes = [
-        _change(kind, of, value, figures.get((kind, of)), before.allowed)
+        _change(kind, of, value, figures.get((kind, of)), before.allowed, optional)
         for (kind, of), value in _figures(before.run).items()
     ]
     found = Baseline(
         run=str(before.folder),
         date=before.run.provenance.date,
         same_samples=_same_samples(run, before),
+        same_model=run.provenance.model_sha256 == before.run.provenance.model_sha256,
         changes=tuple(changes),
     )
     verdict = run.verdict
@@ -130,14 +131,28 @@ def _figures(run: Run) -> _Figures:
     return found
 
 
+def _optional(run: Run, before: Run) -> frozenset[FigureKind]:
+    """Return the figures that a run may lack.
+
+    Where the baseline was judged by the same command and has a predicted cost, what has none has
+    nothing low, or is another model: that is worse.
+    """
+    return _MEASURED if run.kind == before.kind else _MEASURED | {"cost"}
+
+
 def _change(
-    kind: FigureKind, of: str, before: float, now: float | None, allowed: Mapping[str, float]
+    kind: FigureKind,
+    of: str,
+    before: float,
+    now: float | None,
+    allowed: Mapping[str, float],
+    optional: frozenset[FigureKind],
 ) -> Change:
     group = next((g for g, kinds in _GROUPS.items() if kind in kinds), None)
     by = 0.0 if group is None else allowed[group]
     # A candidate that beat the reference was lucky: to be as good is no loss.
     limit = max(before, 0.0) + by if kind == "metric" else before * (1 + by)
-    passed = kind in _OPTIONAL if now is None else now <= limit or isnan(before)
+    passed = kind in optional if now is None else now <= limit or isnan(before)
     return Change(kind=kind, of=of, before=before, now=now, limit=limit, passed=passed)
 
 
@@ -152,7 +167,8 @@ def _same_samples(run: Run, before: Earlier) -> bool:
     hashes = {r.provenance.inputs_sha256 for r in (run, before.run)}
     if len(hashes) == 1 and len(own.samples) == len(other.samples):
         return True
-    if own.samples != other.samples:
+    # Of `fix` the hash is that of more than what it judged.
+    if own.samples != other.samples or run.kind == before.run.kind:
         raise RecordMismatch(
             f"{before.folder} is no baseline for this: its verdict is on "
             f"{count(len(other.samples), 'other sample')}.",

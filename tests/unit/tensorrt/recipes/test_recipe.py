@@ -7,6 +7,7 @@ from halfwise.records import (
     BuildOutcome,
     EngineFile,
     Engines,
+    KeptNode,
     NetworkLayer,
     NodeName,
     Profile,
@@ -156,6 +157,13 @@ def test_constraints_of_an_emulated_run():
     assert made.low == "fp16"
     assert not made.tf32
     assert "No engine was judged" in made.notes[0]
+
+
+def test_a_plan_without_an_engine_allows_the_tf32_that_it_has():
+    keep = (KeptNode(node=NodeName("/norm/Pow"), op="MatMul", precision="tf32"),)
+    record = planned("/norm/Pow")
+    record = record.model_copy(update={"plan": record.plan.model_copy(update={"keep": keep})})
+    assert make(record, typing="strong", version="10.0").tf32
 
 
 def test_strong_typing_has_no_constraints():

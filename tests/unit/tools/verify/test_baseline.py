@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.errors import UsageError
+from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import MetricResult, Worth
+from halfwise.reporting.baseline import baseline_line
 from halfwise.store import write_run
 from halfwise.tools.verify.baseline import Earlier, beside, earlier
-from tests.unit.reporting.runs import output_error, run, verdict
+from tests.unit.reporting.runs import output_error, run, verdict, verification
 
 SHARES = {"error": 0.05, "worth": 0.05, "time": 0.05, "metric": 0.0}
 
@@ -74,8 +75,39 @@ def test_worth_is_compared_where_both_have_it():
     dear, cheap = (run(worth=Worth(cost=c, fp32=2.0)) for c in (1.3, 1.2))
     assert not held(dear, cheap)[0]["cost"].passed
     assert held(dear, cheap, worth=0.1)[1]
-    changes, passes = held(run(worth=None), cheap)
+    changes, passes = held(verification(worth=None), cheap)
     assert (changes["cost"].now, passes) == (None, True)
+
+
+def test_a_candidate_with_nothing_low_is_worse():
+    cheap = verification(worth=Worth(cost=1.2, fp32=2.0))
+    changes, passes = held(verification(worth=None), cheap)
+    assert (changes["cost"].now, passes) == (None, False)
+
+
+def test_other_samples_of_the_same_names_are_no_baseline():
+    one, other = (
+        verification(provenance=run().provenance.model_copy(update={"inputs_sha256": sha256}))
+        for sha256 in ("aa", "bb")
+    )
+    assert one.verdict.samples == other.verdict.samples
+    with pytest.raises(RecordMismatch, match="other sample"):
+        held(one, other)
+    found = beside(one, _before(run(provenance=other.provenance))).compared
+    assert found is not None
+    assert not found.same_samples
+
+
+def test_another_model_is_told():
+    provenance = run().provenance.model_copy(update={"model_sha256": "another"})
+    found = beside(run(), _before(run(provenance=provenance)))
+    assert found.compared is not None
+    assert not found.compared.same_model
+    assert "the FP32 model is another one" in baseline_line(found)
+
+
+def _before(found):
+    return Earlier(folder=Path("before"), run=found, allowed=SHARES)
 
 
 @pytest.mark.parametrize(
