@@ -26,6 +26,7 @@ demo: $(STAMP) ## Fix the digits example; the result is in runs/demo
 	rm -rf runs/demo
 	$(BIN)/halfwise fix $(DIGITS)/model.onnx --inputs $(DIGITS)/inputs.npz \
 	    --heldout $(DIGITS)/heldout.npz -o runs/demo
+	@echo "To use halfwise in this shell: . $(VENV)/bin/activate"
 
 readme: demo ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
