@@ -40,8 +40,7 @@ class Samples:
         ids: One identifier per sample, shown to the user, such as `inputs.npz[3]`.
         load: Returns sample i; called any number of times, must return the same each time.
         labels: One label per sample for the metric, or None.
-        marks: The first 16 digits of the SHA-256 of what each sample holds, or None where nobody
-            looked.
+        marks: The first 16 digits of the SHA-256 of what each sample holds, or None if not checked.
     """
 
     ids: tuple[str, ...]
@@ -74,7 +73,7 @@ class Samples:
         )
 
     def marked(self, marks: Collection[str]) -> tuple[int, ...]:
-        """Return the places of the samples that have one of `marks`; none where nobody looked."""
+        """Return the places of the samples that have one of `marks`; none if not checked."""
         return tuple(i for i, mark in enumerate(self.marks or ()) if mark in marks)
 
     def __add__(self, other: "Samples") -> "Samples":
@@ -109,7 +108,7 @@ class Column(Sequence[NDArray[Any]]):
         sample = self._samples[index]
         if self._name not in sample:
             raise CaseError(
-                f"{self._samples.ids[index]} has no input '{self._name}', the first sample has.",
+                f"{self._samples.ids[index]} has no input '{self._name}'; the first sample has.",
                 "Give the same inputs for every sample.",
             )
         return sample[self._name]
@@ -122,7 +121,7 @@ class Case:
     Attributes:
         network: The FP32 model; an FP16 or BF16 export is widened.
         calibration: Samples that the search may use.
-        heldout: Samples for the verdict; empty where there was only one sample.
+        heldout: Samples for the verdict; empty if there was only one sample.
         criterion: What is acceptable.
         metric: The task metric that `criterion.metric` names, or None.
         notes: What was understood of the model and the inputs, and warnings about them.

@@ -59,7 +59,7 @@ def open_regular(path: Path) -> BinaryIO:
         # It may have become a pipe since; opening one without a writer would wait.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError as error:
-        raise OSError(errno.EINVAL, "its name holds a NUL", str(path)) from error
+        raise OSError(errno.EINVAL, "its name contains NUL", str(path)) from error
     try:
         _demand(os.fstat(descriptor).st_mode, path)
     except OSError:
@@ -78,13 +78,11 @@ def read_text(path: Path, *, encoding: str = "utf-8", at_most: int = TEXT_BYTES)
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > at_most:
-            why = f"it has {size:,} bytes, and at most {at_most:,} are read"
+            why = f"it has {size:,} bytes; at most {at_most:,} are read"
             raise OSError(errno.EFBIG, why, str(path))
         return stream.read(at_most).decode(encoding)
 
 
 def _demand(mode: int, path: Path) -> None:
     if not stat.S_ISREG(mode):
-        raise OSError(
-            errno.EINVAL, f"it is {kind_of(mode)}; only regular files are read", str(path)
-        )
+        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))

@@ -28,7 +28,7 @@ class Interruption:
     then: list[Callable[[], None]] = field(default_factory=list)
 
     def take(self) -> bool:
-        """Ask for what there is; return False where there is nothing, or nobody asks twice."""
+        """Ask for what there is; return False if there is nothing, or nobody asks twice."""
         if not self.ready or self.asked:
             return False
         self.asked = True

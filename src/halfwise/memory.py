@@ -18,7 +18,7 @@ _CGROUPS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.
 
 
 def available() -> int | None:
-    """Return how many bytes can still be taken without swapping; None where it is not known.
+    """Return how many bytes can still be taken without swapping; None if unknown.
 
     The least of what the system has (`MemAvailable`) and what the cgroup leaves, its page cache
     counted as free.
@@ -39,7 +39,7 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
     free = available()
     if free is not None and nbytes > free:
         raise CaseError(
-            f"{what} needs {size_of(nbytes)} of memory, and {size_of(free)} are available.",
+            f"{what} needs {size_of(nbytes)} of memory, but only {size_of(free)} are available.",
             hint,
         )
 

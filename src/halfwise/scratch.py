@@ -51,7 +51,7 @@ def scratch(place: Path | None = None, prefix: str = "halfwise.") -> Iterator[Pa
 
 
 def _locked(folder: Path) -> int:
-    """Return a locked file in `folder`, open; -1 where the file system has no locks."""
+    """Return a locked file in `folder`, open; -1 if the file system has no locks."""
     unnamed = folder / f".{_LOCK}"
     file = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
     try:

@@ -48,8 +48,8 @@ def refuse_irregular(path: Path, what: str) -> None:
         raise UsageError(f"{what} {path}: {error.strerror}.", "Name another file.") from error
     if not stat.S_ISREG(mode):
         raise UsageError(
-            f"{what} {path} is {kind_of(mode)}, and only regular files are replaced.",
-            "Move it away, or name another.",
+            f"{what} {path} is {kind_of(mode)}; only regular files are replaced.",
+            "Move it away, or name another file.",
         )
 
 
@@ -84,7 +84,7 @@ def refuse_unwritable(parent: Path, output: Path, what: str = "folder") -> None:
             for name in output.relative_to(parent).parts:
                 (place / name).mkdir(exist_ok=True)
     except OSError as error:
-        reason = f"{parent.absolute()} takes nothing of that name ({error.strerror})"
+        reason = f"that name cannot be used in {parent.absolute()} ({error.strerror})"
         raise _not_writable(output, reason, what) from error
 
 
@@ -96,7 +96,7 @@ def _refuse_there(folder: Path, what: str) -> None:
     except OSError as error:
         raise _not_writable(folder, error.strerror, what) from error
     raise UsageError(
-        f"The output {what} {folder} exists.",
+        f"The output {what} {folder} already exists.",
         "Name another with -o, or remove it; halfwise overwrites nothing.",
     )
 
@@ -127,7 +127,9 @@ def refuse_existing_file(path: Path, *beside: str) -> None:
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):
         refuse_existing(file, "file")
     if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}.", "Make it, or name another with -o.")
+        raise UsageError(
+            f"There is no folder {path.parent}.", "Create it, or name another with -o."
+        )
 
 
 @contextmanager
@@ -178,7 +180,7 @@ def write_evidence(folder: Path, evidence: RunEvidence) -> None:
 
 
 def read_observations(folder: Path) -> Observations | None:
-    """Return the observations in a run folder; None where the run has none.
+    """Return the observations in a run folder; None if the run has none.
 
     Raises:
         RecordMismatch: they cannot be read.
@@ -187,7 +189,7 @@ def read_observations(folder: Path) -> Observations | None:
 
 
 def read_evidence(folder: Path) -> RunEvidence | None:
-    """Return the evidence in a run folder; None where it has none, as those of old have not.
+    """Return the evidence in a run folder; None if it has none, as those of old have not.
 
     Raises:
         RecordMismatch: it cannot be read.
@@ -202,8 +204,8 @@ def _read_beside(folder: Path, name: str, kind: type[R]) -> R | None:
     try:
         return kind.model_validate_json(read_text(path))
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it does not fit its schema"
-        raise RecordMismatch(f"{path} cannot be read: {why}.", "Make the run again.") from error
+        why = error.strerror if isinstance(error, OSError) else "it does not match its schema"
+        raise RecordMismatch(f"{path} cannot be read: {why}.", "Repeat the run.") from error
 
 
 def read_run(folder: Path) -> Run:
@@ -216,20 +218,20 @@ def read_run(folder: Path) -> Run:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RecordMismatch(
             f"{folder} is not a run folder: {path.name} cannot be read ({why}).",
-            "Give the folder that was named with -o.",
+            "Give the folder that -o named.",
         ) from error
     try:
         found = json.loads(text).get("schema_version")
     # ValueError: no JSON, or a number of thousands of digits; RecursionError: nested as deeply.
     except (ValueError, AttributeError, RecursionError) as error:
-        raise RecordMismatch(f"{path} is damaged: {error}.", "Make the run again.") from error
+        raise RecordMismatch(f"{path} is damaged: {error}.", "Repeat the run.") from error
     if found != SCHEMA_VERSION:
         raise RecordMismatch(
             f"{path} has schema version {str(found)[:20]}; this halfwise reads {SCHEMA_VERSION}.",
-            "Use the halfwise that made it, or make the run again.",
+            "Use the version of halfwise that wrote it, or repeat the run.",
         )
     try:
         return Run.model_validate_json(text)
@@ -237,7 +239,7 @@ def read_run(folder: Path) -> Run:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RecordMismatch(
-            f"{path} does not fit its schema at {place}: {first['msg']}.", "Make the run again."
+            f"{path} does not match its schema at {place}: {first['msg']}.", "Repeat the run."
         ) from error
 
 
@@ -258,8 +260,8 @@ def refuse_run(path: Path) -> None:
     """Raise UsageError when `path` is a run folder, where a file of it is meant."""
     if (path / RUN_FILE).is_file():
         raise UsageError(
-            f"{path} is a run folder, and what is judged is a model, an engine or outputs.",
-            f"Give {path / MODEL_FILE}; or, to repeat the run: verify {path} --target tensorrt.",
+            f"{path} is a run folder, expected a model, an engine or outputs to judge.",
+            f"Give {path / MODEL_FILE}, or repeat the run with: verify {path} --target tensorrt.",
         )
 
 
@@ -274,7 +276,7 @@ def on_one_device(run: Run, name: str | None) -> Run:
 
     Args:
         run: A run; one with at most one device is returned as it is where no name is given.
-        name: The worker's name; None where nobody named one.
+        name: The worker's name; None if nobody named one.
 
     Raises:
         UsageError: it has several and none is named, or none of that name.

@@ -17,11 +17,11 @@ from halfwise.errors import CaseError
 
 RAISED = (Exception, SystemExit, GeneratorExit)
 """What an object of the user's may raise when it is read; KeyboardInterrupt may be Ctrl-C."""
-_CORRECT = "Correct the function; it can be tried on its own in Python."
+_CORRECT = "Fix the function; call it in Python to try it."
 _LONGEST = 300
 """Characters of a message that are shown."""
 _gone_to: list[str] = []
-"""The working directory that the user's code has changed to; none where it stayed."""
+"""The working directory that the user's code has changed to; none if it stayed."""
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def _own_mask() -> Iterator[None]:
 
 
 def _folder() -> str | None:
-    """Return the working directory, None where it is gone."""
+    """Return the working directory, None if it is gone."""
     try:
         return str(Path.cwd())
     except OSError:
@@ -168,7 +168,7 @@ def _lent_streams() -> Iterator[None]:
 
 
 def _kept() -> tuple[int, int] | None:
-    """Return copies of the descriptors 1 and 2, None where one is closed or no more may be open."""
+    """Return copies of the descriptors 1 and 2, None if one is closed or no more may be open."""
     try:
         out = os.dup(1)
     except OSError:
@@ -181,7 +181,7 @@ def _kept() -> tuple[int, int] | None:
 
 
 def _number(stream: TextIO | None) -> int | None:
-    """Return the descriptor of a stream, None where it has none."""
+    """Return the descriptor of a stream, None if it has none."""
     try:
         return None if stream is None else stream.fileno()
     except (OSError, ValueError, AttributeError):

@@ -176,11 +176,10 @@ class _Figure(float):
 def filled(template: str, facts: Mapping[str, str | float]) -> str:
     """Return a template with names and numbers in their places.
 
-    Of `[a|b]` the first part is told whose facts are all known; none where there is none. A number
-    has three digits, else what its colon asks for: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a
-    share, `{x:dB}`, `{x:itself}` an error relative to what has it, `{x:are}` the verb that goes
-    with so many, `{x:node}` so many nodes.
-    The low format is told in capitals.
+    Of `[a|b]` the first part is told whose facts are all known; none if there is none. A number has
+    three digits, else what its colon asks for: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a share,
+    `{x:dB}`, `{x:itself}` an error relative to what has it, `{x:are}` the verb that goes with so
+    many, `{x:node}` so many nodes. The low format is told in capitals.
 
     Raises:
         KeyError: a fact is not known that stands outside of brackets.

@@ -236,7 +236,7 @@ def test_a_pasted_command_from_standard_input(call, model, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["eps:fp32"], 2, "No model is named"),
+        (["eps:fp32"], 2, "Without a model"),
         (["--fp16"], 2, "There is neither --layerPrecisions nor"),
         (["eps:fp32", "--model", "none.onnx"], 3, "none.onnx is not a file"),
     ],

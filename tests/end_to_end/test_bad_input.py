@@ -189,7 +189,7 @@ def test_a_model_without_inputs(refused, tmp_path):
     sketch = Sketch()
     constant = sketch.constant(np.ones(3))
     onnx.save(sketch.proto(sketch.op("Relu", constant, name="relu")), tmp_path / "constant.onnx")
-    assert "takes no input" in refused(3, *fixing("constant.onnx"))
+    assert "The model has no inputs" in refused(3, *fixing("constant.onnx"))
 
 
 def test_unknown_input_name(refused, saved, tmp_path):

@@ -81,7 +81,7 @@ def dropped():
         helper.make_node("Affine", ["cropped"], ["moved"], name="move", alpha=2.0, beta=1.0),
         helper.make_node("Sigmoid", ["moved"], ["y"], name="squash"),
     ]
-    return made(nodes, output=(1, 1, 2, 2), opset=7), {}, ("1 × ImageScaler: was dropped by ONNX",)
+    return made(nodes, output=(1, 1, 2, 2), opset=7), {}, ("1 × ImageScaler: is no longer in ONNX",)
 
 
 FILES = (nameless, sparse, unsorted, too_small, misdeclared, dropped)

@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused_with_both_amounts(monkeypatch: pytest.Monk
     memory.refuse_beyond(2 * 10**9, "It", "Less.")
     with pytest.raises(CaseError) as caught:
         memory.refuse_beyond(3 * 10**9, "It", "Less.")
-    assert caught.value.message == "It needs 2.79 GiB of memory, and 1.86 GiB are available."
+    assert caught.value.message == "It needs 2.79 GiB of memory, but only 1.86 GiB are available."
     monkeypatch.setattr(memory, "available", lambda: None)
     memory.refuse_beyond(10**30, "It", "Less.")
 

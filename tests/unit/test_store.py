@@ -122,13 +122,13 @@ def test_a_parent_that_takes_nothing_is_refused(tmp_path, monkeypatch, out):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(UsageError, match=f"{tmp_path} takes nothing of that name .No space left"):
+    with pytest.raises(UsageError, match=f"that name cannot be used in {tmp_path} .No space left"):
         refuse_existing(tmp_path / out)
 
 
 def test_a_parent_that_is_a_link_to_nothing_is_refused(tmp_path):
     (tmp_path / "link").symlink_to("nothing")
-    with pytest.raises(UsageError, match="link takes nothing of that name"):
+    with pytest.raises(UsageError, match="that name cannot be used in .*link"):
         refuse_existing(tmp_path / "link" / "run")
 
 
@@ -256,7 +256,7 @@ def test_a_run_folder_is_no_candidate(tmp_path):
     write_run(tmp_path, runs.run())
     with pytest.raises(UsageError) as raised:
         refuse_run(tmp_path)
-    assert f"Give {tmp_path / 'model.onnx'};" in raised.value.hint
+    assert f"Give {tmp_path / 'model.onnx'}, " in raised.value.hint
 
 
 IRREGULAR = {

@@ -70,7 +70,7 @@ def sums_in_low(
         opset: Version of the default operator set.
 
     Returns:
-        None where sums stay FP32: at most `BLOCK` terms (input channels, for Conv), as far as
+        None if sums stay FP32: at most `BLOCK` terms (input channels, for Conv), as far as
         shapes tell; MatMul with a vector, Conv with groups, axes that are not constant, reductions
         and MatMul of unknown rank; and all other operators, among them ConvTranspose, Einsum,
         AveragePool, LogSoftmax, ReduceL1, ReduceLogSum(Exp), recurrent, normalisation and attention
@@ -136,7 +136,7 @@ class _Call:
         return value
 
     def shape(self, index: int) -> ir.Shape | None:
-        """Return the shape of an input, None where not even its rank is known."""
+        """Return the shape of an input, None if not even its rank is known."""
         # Of the node's own input: a rounded copy carries neither shape nor constant.
         value = self.node.inputs[index]
         return None if value is None else value.shape
@@ -151,7 +151,7 @@ class _Call:
         return False
 
     def constant_ints(self, index: int) -> tuple[int, ...] | None:
-        """Return the elements of a constant input, None where it is not constant."""
+        """Return the elements of a constant input, None if it is not constant."""
         value = self.node.inputs[index]
         if value is None or value.const_value is None:
             return None
@@ -279,7 +279,7 @@ def _reduction(call: _Call, steps: _Steps) -> ir.Value | None:
 
 
 def _reduced_axes(call: _Call, rank: int) -> tuple[int, ...] | None:
-    """Return the axes to sum, ascending and not negative; None where they are not known."""
+    """Return the axes to sum, ascending and not negative; None if they are not known."""
     if call.node.op_type == "GlobalAveragePool":
         return tuple(range(2, rank))
     axes = call.constant_ints(1) if call.has(1) else tuple(call.attributes.get_ints("axes", ()))

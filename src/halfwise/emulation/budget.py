@@ -54,7 +54,7 @@ class Budget:
         outer: The one that this is beside.
         payer: The one beside this that pays for what is done now.
         told: Is told as work begins in a block how many seconds that block may go on, at most, by
-            how long its work took so far; inf where that is not known.
+            how long its work took so far; inf if that is not known.
     """
 
     def __init__(

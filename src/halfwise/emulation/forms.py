@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
     Attributes:
         wide: What FP32 consumers see.
-        low: What low consumers see, in FP32; None where there are none.
+        low: What low consumers see, in FP32; None if there are none.
     """
 
     wide: ir.Value

@@ -246,7 +246,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
 
 
 def _too_large(error: Exception) -> RunFailed | None:
-    """Return the failure that tells what was asked for; None where memory is not the reason."""
+    """Return the failure that tells what was asked for; None if memory is not the reason."""
     asked = _NOT_ALLOCATED.search(str(error))
     if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
         return None

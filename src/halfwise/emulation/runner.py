@@ -56,7 +56,7 @@ class Runner(Protocol):
         """Yield, for each sample, those of `names` that it has, the inner ones of the model too."""
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return why it has no tensor `name`; None where it has it, or nobody knows yet."""
+        """Return why it has no tensor `name`; None if it has it, or nobody knows yet."""
 
 
 @dataclass
@@ -284,7 +284,7 @@ class Nonfinite:
         return sum(self.counts)
 
     def first(self, samples: int) -> "Nonfinite | None":
-        """Return those of the first so many samples; None where these have none."""
+        """Return those of the first so many samples; None if these have none."""
         there = sum(index < samples for index in self.samples)
         return Nonfinite(self.counts[:there], self.samples[:there]) if there else None
 

@@ -104,8 +104,8 @@ def emulate_switched(
         fmt: The low format.
         accumulate: "fp32", or "fp16" for running sums of low nodes in the low format, or "products"
             for those of matrix products and convolutions alone, outside of bodies.
-        limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
-            where the tensor is rounded (headroom).
+        limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf if
+            the tensor is rounded (headroom).
         low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, where they are made already. Those in a
             file stay low, and each reader widens them for itself.

@@ -44,7 +44,7 @@ class Sources:
         return tuple(self._found)
 
     def of(self, node: ir.Node) -> int | None:
-        """Return the index of where a node comes from; None where its metadata does not tell."""
+        """Return the index of where a node comes from; None if its metadata does not tell."""
         names, classes = _modules(node)
         text = node.metadata_props.get(_STACK, "")[:_LONGEST]
         frames = [
@@ -73,8 +73,8 @@ def scope_of(node: ir.Node) -> str | None:
     """Return the modules around a node, from the outside in, joined by "/"; "" for the model.
 
     Of other exporters it is what stands before the last "/" of the node's name, which is how
-    TorchScript, Keras and TensorFlow name nodes after scopes: "/stem/stem.0/Conv". None where
-    nothing tells it.
+    TorchScript, Keras and TensorFlow name nodes after scopes: "/stem/stem.0/Conv". None if nothing
+    tells it.
     """
     names, _ = _modules(node)
     name = node.name or ""

@@ -82,7 +82,7 @@ def chains(network: Network) -> Iterator[Chain]:
 
 
 def read_chain(nodes: Sequence[ir.Node]) -> Chain | None:
-    """Return the chain of `nodes`; None where they are none, or not one that can be folded."""
+    """Return the chain of `nodes`; None if they are none, or not one that can be folded."""
     x = _variable(nodes[0])
     read = None if x is None else _Read(x, (_identity(_rank(x)),))
     for node in nodes:
@@ -100,7 +100,7 @@ class _Read:
     linear: "_Linear | None" = None
 
     def then(self, node: ir.Node) -> "_Read | None":
-        """Return this with the next node; None where that cannot be folded with it."""
+        """Return this with the next node; None if that cannot be folded with it."""
         if _variable(node) is not self.value:
             return None
         maps, linear = self.maps, self.linear
@@ -154,7 +154,7 @@ def _array(value: ir.Value | None) -> Array:
 
 
 def _step(node: ir.Node, x: ir.Value) -> Affine | None:
-    """Return what an elementwise node makes of `x`; None where that has another shape than x."""
+    """Return what an elementwise node makes of `x`; None if that has another shape than x."""
     rank = _rank(x)
     one = np.ones((1,) * rank)
     if node.op_type == "BatchNormalization":
@@ -174,7 +174,7 @@ def _step(node: ir.Node, x: ir.Value) -> Affine | None:
 
 
 def _addend(value: ir.Value | None, x: ir.Value) -> Array | None:
-    """Return a constant operand in the rank of x; None where it is large, or makes x larger."""
+    """Return a constant operand in the rank of x; None if it is large, or makes x larger."""
     if value is None or value.const_value is None or value.const_value.size > _LARGEST:
         return None
     array, rank = _array(value), _rank(x)

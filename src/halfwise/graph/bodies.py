@@ -102,7 +102,7 @@ def is_fixed(value: ir.Value | None) -> bool:
 
 
 def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
-    """Return the sizes that a node's outputs go by; None where it reads values, or unknown ones.
+    """Return the sizes that a node's outputs go by; None if it reads values, or unknown ones.
 
     One of a shape's sizes may be fixed where others are not, so it is looked through Gather.
     """

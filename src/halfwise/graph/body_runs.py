@@ -18,8 +18,8 @@ _RUNS = "halfwise::runs"
 def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
     """Give a model an output for each body, in place; return their names.
 
-    Each is int64[1], above 0 where the body ran at least once. A body's count leaves the bodies
-    around it as one more output of each; other branches give 0, and of iterations it is the sum.
+    Each is int64[1], above 0 if the body ran at least once. A body's count leaves the bodies around
+    it as one more output of each; other branches give 0, and of iterations it is the sum.
 
     Args:
         model: Any; names of nodes are unique.

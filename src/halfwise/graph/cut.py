@@ -16,7 +16,7 @@ def smallest_source_side(
 
     Args:
         costs: For two things, what it costs if the first is on the side of `source` and the second
-            is not; > 0, inf where it may not be. Costs of the same two add up.
+            is not; > 0, inf if it may not be. Costs of the same two add up.
         source: On the one side.
         target: On the other; some finite cost lies on every path there.
     """

@@ -148,7 +148,7 @@ def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
-    """Return the one constant whose elements `value` holds, None where it holds others."""
+    """Return the one constant whose elements `value` holds, None if it holds others."""
     while value is not None and value.const_value is None:
         node = value.producer()
         if node is None or not moves(node, roles):

@@ -61,7 +61,7 @@ def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]
 
     Returns:
         What was completed, in a few words, and all kept nodes then: `kept` itself and compute
-        nodes. Empty where `kept` is whole already.
+        nodes. Empty if `kept` is whole already.
     """
     fusions = Fusions(network, roles)
     found: list[tuple[str, Group]] = []

@@ -41,8 +41,8 @@ class Flaw(Enum):
     SPARSE = "a constant is stored sparse"
     REPEATED = "a value is described more than once"
     SHAPELESS = "an input or output has no shape"
-    UNSORTED = "a node stands before one that it reads from"
-    MISDECLARED = "the declared shape of a value is not the one that ONNX infers"
+    UNSORTED = "a node comes before one that it reads from"
+    MISDECLARED = "the declared shape of a value differs from the one that ONNX infers"
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class Network:
 
 
 def opset_of(model: ir.Model) -> int:
-    """Return the version of the default ONNX operator set (1 where none is imported)."""
+    """Return the version of the default ONNX operator set (1 if none is imported)."""
     return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
 
 
@@ -244,7 +244,7 @@ def _explaining_refusals(source: str) -> Iterator[None]:
         yield
     except REFUSALS as error:
         raise CaseError(
-            f"{source} holds a graph that ONNX refuses: {error.__cause__ or error}",
+            f"ONNX refuses the graph in {source}: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
 
@@ -255,7 +255,7 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> tuple[tuple[Repair, ...
             return repair(proto), ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CaseError(
-            f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
+            f"The graph in {source} cannot be read: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
 

@@ -81,15 +81,14 @@ def _check_growth(model: ir.Model) -> None:
         raise ValueError(f"functions call themselves: {circle}") from None
     if depth[""] > MOST_CALLS:
         raise CaseError(
-            f"The model's functions call each other {depth['']:,} deep; at most {MOST_CALLS} is "
-            "taken.",
+            f"The model's functions call each other {depth['']:,} deep; the limit is {MOST_CALLS}.",
             "Inline them first: onnx.inliner.inline_local_functions(model).",
         )
     if nodes[""] > MOST_NODES:
         raise CaseError(
             f"The model's functions expand to {'at least ' * (nodes[''] == _UNCOUNTED)}"
-            f"{nodes['']:,} nodes; at most {MOST_NODES:,} are taken.",
-            "Check the functions: they may call each other more often than was meant.",
+            f"{nodes['']:,} nodes; the limit is {MOST_NODES:,}.",
+            "Check the functions: they may call each other more often than intended.",
         )
 
 
@@ -102,7 +101,7 @@ def _check_versions(model: ir.Model) -> None:
             if name in called and own != version:
                 raise CaseError(
                     f"Function {function.domain}::{function.name} is written for version {version} "
-                    f"of the operator set {domain or 'ai.onnx'!r}, and the model uses {own}.",
+                    f"of the operator set {domain or 'ai.onnx'!r}, but the model uses {own}.",
                     "Inline it first: onnx.inliner.inline_local_functions(model, "
                     "convert_version=True).",
                 )

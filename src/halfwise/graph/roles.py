@@ -30,13 +30,13 @@ DATA_MOVEMENT = frozenset(
 """Operators whose float outputs are copies of input or constant elements."""
 
 _FP32_ONLY = {
-    **dict.fromkeys(DROPPED, "was dropped by ONNX, which no longer says what types it takes"),
+    **dict.fromkeys(DROPPED, "is no longer in ONNX, so the types that it takes are unknown"),
     "BitCast": "reinterprets bits",
-    "Constant": "is a constant that the model gives out",
+    "Constant": "is a constant output of the model",
     "MeanVarianceNormalization": "its ONNX definition adds an FP32 constant",
     **dict.fromkeys(
         ["BlackmanWindow", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix"],
-        "makes its own values, in FP32 where ONNX Runtime computes it",
+        "generates its values, in FP32 in ONNX Runtime",
     ),
 }
 _INT8 = "reads data and weights through Q and DQ: INT8 where a backend fuses them, in FP32 here"
@@ -230,7 +230,7 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
     if not any(inputs + outputs) and not any(r.free for r in inside.values()):
         return NodeRole(
             Role.PINNED,
-            reason=f"{node.op_type} takes no {low.name.lower()} at opset {opset}",
+            reason=f"{node.op_type} does not take {low.name.lower()} at opset {opset}",
             inside=inside,
         )
     moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
@@ -261,12 +261,12 @@ def _why_pinned(node: ir.Node) -> str:
     formals = (v for b in bodies(node) for v in (*b.inputs, *b.outputs))
     types = [v.type for v in (*values, *formals) if v is not None and v.name]
     if not all(isinstance(t, ir.TensorType | None) for t in types):
-        return "takes or gives a sequence or an optional"
+        return "reads or writes a sequence or an optional"
     unknown = None in types
     if not is_standard(node) and (unknown or bodies(node) or any(is_float(v) for v in values)):
         return f"operator of the custom domain {node.domain!r}"
     if unknown:
-        return "takes or gives what no type is known of: a custom operator computes it"
+        return "reads or writes a tensor of unknown type, from a custom operator"
     if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
         return "draws random numbers"
     if not any(is_float(v) for v in values):
@@ -277,7 +277,7 @@ def _why_pinned(node: ir.Node) -> str:
         # and a coarser input or scale would move it by whole steps.
         reason = "quantises or dequantises"
     elif any(v.dtype in _BELOW_A_BYTE for v in node.outputs):
-        reason = "gives elements of less than a byte, which ONNX Runtime cannot switch"
+        reason = "writes elements smaller than a byte, which ONNX Runtime cannot switch"
     return _FP32_ONLY.get(node.op_type, reason)
 
 

@@ -68,7 +68,7 @@ def _casts_floats(node: ir.Node) -> bool:
 
 
 def _version(node: ir.Node, opset: int) -> int:
-    """Return the opset since when an operator is what it is at `opset`; 0 where it is unknown."""
+    """Return the opset since when an operator is what it is at `opset`; 0 if it is unknown."""
     if not is_standard(node) or not onnx.defs.has(node.op_type, opset, ""):
         return 0
     return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)

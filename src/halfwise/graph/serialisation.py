@@ -47,20 +47,20 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
             file = (folder / location).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links in a circle
             raise CaseError(
-                f"{path} names external data by something that is not a path: {_short(location)}.",
+                f"{path} locates its external data by what is not a path: {_short(location)}.",
                 "Save the model again.",
             ) from error
         name = os.path.normpath(location)
         stored = file.is_relative_to(store) and not _leads_out(name)
         if not stored and not file.is_relative_to(folder):
             raise CaseError(
-                f"{path} asks for external data outside its own folder: {_short(location)}.",
-                "External data must lie beside the model; copy it there and save the model again.",
+                f"{path} refers to external data outside its own folder: {_short(location)}.",
+                "External data must be beside the model: copy it there and save the model again.",
             )
         if not is_regular(file):
             raise CaseError(
-                f"{path} needs the external data file {_short(location)}, which is missing or no "
-                "regular file.",
+                f"{path} needs the external data file {_short(location)}, which is missing or not "
+                "a regular file.",
                 f"Copy it into {folder}.",
             )
         offset, length = (entries.get(key, "0") for key in ("offset", "length"))
@@ -68,7 +68,7 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
             raise CaseError(
                 f"{path} gives external data {_short(location)} at {_short(offset)} of "
                 f"{_short(length)} bytes.",
-                "Expected numbers of bytes; save the model again.",
+                "Offset and length must be numbers of bytes; save the model again.",
             )
         end = int(offset) + int(length)
         if file.stat().st_size < end:
@@ -99,7 +99,7 @@ def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
                 file = files[os.path.normpath(entry.value)]
                 if not file.is_relative_to(store):
                     raise CaseError(
-                        f"{path} and {entry.value!r} beside it lie in different folders.",
+                        f"{path} and its external data {entry.value!r} are in different folders.",
                         "Copy the model and its external data into one folder.",
                     )
                 entry.value = str(file.relative_to(store))
@@ -160,7 +160,7 @@ def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
         file = path.parent / location
         if is_special(file):
             raise CaseError(
-                f"{path} needs the external data file {_short(location)}, which is no regular "
+                f"{path} needs the external data file {_short(location)}, which is not a regular "
                 "file.",
                 "Copy the data to a file beside the model.",
             )
@@ -170,8 +170,8 @@ def refuse_files(proto: onnx.ModelProto) -> None:
     """Raise a CaseError if weights lie in files: a model in memory has no folder to find them."""
     for tensor in _outside(proto):
         raise CaseError(
-            f"The model is in memory, and the data of its tensor {tensor.name!r} is in a file.",
-            "Give the model's path, or load the data with it.",
+            f"The model is in memory, but the data of its tensor {tensor.name!r} is in a file.",
+            "Give the path of the model, or load it with its external data.",
         )
 
 
@@ -309,7 +309,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
         raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
     if (size := path.stat().st_size) > PROTOBUF_BYTES:
         raise CaseError(
-            f"{path} is not an ONNX model: it has {size:,} bytes, and a protobuf at most "
+            f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "
             f"{PROTOBUF_BYTES:,}.",
             "Save a larger model with its weights in a file beside it (external data).",
         )

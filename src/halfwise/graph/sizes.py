@@ -49,8 +49,8 @@ def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
     """
     if value.shape is None:
         raise CaseError(
-            f"The model tells no rank of {value.name!r}, and there are no data that do.",
-            "Give inputs where the command takes them, or a model whose inputs have a shape.",
+            f"The model declares no rank for {value.name!r}, and no data shows it.",
+            "Give inputs if the command takes them, or a model whose inputs have a shape.",
         )
     return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
 
@@ -95,7 +95,7 @@ class Frozen:
         node: The node, of the main graph.
         slot: Which of its operands is the constant.
         axis: What the size is one of: an axis of the value that the node reads.
-        along: The axis of the constant whose length the size is; None where it is an element.
+        along: The axis of the constant whose length the size is; None if it is an element.
         sizes: What the constant holds that may be this size, or a multiple of it.
     """
 

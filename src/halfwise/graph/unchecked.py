@@ -90,7 +90,7 @@ class Unchecked:
     Attributes:
         proto: The file's content, without external data.
         path: The file.
-        network: The graph, in normal form as far as it goes; None where it cannot be read at all.
+        network: The graph, in normal form as far as it goes; None if it cannot be read at all.
         nodes: All nodes of the file, bodies included, in its order.
         refusal: What ONNX's checker has against it; "" where it takes it.
         unread: What could not be done on the way to the normal form, with the reason.
@@ -108,7 +108,7 @@ class Unchecked:
 
     @property
     def opset(self) -> int | None:
-        """Version of ONNX's own operator set; None where the file names none."""
+        """Version of ONNX's own operator set; None if the file names none."""
         named = {o.domain: o.version for o in self.proto.opset_import}
         return named.get("", named.get("ai.onnx"))
 

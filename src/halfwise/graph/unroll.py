@@ -51,7 +51,7 @@ def unrolled(model: ir.Model, nodes: Collection[NodeName] | None = None) -> ir.M
         if missing:
             raise CaseError(
                 f"{missing[0]} is not a GRU or LSTM of the main graph: it cannot be written out.",
-                "Name nodes of these operators.",
+                "Name GRU or LSTM nodes.",
             )
         chosen = [node for name, node in found.items() if name in nodes]
     names = Names(graphs_of(copy))
@@ -65,7 +65,7 @@ def unrolled(model: ir.Model, nodes: Collection[NodeName] | None = None) -> ir.M
 
 
 def refusal(node: ir.Node) -> str | None:
-    """Return why a GRU or LSTM cannot be written out, the end of a sentence; None where it can."""
+    """Return why a GRU or LSTM cannot be written out, the end of a sentence; None if it can."""
     return next(_refusals(node), None)
 
 
@@ -81,16 +81,16 @@ def _refusals(node: ir.Node) -> Iterator[str]:
         yield "it has peepholes"
     weights = [_read(node, slot) for slot in (_W, _R, _B)]
     if any(v is not None and v.const_value is None for v in weights):
-        yield "its weights are no constants"
+        yield "its weights are not constant"
     steps, lengths = _steps(node), _read(node, _LENGTHS)
     if steps is None:
         yield "the length of its sequence is not fixed"
     elif not 1 <= steps <= MOST_STEPS:
-        yield f"its sequence has {steps} steps, and 1 to {MOST_STEPS} are written out"
+        yield f"its sequence has {steps} steps; only 1 to {MOST_STEPS} are written out"
     if lengths is not None and (
         lengths.const_value is None or (constant_array(lengths) != steps).any()
     ):
-        yield "its sequences may be of several lengths"
+        yield "its sequences may differ in length"
 
 
 def _read(node: ir.Node, slot: int) -> ir.Value | None:

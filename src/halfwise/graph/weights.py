@@ -68,9 +68,9 @@ class WeightFile:
                 self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
         except OSError as error:
             raise CaseError(
-                f"The weights need {size_of(size)} of temporary space, which {folder} does not "
-                f"have: {error.strerror}.",
-                "Name a folder that has it: TMPDIR=FOLDER halfwise …",
+                f"The weights need {size_of(size)} of temporary space in {folder}: "
+                f"{error.strerror}.",
+                "Name a folder with enough space: TMPDIR=FOLDER halfwise …",
             ) from error
         self._used = 0
 

@@ -22,7 +22,9 @@ _LENGTH_AT = 8
 """Where a `.npy` file tells the length of its header (numpy.lib.format)."""
 _HEADER_BYTES = 1 << 20
 """NumPy itself refuses headers of more than 10,000 bytes, but after it has read them."""
-_LARGE = "Save a large array as .npy, which is read in parts; if it is small, the file is broken."
+_LARGE = (
+    "Save large arrays as .npy, which is read in parts. If the array is small, the file is damaged."
+)
 
 BROKEN = (
     ValueError,
@@ -137,7 +139,7 @@ def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path)
             member.seek(0)
             head = member.read(_LENGTH_AT + 4)
             if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
-                raise ValueError("its header is longer than any")
+                raise ValueError("its header is too long")
             member.seek(_LENGTH_AT)
             read = np.lib.format.read_array_header_1_0
             if major > 1:
@@ -169,7 +171,7 @@ def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
         raise _unreadable(where, path, error) from error
     if not isinstance(array, np.ndarray):
         raise CaseError(
-            f"{where} is not a NumPy array, expected nothing but arrays in the archive.",
+            f"{where} is not a NumPy array; the archive may hold arrays only.",
             "Save it with np.savez(path, name=array, …).",
         )
     return array
@@ -178,13 +180,13 @@ def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
 def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     if isinstance(error, MemoryError):
         return CaseError(
-            f"{where} does not fit into memory ({error}), expected arrays that do.",
+            f"{where} does not fit into memory ({error}).",
             _LARGE,
         )
     # NumPy has no error class of its own for these two; the wording is pinned by tests.
     if "Object arrays" in str(error) or "Python objects" in str(error):
         return _pickled(where)
-    reason = "it does not start like one" if "pickled" in str(error) else str(error)
+    reason = "wrong file header" if "pickled" in str(error) else str(error)
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
         "Save it again with np.save(path, array) or np.savez(path, name=array, …).",
@@ -195,5 +197,5 @@ def _pickled(where: str) -> CaseError:
     return CaseError(
         f"{where} is an object array (pickle), which could run code from the file; expected "
         "numbers.",
-        "Stack the samples to one array with a numeric dtype, or save one file per sample.",
+        "Stack the samples into one numeric array, or save one file per sample.",
     )

@@ -19,8 +19,8 @@ class InputSpec:
     Attributes:
         name: Name of the input in the graph.
         dtype: Element type. Text inputs have `np.dtype(object)` or a NumPy string type.
-        shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar.
-            None where the model tells no rank: then every array is one sample, of any rank.
+        shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar. None
+            if the model tells no rank: then every array is one sample, of any rank.
     """
 
     name: str
@@ -70,8 +70,8 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
     for name, value in pairs:
         if not isinstance(name, str):
             raise CaseError(
-                f"{where}: found a key of type {type(name).__name__}, expected the name of an "
-                "input as a string.",
+                f"{where}: found a key of type {type(name).__name__}, expected an input name "
+                "as a string.",
                 "Use the model's input names as keys.",
             )
         try:
@@ -80,7 +80,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
             raise CaseError(
                 f"{where}: input '{name}' is a {type(value).__name__} that is not an array "
                 f"({described(error)}), expected a NumPy array.",
-                "Convert it with np.asarray(...) in a rectangular shape first.",
+                "Make it rectangular and convert it with np.asarray(...).",
             ) from error
     return arrays
 
@@ -133,7 +133,7 @@ def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
         kind = "Python objects" if stored.kind == "O" else stored.name
         raise CaseError(
             f"{where}: input '{spec.name}' has dtype {kind}, expected {spec.dtype.name}.",
-            f"Convert it to {spec.dtype.name} the way the model was trained, then save it again.",
+            f"Convert it to {spec.dtype.name} as in training, and save it again.",
         )
 
 
@@ -175,8 +175,8 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
 def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
     """Read an array as a single sample.
 
-    An array of one rank less than the input's gets a batch axis of length 1 where the model's
-    first axis is dynamic or 1.
+    An array of one rank less than the input's gets a batch axis of length 1 if the model's first
+    axis is dynamic or 1.
 
     Returns:
         A view of the input's own rank whose fixed axes have the model's lengths.
@@ -194,7 +194,7 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
             f"{where}: input '{spec.name}' has rank {array.ndim} "
             f"({dimensions(array.shape)}), expected one sample of rank {rank} "
             f"({dimensions(spec.shape)}).",
-            "Here every array is a single sample: give it the model's own axes.",
+            "Here each array is one sample: give it exactly the model's axes.",
         )
     check_fixed_axes(sample.shape, spec, where)
     return sample
@@ -214,7 +214,7 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
                 f"length {found}, expected {dimensions(spec.shape)}.",
                 _layout_hint(shape, spec)
                 or hint
-                or "Resize or crop the data, or export the model with that axis dynamic.",
+                or "Resize or crop the data, or export the model with a dynamic axis there.",
             )
 
 
@@ -230,7 +230,7 @@ def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
         if all(not isinstance(size, int) or size == found for size, found in pairs):
             n = "N" if batch else ""
             return (
-                f"The data are {n}{own} and the model takes {n}{wanted}: transpose them, "
+                f"The data is {n}{own}, but the model takes {n}{wanted}. Transpose it: "
                 f"np.moveaxis(x, {axes})."
             )
     return ""
@@ -255,7 +255,7 @@ def fit_sample(
     if not any(arrays[spec.name].size for spec in specs):
         raise CaseError(
             f"{where}: the sample is empty, expected at least one element.",
-            "Remove this sample or export the data again.",
+            "Remove this sample, or export the data again.",
         )
     return {spec.name: fit_values(arrays[spec.name], spec, where) for spec in specs}
 
@@ -307,7 +307,7 @@ def _check_finite(array: NDArray[Any], spec: InputSpec, where: str) -> None:
     raise CaseError(
         f"{where}: input '{spec.name}' holds {nan} NaN and {inf} inf, the first at {first}, "
         "expected finite numbers.",
-        "Repair or remove this sample; a mask of -inf has to be a finite number such as -1e4.",
+        "Repair or remove this sample. Write a mask of -inf as a finite number such as -1e4.",
     )
 
 
@@ -331,5 +331,5 @@ def _check_overflow(array: NDArray[Any], fitted: NDArray[Any], spec: InputSpec, 
     raise CaseError(
         f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {number(worst)}, "
         f"expected float32 (at most {number(float(np.finfo(np.float32).max))}).",
-        "Scale the data the way the model was trained.",
+        "Scale the data as in training.",
     )

@@ -57,7 +57,7 @@ class UserFunction:
             raise CaseError(
                 f"{self.spec} returned a {type(result).__name__}, expected a generator or a list "
                 "of dictionaries.",
-                "Yield one dictionary {input name: array} for each sample.",
+                "Yield one dictionary {input name: array} per sample.",
             )
         with guarded(self.spec):
             items = iter(result)
@@ -78,9 +78,9 @@ class UserFunction:
             signature.bind(*arguments)
         except TypeError as error:
             raise CaseError(
-                f"{self.spec} is declared with arguments {signature}, expected a function that "
-                f"can be called with {len(arguments)} ({error}).",
-                "Give the remaining arguments default values.",
+                f"{self.spec} takes the arguments {signature}, expected a function that can be "
+                f"called with {len(arguments)} ({error}).",
+                "Give the other arguments default values.",
             ) from error
 
 

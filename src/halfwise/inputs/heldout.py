@@ -166,7 +166,7 @@ def _is_float(array: NDArray[Any]) -> bool:
 
 
 def _typical(flat: NDArray[np.float64]) -> float:
-    """Return the median magnitude of elements that are not zero; 0 where all are."""
+    """Return the median magnitude of elements that are not zero; 0 if all are."""
     some = np.abs(flat[:: max(1, flat.size // _TYPICAL)])
     some = some[some > 0]
     return float(np.median(some)) if some.size else 0.0

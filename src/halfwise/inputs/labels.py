@@ -50,7 +50,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     if len(labels) != count:
         raise CaseError(
             f"Labels {path.name}: found {len(labels)} labels, expected {count}, one per sample.",
-            "Give them in the order of the samples; a header line counts as a label.",
+            "Give them in the order of the samples, without a header line.",
         )
     return tuple(labels)
 
@@ -103,7 +103,7 @@ def _read_lines(path: Path) -> tuple[Any, ...]:
         raise CaseError(
             f"Labels {path.name}: line {lines.index('') + 1} is empty, expected one label "
             "per line.",
-            "Remove the line; where a label is missing, remove the sample too.",
+            "Remove the line. If a label is missing, remove its sample too.",
         )
     for number_type in (int, float):
         try:

@@ -29,7 +29,7 @@ IMAGES = "images"
 RANDOM = "random"
 """The inputs that are made up on request."""
 _FORMS = (
-    "Give a .npz, .npy or Polygraphy .json file, a folder of them, a folder of images with "
+    "Give a .npz, .npy or Polygraphy .json file, a folder of such files, a folder of images with "
     "--preprocess, file.py:function, or NAME=FOLDER,NAME=FOLDER for several inputs."
 )
 
@@ -105,7 +105,7 @@ def load_samples(
 def data_files(path: Path) -> tuple[str, list[Path]]:
     """Return the kind of the data files at a path, "images" or a suffix, and them.
 
-    They are those of a folder, sorted by name, or the file itself, whatever its suffix; none where
+    They are those of a folder, sorted by name, or the file itself, whatever its suffix; none if
     there are none. Hidden files are passed over.
 
     Raises:
@@ -218,7 +218,7 @@ def paired_files(
         each = ", ".join(f"'{n}' {k if files else 'nothing'}" for n, (k, files) in found.items())
         raise CaseError(
             f"The sources of the inputs hold {each}, expected {' in all or '.join(kinds)} in all.",
-            "A .npz holds all inputs: put such files directly into one folder, and name that.",
+            "A .npz file holds all inputs: put such files into one folder, and give that folder.",
         )
     paired, notes = pair_files({name: files for name, (_, files) in found.items()})
     one_each = all(path.is_file() for path in sources.values())
@@ -245,7 +245,7 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise CaseError(
-            f"{folder} cannot be listed ({error.strerror}), expected a readable folder.",
+            f"The folder {folder} cannot be read ({error.strerror}).",
             "Check its permissions.",
         ) from error
 
@@ -266,7 +266,7 @@ def _one_kind(entries: Sequence[Path], folder: Path) -> tuple[str, list[Path]]:
         counts = " and ".join(f"{len(files)} {kind}" for kind, files in sorted(kinds.items()))
         raise CaseError(
             f"{folder.name}: found {counts}, expected files of one kind.",
-            "Put each kind into a folder of its own.",
+            "Use a separate folder for each kind.",
         )
     return next(iter(kinds.items()), ("", []))
 
@@ -279,6 +279,6 @@ def _kind(path: Path) -> str:
 def _refuse_preprocess(preprocess: str | None, what: str) -> None:
     if preprocess is not None:
         raise UsageError(
-            f"--preprocess {preprocess} is given, and the inputs are {what}; expected images.",
-            "Leave --preprocess out: arrays are given to the model as they are.",
+            f"--preprocess {preprocess} is given, but the inputs are {what}, not images.",
+            "Leave --preprocess out: arrays go to the model unchanged.",
         )

@@ -14,7 +14,7 @@ from halfwise.user_code import RAISED
 Paired = Sequence[tuple[str, Mapping[str, Path]]]
 """The name of each sample, and input name → file."""
 
-_FORM = "Give NAME=FOLDER for each input, with commas between, as in left=DIR,right=DIR."
+_FORM = "Give NAME=FOLDER for each input, separated by commas: left=DIR,right=DIR."
 
 
 def split_sources(source: str) -> dict[str, Path]:
@@ -36,7 +36,7 @@ def split_sources(source: str) -> dict[str, Path]:
         if name in found:
             raise CaseError(f"Input '{name}' is named twice in {source}, expected once.", _FORM)
         if not path:
-            raise CaseError(f"Input '{name}' is named without a source in {source}.", _FORM)
+            raise CaseError(f"Input '{name}' has no source in {source}.", _FORM)
         found[name] = Path(path)
     return found
 
@@ -64,16 +64,15 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
             )
     if missing := [name for name in names if name not in sources]:
         raise CaseError(
-            f"No source is named for input '{missing[0]}', expected one for each of: "
-            f"{', '.join(names)}.",
+            f"Input '{missing[0]}' has no source, expected one for each of: {', '.join(names)}.",
             inputs,
         )
     for (one, path), (other, second) in combinations(sources.items(), 2):
         if path.resolve() == second.resolve():
             raise CaseError(
-                f"The inputs '{one}' and '{other}' are both read from {path}, expected different "
-                "sources: every pair would be of one file with itself.",
-                "Copy or link what belongs to each input into a folder of its own.",
+                f"The inputs '{one}' and '{other}' are both read from {path}, which would pair "
+                "every file with itself; expected different sources.",
+                "Copy or link the files of each input into a folder of their own.",
             )
 
 
@@ -147,12 +146,12 @@ def _unpaired(folders: Mapping[str, Sequence[Path]]) -> CaseError:
     odd = [(name, stems ^ {file.stem for file in files}) for name, files in others]
     where = next(
         (f"'{first}' and '{name}' differ in {min(apart)}" for name, apart in odd if apart),
-        "a name occurs twice",
+        "one name occurs twice",
     )
     return CaseError(
-        f"The files of the inputs do not pair up ({counts}; {where}), expected equally named or "
-        "equally numbered files for every input.",
-        "Name the files of one sample alike, as in left/0001.png and right/0001.png.",
+        f"The files of the inputs do not pair up ({counts}; {where}), expected files with the "
+        "same names or numbers for every input.",
+        "Give the files of one sample the same name: left/0001.png and right/0001.png.",
     )
 
 

@@ -42,7 +42,7 @@ class RawSamples:
         ids: One identifier per sample.
         argument: What a function is called with for sample i: the path of an image, or an array;
             by input name where inputs have sources of their own.
-        pixels: The same as an array; None where it cannot be decoded here.
+        pixels: The same as an array; None if it cannot be decoded here.
         notes: What was understood.
         sources: Input name → its own raw samples, where inputs have sources of their own.
     """
@@ -196,7 +196,7 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
 def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:
     if raw is None:
         raise UsageError(
-            f"{where} is a function and no raw samples are given, expected some to call it with.",
+            f"{where} is a function, but there are no raw samples to call it with.",
             "Add --samples with a folder of images, or raw arrays in a .npz.",
         )
 
@@ -209,7 +209,7 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
         if result is None:
             raise CaseError(
                 f"{place}: it returned nothing, expected an array or a dictionary of arrays.",
-                "Return what the model gets.",
+                "Return the model's input.",
             )
         named = result if isinstance(result, Mapping) else {ONLY: result}
         # Copied, because functions may fill the same array again for the next sample.
@@ -219,7 +219,7 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
         if not found:
             raise CaseError(
                 f"{place}: it returned an empty dictionary, expected an array or several.",
-                "Return what the model gets.",
+                "Return the model's input.",
             )
         return found
 
@@ -241,7 +241,7 @@ def _demand_numbers(name: str, array: NDArray[Any], where: str, do: str) -> None
     if array.dtype.kind not in "biuf" or not array.size:
         raise CaseError(
             f"{where}'{name}' is {array.dtype.name} of {array.size} elements, expected numbers.",
-            f"{do} what the model gets.",
+            f"{do} the model's input.",
         )
 
 
@@ -262,7 +262,7 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
 def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
     if not arrays:
         raise CaseError(
-            "Found no arrays to compare, expected one for each input.", "Save what the model gets."
+            "Found no arrays to compare, expected one for each input.", "Save the model's input."
         )
     for name, array in arrays.items():
         _demand_numbers(name, array, "", "Save")

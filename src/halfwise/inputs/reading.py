@@ -96,9 +96,9 @@ def load_images(
     """
     if preprocess is None:
         raise UsageError(
-            "The inputs are images and --preprocess is missing, expected a function that turns "
-            "the path of an image into the model's input.",
-            "Add --preprocess file.py:function with the preprocessing the model was trained with.",
+            "The inputs are images, so --preprocess is needed: a function that turns the path of "
+            "an image into the model's input.",
+            "Add --preprocess file.py:function with the preprocessing used in training.",
         )
     function, first = load_function(preprocess), named[0][1]
     make = by_input(function, first) if isinstance(first, Mapping) else function
@@ -119,7 +119,7 @@ def _apply(
     try:
         result = make(argument)
     except CaseError as error:
-        called = " It is called with {input name: path}, and else with each path alone."
+        called = " It is called with {input name: path}, or with each path alone."
         hint = f"{error.hint or ''}{called if isinstance(argument, Mapping) else ''}"
         raise CaseError(f"{where}: {error.message}", hint) from error
     if isinstance(result, Mapping):
@@ -182,8 +182,8 @@ def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
     for i, item in enumerate(load_function(source).stream()):
         if i == _MOST_YIELDED:
             raise CaseError(
-                f"{where} has yielded {_MOST_YIELDED:,} samples and goes on, expected it to end.",
-                "Let it end after some hundred samples.",
+                f"{where} has yielded {_MOST_YIELDED:,} samples and does not stop.",
+                "Stop after a few hundred samples.",
             )
         # Copied one by one: generators often fill the same array again for the next sample.
         given = _arrays(item, f"{where}[{i}]")
@@ -207,7 +207,7 @@ def _arrays(item: object, where: str) -> dict[str, NDArray[Any]]:
     if not isinstance(item, Mapping):
         raise CaseError(
             f"{where} is a {type(item).__name__}, expected a dictionary {{input name: array}}.",
-            "Name the input also where the model has only one.",
+            "Name the input even if the model has only one.",
         )
     return as_arrays(item, where)
 

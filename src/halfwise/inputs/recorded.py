@@ -84,8 +84,8 @@ def load_recorded(
     if path.suffix.lower() == ".npz":
         if runner is not None:
             raise UsageError(
-                f"--runner {runner} is given, and {path.name} names no runners.",
-                "Leave --runner out: a .npz holds the outputs of one.",
+                f"--runner {runner} is given, but {path.name} names no runners.",
+                "Leave --runner out: a .npz file holds one runner's outputs.",
             )
         _demand_file(path)
         shaped, left = _chosen(peek_npz(path), wanted)
@@ -103,9 +103,9 @@ def load_recorded(
     name = _choose(runners, runner, path)
     if len(runners[name]) != samples:
         raise CaseError(
-            f"{path.name} holds {len(runners[name])} iterations of {name}, and the inputs are "
-            f"{count(samples, 'sample')}; expected as many.",
-            "Give the inputs that `polygraphy run … --save-inputs` wrote in the same run.",
+            f"{path.name} holds {len(runners[name])} iterations of {name}, but the inputs are "
+            f"{count(samples, 'sample')}.",
+            "Give the inputs that the same run wrote: `polygraphy run … --save-inputs`.",
         )
     chosen = [_chosen(outputs, wanted) for outputs in runners[name]]
     others = tuple(dict.fromkeys(other for _, left in chosen for other in left))
@@ -132,7 +132,7 @@ def fit_recorded(
             raise CaseError(
                 f"{where}: found the outputs {', '.join(sorted(given)) or 'none'}, expected "
                 f"{', '.join(sorted(reference))}.",
-                "Record the model's own outputs, all of them; others may come with them.",
+                "Record all outputs of the model; extra ones are ignored.",
             )
         fitted.append({n: _fit(given[n], reference[n], f"{where}, '{n}'") for n in reference})
     return fitted
@@ -170,8 +170,8 @@ def _demand_parts(arrays: Arrays, samples: int, path: Path) -> None:
     for name, array in arrays.items():
         if not array.ndim or array.shape[0] % samples or not array.shape[0]:
             raise CaseError(
-                f"{path.name}: output '{name}' is {dimensions(array.shape)}, and the inputs are "
-                f"{count(samples, 'sample')}; expected a first axis that counts the samples.",
+                f"{path.name}: output '{name}' is {dimensions(array.shape)}, but the inputs are "
+                f"{count(samples, 'sample')}; expected the samples along the first axis.",
                 "Stack the outputs of all samples along a first axis: np.stack(outputs).",
             )
 
@@ -189,11 +189,11 @@ def _choose(runners: Mapping[str, object], wanted: str | None, path: Path) -> st
     if len(matches) == 1:
         return matches[0]
     if wanted is None:
-        problem = f"{path.name} holds the outputs of {len(runners)} runners: {names}."
+        problem = f"{path.name} holds outputs of {len(runners)} runners: {names}."
     else:
-        meant = f"{len(matches)} of the runners" if matches else "none of the runners"
-        problem = f"--runner {wanted} means {meant} in {path.name}: {names}."
-    raise UsageError(problem, "Give --runner one of them, or enough of its beginning.")
+        meant = f"{len(matches)} runners" if matches else "no runner"
+        problem = f"--runner {wanted} matches {meant} in {path.name}: {names}."
+    raise UsageError(problem, "Add --runner with one of these names, or an unambiguous prefix.")
 
 
 def _demand_file(path: Path) -> None:
@@ -330,7 +330,7 @@ def _decode_array(text: str) -> object:
     except ValueError:
         content = text.encode("latin-1")
     if not content.startswith(_ARRAY_STARTS):
-        raise ValueError("an array does not start like one")
+        raise ValueError("an array has a wrong header")
     array = np.load(io.BytesIO(content), allow_pickle=False)
     if isinstance(array, np.ndarray):
         return array

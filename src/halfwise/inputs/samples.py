@@ -139,12 +139,12 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
             f"{where}: input '{lone}' is given as one sample and others as several ({listed}), "
             "expected the same number for every input.",
             f"Repeat '{lone}' behind an axis of length {most}: np.stack([{lone}] * {most}). "
-            "Where the model tells no rank, give a file for each sample.",
+            "If the model declares no rank, give one file per sample.",
         )
     raise CaseError(
         f"{where}: the inputs give different numbers of samples ({listed}), expected the same "
         "number for every input.",
-        "Give every array an axis before the model's own that counts the samples.",
+        "Give every array a leading axis of samples, before the model's own axes.",
     )
 
 
@@ -177,7 +177,7 @@ def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     if not spec.shape or len(shape) != len(spec.shape) or spec.shape[0] != 1 or shape[0] == 1:
         return ""
     stacked = dimensions((shape[0], 1, *shape[1:]))
-    return f"To give {shape[0]} samples add an axis before the model's own: {stacked}."
+    return f"To give {shape[0]} samples, add an axis in front: {stacked}."
 
 
 @dataclass(frozen=True)
@@ -305,9 +305,9 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
         found = hash_sample(sample)
         if before.setdefault(index, found) != found:
             raise CaseError(
-                f"{spec} returned something else for {ids[index]} than before, expected the same "
-                "each time: samples are made anew when they are needed.",
-                "Leave random augmentation out, as at inference.",
+                f"{spec} returned different data for {ids[index]} this time, expected the same "
+                "every time: samples are computed again when needed.",
+                "Switch random augmentation off, as for inference.",
             )
         return sample
 

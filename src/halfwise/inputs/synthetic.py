@@ -39,23 +39,23 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
     for spec in specs:
         if spec.shape is None:
             raise CaseError(
-                f"Input '{spec.name}' has no rank in the model, so there is no random data for it.",
-                "Give real inputs: the rank is taken from them.",
+                f"Input '{spec.name}' has no rank in the model, so random data cannot be drawn.",
+                "Give real inputs, which have a rank.",
             )
         # "V" is how NumPy sees bfloat16.
         if spec.dtype.kind not in "fViub":
             raise CaseError(
-                f"Input '{spec.name}' has dtype {spec.dtype.name}, for which there is no random "
-                "data; expected floats, integers or Booleans.",
+                f"Input '{spec.name}' has dtype {spec.dtype.name}; random data is available for "
+                "floats, integers and Booleans only.",
                 "Give real inputs.",
             )
         try:
             np.broadcast_to(0.0, _shape(spec))
         except ValueError as error:
             raise CaseError(
-                f"Input '{spec.name}' has a shape that no array has ({error}), expected one for "
-                "which random data can be drawn.",
-                "Check the shape that the model declares.",
+                f"Input '{spec.name}' has an impossible shape ({error}), so random data cannot "
+                "be drawn.",
+                "Check the shape in the model.",
             ) from error
 
     def load(index: int) -> Sample:
@@ -172,7 +172,7 @@ def _constant(name: str, arrays: Sequence[NDArray[Any]]) -> MadeUp:
 
 
 def _look(name: str, arrays: Sequence[NDArray[Any]]) -> MadeUp | None:
-    """Return what a float input looks like; None where it looks real."""
+    """Return what a float input looks like; None if it looks real."""
     if _is_constant(arrays):
         return _constant(name, arrays)
     cropped = [_crop(array).astype(np.float64) for array in arrays]

@@ -37,12 +37,12 @@ class Batches:
         at: Where in the profile.
         profile: Index of the profile.
         shapes: Shapes of the inputs, as far as the profile tells them.
-        samples: What to run: each has just these shapes. None where no real data have them.
+        samples: What to run: each has just these shapes. None if no real data have them.
         judged: The real samples in it, each once; what `take_apart` gives belongs to these.
         reason: Why there is none.
-        note: What else to know, such as that samples were repeated; empty where there is nothing.
-        batching: Batch axes; None where samples run one by one.
-        pieces: What stands side by side in each of `samples`; empty where samples run one by one.
+        note: What else to know, such as that samples were repeated; empty if there is nothing.
+        batching: Batch axes; None if samples run one by one.
+        pieces: What stands side by side in each of `samples`; empty if samples run one by one.
     """
 
     at: Place
@@ -81,7 +81,7 @@ def plan_batches(
     """Return what to run at the opt, min and max shapes of every profile, each shape once.
 
     Args:
-        batching: Batch axes; None where samples have to stay apart.
+        batching: Batch axes; None if samples have to stay apart.
         why_not: The reason for that.
         profiles: Optimization profiles.
         samples: Real samples; each is loaded once here, and again when it is run.

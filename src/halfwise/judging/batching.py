@@ -56,7 +56,7 @@ class Batching:
         }
 
     def size(self, sample: Sample) -> int | None:
-        """Return the size of a sample along the batch axis; None where its inputs disagree."""
+        """Return the size of a sample along the batch axis; None if its inputs disagree."""
         sizes = {sample[name].shape[axis] for name, axis in self.inputs.items()}
         return int(sizes.pop()) if len(sizes) == 1 else None
 

@@ -50,7 +50,7 @@ class Judged:
     Attributes:
         verdict: The verdict.
         failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
-            threshold, of those that contribute most. Empty where the verdict passed.
+            threshold, of those that contribute most. Empty if the verdict passed.
         inside: What is non-finite inside the candidate and not in the reference, by tensor of the
             candidate.
     """

@@ -181,7 +181,7 @@ class _Axis:
     batch: bool
 
     def size(self, sample: Sample) -> int | None:
-        """Return its length; None where the inputs have different ones, or none at all."""
+        """Return its length; None if the inputs have different ones, or none at all."""
         sizes = {sample[name].shape[axis] for name, axis in self.axes.items()}
         return sizes.pop() if len(sizes) == 1 and 0 not in sizes else None
 
@@ -207,7 +207,7 @@ class _Axis:
 
 
 def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -> FrozenSize | None:
-    """Return the one size at which a model runs that fails on a sample; None where there is none.
+    """Return the one size at which a model runs that fails on a sample; None if there is none.
 
     The first failing sample is repeated or cut along each dynamic axis, to sizes that constants
     hold. A size counts only if the model runs there, and on the same values neither at the sample's

@@ -62,5 +62,5 @@ def lint(
             blind.append(rule.id)
     skipped = list(model.unread)
     if blind:
-        skipped.append(f"not looked for, because of that: {', '.join(blind)}")
+        skipped.append(f"not checked because of that: {', '.join(blind)}")
     return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)

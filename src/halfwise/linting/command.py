@@ -130,7 +130,7 @@ def check_constraints(
         source = script.parent / source
     if not source:
         raise UsageError(
-            "No model is named, so names of layers cannot be looked up.", "Add --model MODEL.onnx."
+            "Without a model, layer names cannot be checked.", "Add --model MODEL.onnx."
         )
     unchecked = read_unchecked(Path(source))
     layers = layers_of(unchecked)
@@ -148,7 +148,7 @@ def check_constraints(
 
 
 def _script(words: Sequence[str]) -> Path | None:
-    """Return the shell script that one word names; None where it is no such path."""
+    """Return the shell script that one word names; None if it is no such path."""
     if len(words) != 1 or not words[0].endswith(".sh"):
         return None
     path = Path(words[0])
@@ -161,7 +161,7 @@ def _text(script: Path) -> str:
     try:
         return read_text(script)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise CaseError(f"{script} cannot be read: {why}.", "Give a shell script.") from error
 
 
@@ -179,7 +179,7 @@ def linted(report: LintReport) -> Report:
         )
     )
     if report.skipped:
-        parts.append(Lines("Not looked at", tuple(map(sentence, report.skipped))))
+        parts.append(Lines("Not checked", tuple(map(sentence, report.skipped))))
     return Report(
         _title(report.findings), _passed(report.findings), " · ".join(about), tuple(parts)
     )
@@ -195,7 +195,7 @@ def checked(report: ConstraintReport) -> Report:
     parts: list[Lines | Table] = list(_parts(report.findings, "; --json lists them"))
     if report.findings:
         title = "Corrected command" if report.command else "Corrected"
-        text = clean(report.corrected) or "nothing: none of the constraints is left"
+        text = clean(report.corrected) or "nothing: no constraint is left"
         parts.append(Lines(title, (text,), whole=True))
     return Report(
         _title(report.findings), _passed(report.findings), " · ".join(about), tuple(parts)

@@ -36,8 +36,8 @@ def resize(subject: Subject) -> Iterator[Found]:
         return
     for place, _ in standard_nodes(subject, "Resize", "Upsample"):
         yield Found(
-            f"PyTorch {subject.model.proto.producer_version} wrote it at opset {subject.opset}, "
-            "which cannot say how interpolate finds its coordinates",
+            f"PyTorch {subject.model.proto.producer_version} exported it at opset {subject.opset}, "
+            "which cannot express how interpolate computes its coordinates",
             "Export again with opset 11 or later.",
             place,
         )
@@ -54,8 +54,8 @@ def average_pool(subject: Subject) -> Iterator[Found]:
     for node in subject.nodes():
         if is_standard(node, "AveragePool") and not _fills(node):
             yield Found(
-                "PyTorch 2.0 wrote it, which loses ceil_mode: the last window may be missing",
-                f"{_AGAIN} Where the pooling has no ceil_mode, nothing is wrong.",
+                "PyTorch 2.0 exported it, which loses ceil_mode: the last window may be missing",
+                f"{_AGAIN} Without ceil_mode in the pooling, nothing is wrong.",
                 node,
             )
 
@@ -73,7 +73,7 @@ def lstm(subject: Subject) -> Iterator[Found]:
     nodes = [(p, n) for p, n in standard_nodes(subject, "LSTM") if _direction(n) == "bidirectional"]
     for place, _ in nodes[1:]:
         yield Found(
-            "PyTorch 1.10 wrote it behind another bidirectional LSTM; such exports did not run",
+            "PyTorch 1.10 exported it after another bidirectional LSTM; such exports did not run",
             _AGAIN,
             place,
         )
@@ -117,7 +117,7 @@ def cast(subject: Subject) -> Iterator[Found]:
         if to and told and to != told:
             names = (_type_name(to), _type_name(told))
             yield Found(
-                "it casts to {}, and its output is declared as {}".format(*names),
+                "it casts to {}, but its output is declared as {}".format(*names),
                 "Convert again with onnxconverter-common 1.14, or with `halfwise fix`.",
                 place,
                 node.output[0],
@@ -140,13 +140,13 @@ def early_dynamo(subject: Subject) -> Iterator[Found]:
         return
     if any(f.domain == _TORCHLIB for f in subject.model.proto.functions):
         yield Found(
-            f"the first dynamo exporter, of PyTorch {version[0]}.{version[1]}, wrote the model",
+            f"the first dynamo exporter, of PyTorch {version[0]}.{version[1]}, exported the model",
             "Export again with a later PyTorch, and compare the outputs with the framework's.",
         )
 
 
 def _torch(subject: Subject) -> tuple[int, int] | None:
-    """Return the version of PyTorch that wrote the file, None where another tool did."""
+    """Return the version of PyTorch that wrote the file, None if another tool did."""
     proto = subject.model.proto
     found = re.match(r"(\d+)\.(\d+)", proto.producer_version)
     if proto.producer_name != _TORCH or found is None:
@@ -178,7 +178,7 @@ def _fills(node: ir.Node) -> bool:
 
 
 def _channels(node: ir.Node) -> int | None:
-    """Return how many elements a bias of the node needs; None where that is open."""
+    """Return how many elements a bias of the node needs; None if that is open."""
     weight = node.inputs[1] if len(node.inputs) > 1 else None
     if weight is None or weight.shape is None or not weight.shape.is_static():
         return None
@@ -214,7 +214,7 @@ def checker(subject: Subject) -> Iterator[Found]:
         # Exports for TensorRT hold its plugins as if they were ONNX's operators.
         plugin = refusal.startswith("No Op registered")
         fix = (
-            "Give operators of plugins a domain of their own."
+            "Give plugin operators a domain of their own."
             if plugin
             else "Run python -m onnx.checker on it, and export it again."
         )
@@ -231,7 +231,7 @@ def unreadable(subject: Subject) -> Iterator[Found]:
     for name, reason in subject.model.broken.items():
         yield Found(
             f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",
-            "Copy the files of external data beside the model, or export it again.",
+            "Copy the external data files beside the model, or export it again.",
             tensor=name,
         )
 

@@ -24,11 +24,11 @@ _MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg",
 """Operators between a mask constant and its Softmax."""
 _LONGEST_MASK_PATH = 8
 """Nodes between a mask constant and its Softmax; exporters write at most Sub, Mul, Add, Clip."""
-_MASK_FIX = "Mask with -1e4 instead: its exponential is zero as well."
+_MASK_FIX = "Mask with -1e4 instead: its exponential is zero too."
 _WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
 _SCALE = (
-    "Where Conv, Gemm or MatMul read it as a factor: scale it by a power of two, and the result "
-    "before a bias by the inverse. Else keep what reads it in FP32."
+    "If Conv, Gemm or MatMul reads it as a factor, scale it by a power of two, and the result "
+    "by the inverse before any bias. Otherwise keep the nodes that read it in FP32."
 )
 _BOUNDS = {"Clip": (1, 2), "Max": (0, 1), "Min": (0, 1)}
 """Operands that only bound another: saturated at 65504 they do what they did."""
@@ -69,7 +69,7 @@ def eps_vanishing(subject: Subject) -> Iterator[Found]:
     for node, eps, reader, name in _eps(subject):
         if eps < FP16.smallest_subnormal:
             tiny = number(FP16.smallest_subnormal)
-            zero = f"zero in FP16 by plain conversion ({tiny} in what halfwise fix stores)"
+            zero = f"zero in FP16 after plain conversion (halfwise fix stores {tiny})"
             stored = zero if eps <= FP16.flush_threshold else f"{tiny} in FP16"
             yield Found(
                 f"the eps {number(eps)} before {reader} becomes {stored}",
@@ -91,9 +91,8 @@ def eps_subnormal(subject: Subject) -> Iterator[Found]:
             bits = int(eps / FP16.smallest_subnormal).bit_length()
             yield Found(
                 f"the eps {number(eps)} before {reader} is subnormal in FP16: {bits} of 11 bits",
-                f"Use an eps of at least {number(FP16.smallest_normal)} where values come near "
-                "it, or "
-                f"keep this node and the {reader} in FP32.",
+                f"If values come near it, use an eps of at least {number(FP16.smallest_normal)}, "
+                f"or keep this node and the {reader} in FP32.",
                 node,
                 name,
             )
@@ -136,8 +135,8 @@ def masks(subject: Subject) -> Iterator[Found]:
         end = path[-1]
         if extent.least == -float("inf"):
             yield Found(
-                f"the mask {name_of(value)} holds -inf before {end.op_type}: a row masked as a "
-                "whole is NaN in any precision",
+                f"the mask {name_of(value)} holds -inf before {end.op_type}: a fully masked row "
+                "is NaN in any precision",
                 _MASK_FIX,
                 path[0],
                 name_of(value),
@@ -147,7 +146,7 @@ def masks(subject: Subject) -> Iterator[Found]:
             stored = "-inf or -65504" if extent.least < -FP16.max else f"{number(extent.least, 6)}"
             yield Found(
                 f"the mask {name_of(value)} = {number(extent.least)} is {stored} in FP16, and "
-                f"-inf with a score added before {end.op_type}",
+                f"-inf once a score is added before {end.op_type}",
                 _MASK_FIX,
                 path[0],
                 name_of(value),
@@ -227,8 +226,8 @@ def subnormal(subject: Subject) -> Iterator[Found]:
             if slot in _FACTORS.get(node.op_type, ()):
                 yield Found(
                     f"{extent.subnormal} of the {extent.nonzero} non-zero values of "
-                    f"{name_of(value)} are below FP16's smallest normal number, 6.1e-05, and "
-                    f"{extent.zeroed} become zero; the largest is {number(extent.largest)}",
+                    f"{name_of(value)} are below FP16's smallest normal number, 6.1e-05; "
+                    f"{extent.zeroed} become zero, and the largest is {number(extent.largest)}",
                     _SCALE,
                     node,
                     name_of(value),
@@ -262,7 +261,7 @@ def variance(subject: Subject) -> Iterator[Found]:
             f"{int(lost.sum())} of {v.size} variances, from {number(v.min())} to "
             f"{number(v.max())}, lose "
             "their scale in FP16",
-            f"Fold the BatchNormalization into {into}, in FP32, before the model is converted.",
+            f"Fold the BatchNormalization into {into} in FP32, before converting the model.",
             node,
             name_of(node.inputs[_VARIANCE]) if node.inputs[_VARIANCE] else None,
         )
@@ -291,7 +290,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
                 extreme = max(int(array.max()), int(array.min()), key=abs)
                 yield Found(
                     f"{beyond} of the {array.size} values of {name_of(value)} "
-                    f"{'is' if beyond == 1 else 'are'} beyond 32 bits, such as {extreme}",
+                    f"{'does' if beyond == 1 else 'do'} not fit in 32 bits, such as {extreme}",
                     "Export it as INT32 with values that fit, or build with TensorRT "
                     f"{since('int64')} or later.",
                     uses[0][0],
@@ -315,8 +314,8 @@ def float_indices(subject: Subject) -> Iterator[Found]:
         if reader := _index_reader(output):
             yield Found(
                 f"{name_of(root)}, a {root.dtype}, becomes an index or size of {reader.op_type} "
-                f"{reader.name}: in FP16 it is wrong beyond 2048",
-                "Compute it in integers, or keep what computes it in FP32.",
+                f"{reader.name}: FP16 is not exact above 2048",
+                "Compute it in integers, or keep the nodes that compute it in FP32.",
                 node,
                 name_of(root),
             )

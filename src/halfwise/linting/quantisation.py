@@ -51,7 +51,7 @@ def quantised(subject: Subject) -> Iterator[Found]:
         kinds = ", ".join(f"{number} {op}" for op, number in counts.items())
         yield Found(
             f"the model is quantised: {kinds}",
-            "Judge it against the model before: halfwise verify ORIGINAL QUANTISED --inputs DATA.",
+            "Compare it with the original: halfwise verify ORIGINAL QUANTISED --inputs DATA.",
             found[0][0],
         )
 
@@ -100,11 +100,11 @@ def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
     """Return what TensorRT does with a type that it does not quantise to, and what helps."""
     if dtype == ir.DataType.UINT8:
         given = len(node.inputs) > 2 and node.inputs[2] is not None
-        why = "" if given else ", which no zero point means"
-        return f"it is of UINT8{why}: TensorRT reads INT8, and above 127 saturates", AGAIN
+        why = "" if given else ", the default without a zero point"
+        return f"it is UINT8{why}: TensorRT reads INT8, so values above 127 saturate", AGAIN
     if dtype == ir.DataType.INT32:
         fix = "Leave biases as they are: QuantizeBias=False in onnxruntime.quantization."
-        return "TensorRT dequantises no INT32", fix
+        return "TensorRT does not dequantise INT32", fix
     return f"TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4, not to {dtype}", AGAIN
 
 
@@ -120,8 +120,8 @@ def scales(subject: Subject) -> Iterator[Found]:
         if wrong.size:
             many = f"{wrong.size} of {wide.size} scales are" if wide.size > 1 else "its scale is"
             yield Found(
-                f"{many} no positive number but {wrong.flat[0]}",
-                "Calibrate again, on data that reach this tensor.",
+                f"{many} not a positive number but {wrong.flat[0]}",
+                "Calibrate again with data that reaches this tensor.",
                 node,
                 name_of(node.inputs[1]),
             )
@@ -141,7 +141,7 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
                 yield Found(
                     f"{(times > FAR).sum()} of the {times.size} channels of its weights are over "
                     f"{FAR:.0f} times smaller than the largest, up to {number(times.max())} times, "
-                    "and all have one scale",
+                    "but all share one scale",
                     "Quantise its weights per channel (per_channel=True in "
                     "onnxruntime.quantization), or keep it in FP16.",
                     node,
@@ -164,7 +164,7 @@ def half(subject: Subject) -> Iterator[Found]:
         narrow = 0 if 0 < bits[0] <= _MOST_BITS else 1
         other, wide = name_of(node.inputs[1 - narrow]), bits[1 - narrow]
         yield Found(
-            f"its {('data', 'weights')[narrow]} are quantised, and {other} is "
+            f"its {('data', 'weights')[narrow]} are quantised, but {other} is "
             + (f"of {wide} bits, which no INT8 kernel takes" if wide else "not"),
             f"Quantise {other} {'to 8 bits' if wide else 'too'}, or neither.",
             node,
@@ -192,9 +192,9 @@ def splits(subject: Subject) -> Iterator[Found]:
             is_bias = is_standard(node, "Add") and is_constant(node.inputs[1 - slot])
             if is_bias or (slot == 0 and is_standard(node, *_FOLDED)):
                 yield Found(
-                    f"{node.op_type} {node.name} would go into the kernel of this "
-                    f"{product.op_type}, and is kept out by {pair.dequantise.name}",
-                    "Quantise behind it, not before.",
+                    f"{node.op_type} {node.name} would fuse into the kernel of this "
+                    f"{product.op_type}, but {pair.dequantise.name} is in the way",
+                    "Quantise after it, not before.",
                     product,
                     name_of(pair.source),
                 )
@@ -218,16 +218,16 @@ def residuals(subject: Subject) -> Iterator[Found]:
             if is_constant(value) or (other and (other in dequantised or other.name in products)):
                 continue
             yield Found(
-                f"{name_of(value)} is not quantised, and is added to the INT8 {maker.op_type} "
+                f"{name_of(value)} is not quantised, but is added to the INT8 {maker.op_type} "
                 f"{maker.name}",
-                f"Quantise {name_of(value)} where it is added.",
+                f"Quantise {name_of(value)} before the addition.",
                 node,
                 name_of(value),
             )
 
 
 def _sum(pair: Pair) -> ir.Node | None:
-    """Return the Add that a pair quantises the result of, through a Relu; None where none."""
+    """Return the Add that a pair quantises the result of, through a Relu; None if none."""
     maker = None if pair.source is None else pair.source.producer()
     if maker is not None and is_standard(maker, "Relu") and maker.inputs[0] is not None:
         maker = maker.inputs[0].producer()
@@ -249,7 +249,7 @@ def _steps(subject: Subject) -> Iterator[ir.Node]:
 
 
 def _zero_point(node: ir.Node) -> NDArray[np.generic] | None:
-    """Return the integers of a constant zero point; None where it is none, or of FP8."""
+    """Return the integers of a constant zero point; None if it is none, or of FP8."""
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None or value.dtype is None or not value.dtype.is_integer():
         return None
@@ -257,7 +257,7 @@ def _zero_point(node: ir.Node) -> NDArray[np.generic] | None:
 
 
 def _type(node: ir.Node) -> ir.DataType | None:
-    """Return what a node quantises to, or dequantises; None where nobody knows."""
+    """Return what a node quantises to, or dequantises; None if nobody knows."""
     value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     return None if value is None else value.dtype
 

@@ -77,7 +77,7 @@ class Subject:
 
     Attributes:
         model: The model, as far as it can be read.
-        tensorrt: Version (major, minor) whose parser is to read it; None where none is named.
+        tensorrt: Version (major, minor) whose parser is to read it; None if none is named.
     """
 
     model: Unchecked
@@ -91,7 +91,7 @@ class Subject:
 
     @property
     def opset(self) -> int:
-        """Version of ONNX's operator set; 1 where the file names none."""
+        """Version of ONNX's operator set; 1 if the file names none."""
         return self.model.opset or 1
 
     @cached_property

@@ -17,7 +17,7 @@ from halfwise.linting.rule import Found, Subject, name_of, rule
 
 _FIX = (
     "Export with this axis dynamic and read the size from the tensor (x.shape[0]), not from a "
-    "Python int; where an export folds it, switch constant folding off."
+    "Python int; if the exporter folds it, switch constant folding off."
 )
 
 
@@ -33,10 +33,10 @@ def batch(subject: Subject) -> Iterator[Found]:
     for each in sorted(found, key=lambda f: order[f.node]):
         name = name_of(each.constant)
         yield Found(
-            f"its batch axis is dynamic, and its initial state {name} is a constant for a fixed "
+            f"its batch axis is dynamic, but its initial state {name} is a constant for a fixed "
             "batch size"
             if each.node.op_type in STATES
-            else f"its first axis is dynamic, and the constant {name}{_content(each.constant)} "
+            else f"its first axis is dynamic, but the constant {name}{_content(each.constant)} "
             "fixes it",
             _FIX,
             each.node,
@@ -54,7 +54,7 @@ def axis(subject: Subject) -> Iterator[Found]:
     for each in frozen_lengths(subject.network):
         constant = each.constant
         yield Found(
-            f"axis {each.axis} of {name_of(each.node.inputs[0])} is dynamic, and the constant "
+            f"axis {each.axis} of {name_of(each.node.inputs[0])} is dynamic, but the constant "
             f"{name_of(constant)}{_content(constant)} fixes it",
             _FIX,
             each.node,
@@ -81,7 +81,7 @@ def output(subject: Subject) -> Iterator[Found]:
             if before.dim_param and before.dim_param in symbols and isinstance(size, int):
                 yield Found(
                     f"axis {place} of the output {name_of(value)} is declared {before.dim_param}, "
-                    f"as an input's, and is always {size}",
+                    f"as in an input, but is always {size}",
                     _FIX,
                     node,
                     name_of(value),

@@ -36,7 +36,7 @@ def opset(subject: Subject) -> Iterator[Found]:
     since, first, last = opsets(subject.tensorrt)
     given, version = subject.opset, text_of(subject.tensorrt)
     if given < first:
-        fix = f"Raise the opset to {first} or later: halfwise modernize does."
+        fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
         yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
@@ -64,11 +64,11 @@ def operators(subject: Subject) -> Iterator[Found]:
         op = node.op_type
         if op in SINCE and subject.tensorrt < SINCE[op]:
             since = text_of(SINCE[op])
-            fix = f"Build with TensorRT {since} or later, export it written out, or add a plugin."
+            fix = f"Build with TensorRT {since} or later, export it decomposed, or add a plugin."
             yield Found(f"TensorRT {version} has no {op}; {since} has", fix, place)
         elif op in AT_THE_LATEST and subject.tensorrt < AT_THE_LATEST[op]:
             since = text_of(AT_THE_LATEST[op])
-            message = f"{op} is known to be in TensorRT {since}, perhaps not in {version}"
+            message = f"{op} is in TensorRT {since}; whether it is in {version} is not known"
             yield Found(message, "Parse it, and read the log.", place, severity="info")
         elif op in NEVER:
             late = subject.tensorrt > NEVER_UP_TO
@@ -76,8 +76,8 @@ def operators(subject: Subject) -> Iterator[Found]:
             fix = "Rewrite it in other operators, or add a plugin."
             yield Found(message, fix, place, severity="warning" if late else None)
         elif not onnx.defs.has(op):
-            message = f"{op} is no operator of ONNX: TensorRT {version} looks for a plugin"
-            yield Found(message, "Load the plugin with the builder.", place, severity="warning")
+            message = f"{op} is not an ONNX operator: TensorRT {version} looks for a plugin"
+            yield Found(message, "Load the plugin in the builder.", place, severity="warning")
 
 
 @rule("operator-custom", "warning", OPERATORS, reads_graph=False)
@@ -92,9 +92,9 @@ def custom(subject: Subject) -> Iterator[Found]:
     for place, node in subject.model.nodes:
         if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own:
             yield Found(
-                f"{node.op_type} is of the domain {node.domain}: TensorRT "
+                f"{node.op_type} is in the domain {node.domain}: TensorRT "
                 f"{text_of(subject.tensorrt)} looks for a plugin",
-                "Load the plugin with the builder, or export without such operators.",
+                "Load the plugin in the builder, or export without such operators.",
                 place,
             )
 
@@ -116,12 +116,12 @@ def unconstrainable(subject: Subject) -> Iterator[Found]:
     kinds = {
         "have a type of their own (a constraint ends the build in castLayer.cpp)": _OWN_TYPE,
         "give integers or shapes": _NO_FLOATS,
-        "are constants (fused away, and the constraint with them)": _CONSTANT,
+        "are constants (fused away together with the constraint)": _CONSTANT,
     }
     for what, ops in kinds.items():
         found = list(standard_nodes(subject, *ops))
         if found:
             counts = Counter(node.op_type for _, node in found)
             listed = ", ".join(f"{number} {op}" for op, number in counts.items())
-            fix = "Leave them out of constraints: halfwise constraints check does."
+            fix = "Leave them out of constraints, as halfwise constraints check does."
             yield Found(f"{listed} {what}", fix, found[0][0])

@@ -26,7 +26,7 @@ def unnamed(subject: Subject) -> Iterator[Found]:
             called = f"node_of_{next(iter(node.output), '')}"
             yield Found(
                 f"it has no name; TensorRT calls it {called}",
-                "Export with names, or give it one: constraints and reports go by names.",
+                "Export with names, or name it: constraints and reports refer to nodes by name.",
                 place,
             )
 
@@ -38,9 +38,9 @@ def duplicates(subject: Subject) -> Iterator[Found]:
     for place, node in subject.model.nodes:
         if (number := counts.pop(node.name, 0)) > 1:
             yield Found(
-                f"{number} nodes are called {node.name}; a constraint by that name reaches the "
-                "first",
-                "Give every node a name of its own.",
+                f"{number} nodes are called {node.name}; a constraint with that name applies to "
+                "the first only",
+                "Give every node a unique name.",
                 place,
             )
 
@@ -51,7 +51,7 @@ def unused_nodes(subject: Subject) -> Iterator[Found]:
     used = _used(subject.model.proto.graph)
     for place, node in subject.model.nodes:
         if node.output and not used & set(filter(None, node.output)):
-            yield Found(f"nobody reads {', '.join(filter(None, node.output))}", _CLEAN, place)
+            yield Found(f"nothing reads {', '.join(filter(None, node.output))}", _CLEAN, place)
 
 
 @rule("unused-output", "info", _OPTIONAL, reads_graph=False)
@@ -66,8 +66,8 @@ def unused_outputs(subject: Subject) -> Iterator[Found]:
         names = [name for name in _optional(node, subject.opset) if name not in used]
         if names and used & set(filter(None, node.output)):
             yield Found(
-                f"nobody reads its optional output {', '.join(names)}",
-                'Leave it out, or name it "".',
+                f"nothing reads its optional output {', '.join(names)}",
+                'Remove it, or name it "".',
                 place,
             )
 
@@ -95,7 +95,7 @@ def unused_constants(subject: Subject) -> Iterator[Found]:
             if tensor.name not in used:
                 shape = "×".join(map(str, tensor.dims)) or "one number"
                 yield Found(
-                    f"nobody reads the constant {tensor.name} ({shape})", _CLEAN, None, tensor.name
+                    f"nothing reads the constant {tensor.name} ({shape})", _CLEAN, None, tensor.name
                 )
 
 
@@ -108,8 +108,8 @@ def unused_inputs(subject: Subject) -> Iterator[Found]:
     for info in graph.input:
         if info.name not in used and info.name not in constants:
             yield Found(
-                f"nobody reads the input {info.name}",
-                "Remove it, or look for what should read it.",
+                f"nothing reads the input {info.name}",
+                "Remove it, or find the node that should read it.",
                 None,
                 info.name,
             )

@@ -40,9 +40,9 @@ def casts(subject: Subject) -> Iterator[Found]:
             integers = start.dtype is not None and start.dtype.is_integer()
             bits = _BITS[before.dtype] if before.dtype else 0
             yield Found(
-                f"{name_of(start)} goes from {types[0]} to {types[1]} and on to {types[2]}: "
+                f"{name_of(start)} goes from {types[0]} to {types[1]} and then to {types[2]}: "
                 f"{bits} bits are left",
-                "Cast it once, to the last type.",
+                "Cast it directly to the last type.",
                 node,
                 name_of(start),
                 # FP32 holds all integers up to 16.7 million.
@@ -56,8 +56,8 @@ def doubles(subject: Subject) -> Iterator[Found]:
     for node in subject.nodes():
         if any(v.dtype == ir.DataType.DOUBLE for v in node.outputs):
             yield Found(
-                f"it gives {name_of(node.outputs[0])} in FP64, which becomes FP32",
-                "Export in FP32 (model.float()), or say where FP64 is needed.",
+                f"it writes {name_of(node.outputs[0])} in FP64, which becomes FP32",
+                "Export in FP32 (model.float()), or find out where FP64 is needed.",
                 node,
                 name_of(node.outputs[0]),
             )

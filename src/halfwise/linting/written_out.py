@@ -25,7 +25,7 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
         if axes:
             what = f"over axis {', '.join(map(str, axes))}, which is not the last"
             fix = (
-                "LayerNormalization takes the last axes only: put a Transpose before and after it, "
+                "LayerNormalization takes only the last axes: put a Transpose before and after it, "
                 "or keep these nodes in FP32 (halfwise fix)."
             )
             yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
@@ -52,8 +52,8 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
     RMSNormalization is in opset 23, and in TensorRT from 10.15 on.
     """
     fix = (
-        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later raise the opset to 23 "
-        "(halfwise modernize); for others keep its nodes in FP32 (halfwise fix)."
+        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, raise the opset to 23 "
+        "(halfwise modernize); otherwise keep its nodes in FP32 (halfwise fix)."
     )
     for nodes in _normalisations(subject, "RMSNormalization"):
         yield _found(subject, nodes, "RMSNormalization", 23, fix)
@@ -65,7 +65,7 @@ def gelu(subject: Subject) -> Iterator[Found]:
 
     Gelu is in opset 20; TensorRT is known to have it from 10.15 on.
     """
-    fix = "Raise the opset to 20 where the target has Gelu, or run halfwise modernize."
+    fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
     for nodes in dict.fromkeys(gelus(subject.network)):
         yield _found(subject, nodes, "Gelu", 20, fix)
 
@@ -77,8 +77,8 @@ def attention(subject: Subject) -> Iterator[Found]:
     Attention is in opset 23, and in TensorRT from 10.14 on.
     """
     fix = (
-        f"For TensorRT {text_of(SINCE['Attention'])} and later export with opset 23; for others "
-        "constrain the whole of it or nothing."
+        f"For TensorRT {text_of(SINCE['Attention'])} and later, export with opset 23; otherwise "
+        "constrain all of it or none."
     )
     for nodes in dict.fromkeys(attentions(subject.network)):
         yield _found(subject, nodes, "Attention", 23, fix)
@@ -94,8 +94,8 @@ def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: 
     has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
     where = f" {what}" if what else ""
     message = (
-        f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, write {op} "
-        f"out{where}; {has}"
+        f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, spell out {op}"
+        f"{where}; {has}"
     )
     return Found(message, fix, ordered[0])
 

@@ -85,10 +85,10 @@ def settle(
 
 
 def settled_metric(criterion: Criterion) -> Metric | None:
-    """Return the metric of recognised outputs; None where the criterion tells of none.
+    """Return the metric of recognised outputs; None if the criterion tells of none.
 
     That of several is 1 less the largest part of its allowance that any of them uses up, so that
-    0 just passes; -inf where a candidate is not finite.
+    0 just passes; -inf if a candidate is not finite.
     """
     if not criterion.recognised:
         return None

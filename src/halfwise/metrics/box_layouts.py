@@ -53,7 +53,7 @@ class BoxLook(NamedTuple):
     Attributes:
         outputs: Those with boxes, scores and classes, as `how` reads them.
         evidence: What was seen.
-        how: How to read them; None where that is not shown.
+        how: How to read them; None if that is not shown.
     """
 
     outputs: tuple[str, ...]
@@ -237,7 +237,7 @@ def _per_class(
 
 
 def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:
-    """Return what makes probabilities of scores [rows, classes]; None where that is not told."""
+    """Return what makes probabilities of scores [rows, classes]; None if that is not told."""
     if within_unit(scores):
         if scores.shape[1] < 2 or not np.all(np.abs(scores.sum(axis=1) - 1) <= SUM_SLACK):
             return Boxes(layout="per-class")

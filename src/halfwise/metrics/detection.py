@@ -30,7 +30,7 @@ def f1(
 ) -> float:
     """Return the F1 of the candidate's boxes, pooled over all images, in [0, 1].
 
-    2 · found / (boxes of the reference + boxes of the candidate), matched at an IoU of 0.5; 1 where
+    2 · found / (boxes of the reference + boxes of the candidate), matched at an IoU of 0.5; 1 if
     neither has any. What is NaN or of another shape detects nothing.
 
     Args:
@@ -53,7 +53,7 @@ def mean_ap(
 
     As COCO defines it (Lin et al., "Microsoft COCO: Common Objects in Context", 2014, and its
     evaluation code): precision, made monotone, is averaged over the recalls 0, 0.01 … 1, then over
-    IoUs of 0.5, 0.55 … 0.95 and the classes that the reference detects; 1 where it detects nothing.
+    IoUs of 0.5, 0.55 … 0.95 and the classes that the reference detects; 1 if it detects nothing.
     Among boxes of equal scores, those that are wrong count first. Arguments as of `f1`.
     """
     truths: list[NDArray[np.int64]] = []

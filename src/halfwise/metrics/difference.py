@@ -67,11 +67,11 @@ class Spread:
 
     Attributes:
         count: Number of finite elements.
-        minimum: Smallest of them; inf where there is none.
-        maximum: Largest of them; -inf where there is none.
-        mean: Their mean; 0 where there is none.
+        minimum: Smallest of them; inf if there is none.
+        maximum: Largest of them; -inf if there is none.
+        mean: Their mean; 0 if there is none.
         scatter: Σ (x - mean)².
-        energy: Σ x²; inf where magnitudes exceed about 1e154.
+        energy: Σ x²; inf if magnitudes exceed about 1e154.
         elements: Number of all elements.
     """
 
@@ -116,12 +116,12 @@ class Spread:
 
     @property
     def absmax(self) -> float:
-        """Largest finite magnitude, 0 where there is none."""
+        """Largest finite magnitude, 0 if there is none."""
         return max(abs(self.minimum), abs(self.maximum)) if self.count else 0.0
 
     @property
     def deviation(self) -> float:
-        """Population standard deviation of the finite elements, 0 where there is none."""
+        """Population standard deviation of the finite elements, 0 if there is none."""
         return math.sqrt(self.scatter / self.count) if self.count else 0.0
 
 
@@ -131,7 +131,7 @@ class Chunk(NamedTuple):
     Attributes:
         reference: f64[n], n ≤ `CHUNK`; may hold NaN and inf.
         candidate: f64[n]; may hold NaN and inf.
-        finite: bool[n], both sides are; None where all are.
+        finite: bool[n], both sides are; None if all are.
         error: f64[m], m ≤ n: ≥ 0, never NaN; equal non-finite pairs are left out.
         noise: Σ error².
         nonfinite: How many errors are infinite because one side is not finite.
@@ -194,16 +194,16 @@ class Difference:
     Attributes:
         discrete: The reference is judged by equality.
         elements: Pairs seen.
-        max_abs: Largest error; inf where a pair is non-finite on one side only.
+        max_abs: Largest error; inf if a pair is non-finite on one side only.
         noise: Σ error²; inf likewise.
-        product: Σ reference · candidate over finite pairs; 0 where cosine terms were not asked for.
+        product: Σ reference · candidate over finite pairs; 0 if cosine terms were not asked for.
         reference_energy: Σ reference² over finite pairs; 0 likewise.
         candidate_energy: Σ candidate² over finite pairs; 0 likewise.
         mismatched: Pairs that are not equal (discrete outputs only).
         nonfinite: Pairs that are NaN or infinite on one side and something else on the other.
         misshapen: Samples in which the two shapes differ; their elements enter no sum.
-        by_group: Largest error in each of the output's groups of slices (`slices`); empty where it
-            has none, or nobody asked.
+        by_group: Largest error in each of the output's groups of slices (`slices`); empty if it has
+            none, or nobody asked.
         rare: Elements that are not the output's common value; empty likewise.
     """
 
@@ -259,8 +259,8 @@ class Difference:
     def cosine(self) -> float:
         """Cosine similarity in [-1, 1]; needs the cosine terms.
 
-        1 where no error was seen, 0 where only one side is all zero, NaN where a pair is
-        non-finite on one side only or a shape differs.
+        1 if no error was seen, 0 if only one side is all zero, NaN if a pair is non-finite on one
+        side only or a shape differs.
         """
         if self.nonfinite or self.misshapen:
             return math.nan

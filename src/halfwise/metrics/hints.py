@@ -118,7 +118,7 @@ def fitting_metric(
 ) -> str | None:
     """Return the built-in metric that an output looks made for, shown or not.
 
-    None where the user gave a metric, and where nothing built in fits.
+    None if the user gave a metric, and where nothing built in fits.
     """
     if criterion.metric is not None:
         return None

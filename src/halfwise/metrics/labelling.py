@@ -29,7 +29,7 @@ def token_agreement(
     class output (see `top1`), the first of equal ones. Of sequences that differ in length, places
     that only one of them has are wrong; so is a place with NaN. A token that more than half of the
     right ones are, such as the blank of CTC or padding, says nothing where both have it: such
-    places do not count. 1 where there are no others.
+    places do not count. 1 if there are no others.
 
     Args:
         reference: Integer outputs [*, tokens] or scores [*, tokens, vocabulary].
@@ -61,7 +61,7 @@ def mean_iou(
     (see `top1` for which output that is), or the element of an integer output. Of each image the
     average over the classes that its target has is taken, and then that over images, so that a
     small region that one image loses is seen. Without labels, images of one class that stay so are
-    left out; 1 where all are. A pixel with NaN is of no class, and so are all of a candidate of
+    left out; 1 if all are. A pixel with NaN is of no class, and so are all of a candidate of
     another shape.
 
     Args:

@@ -58,11 +58,11 @@ class OutputTotals:
     """What the reference of one output amounts to over all samples to be judged.
 
     Attributes:
-        absmax: Largest finite magnitude; 0 where there is none.
+        absmax: Largest finite magnitude; 0 if there is none.
         energy: Σ reference² over finite elements.
         elements: Number of elements, non-finite ones included.
-        groups: Slices with scales of their own; empty where all have one.
-        common: What most elements are, of integers and Booleans; None where that is no value.
+        groups: Slices with scales of their own; empty if all have one.
+        common: What most elements are, of integers and Booleans; None if that is no value.
     """
 
     absmax: float
@@ -109,7 +109,7 @@ def look_into(
 
 
 def _ratio(found: float, allowed: float) -> float:
-    """Return found / allowed; 0 for nothing found, inf where none is allowed or it is undefined."""
+    """Return found / allowed; 0 for nothing found, inf if none is allowed or it is undefined."""
     if found == 0:
         return 0.0
     ratio = found / allowed if allowed > 0 else math.inf

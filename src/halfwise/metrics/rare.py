@@ -28,7 +28,7 @@ class Common(NamedTuple):
 
 
 def common_value(arrays: Sequence[NDArray[Any]]) -> Common | None:
-    """Return the value that more than half of all elements have; None where there is none.
+    """Return the value that more than half of all elements have; None if there is none.
 
     Args:
         arrays: Integers or Booleans [*shape]; of others, None.

@@ -35,7 +35,7 @@ BY_LAYOUT = tuple(_OF_BOXES)
 
 
 def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
-    """Return the outputs whose kind the evidence shows, boxes first; empty where none is.
+    """Return the outputs whose kind the evidence shows, boxes first; empty if none is.
 
     Args:
         references: FP32 outputs by sample; the first eight are looked at. May be empty.
@@ -146,7 +146,7 @@ def task_scores(
             and where labels do not fit, FP32's own outputs are the truth.
 
     Returns:
-        In the order of `recognised`; none where that is empty. With labels, what is required is
+        In the order of `recognised`; none if that is empty. With labels, what is required is
         FP32's own value less the default drop. The last is that of the other outputs, if there are
         any: "rel-max", minus the largest error as `Criterion` has it by default.
     """

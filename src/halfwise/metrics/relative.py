@@ -14,7 +14,7 @@ from halfwise.metrics.difference import is_discrete
 class RelativeError:
     """√(Σ error² / Σ reference²) over all elements of all samples.
 
-    Elements that are the same NaN or infinity in both count for nothing. It is inf where one side
+    Elements that are the same NaN or infinity in both count for nothing. It is inf if one side
     alone is not finite, shapes differ, or the reference is zero throughout and the error is not. Of
     integers, Booleans and strings, the root of the share of unequal elements. 0 of no elements.
 
@@ -54,8 +54,8 @@ def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
 def finite_relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
     """Return the relative RMS error over the elements that are finite in `expected`.
 
-    inf where `actual` is not finite there or has another shape, and where `expected` is all zeros
-    and `actual` is not. What an engine makes of an infinite mask does not count.
+    inf if `actual` is not finite there or has another shape, and where `expected` is all zeros and
+    `actual` is not. What an engine makes of an infinite mask does not count.
     """
     if actual.shape != expected.shape:
         return inf

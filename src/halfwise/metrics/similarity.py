@@ -184,7 +184,7 @@ def _rows(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _cosines(target: Floats, found: Floats) -> Floats:
-    """Return the cosine of each pair of rows; NaN where the candidate is not finite."""
+    """Return the cosine of each pair of rows; NaN if the candidate is not finite."""
     with np.errstate(invalid="ignore"):
         target, found = _up_to_one(target), _up_to_one(found)
         length = np.linalg.norm(target, axis=1) * np.linalg.norm(found, axis=1)
@@ -203,7 +203,7 @@ def _likenesses(target: Floats, found: Floats) -> Floats:
 
 
 def _ratios(target: Floats, found: Floats) -> Floats:
-    """Return the ratio of each pair of rows in dB; NaN where the candidate is not finite."""
+    """Return the ratio of each pair of rows in dB; NaN if the candidate is not finite."""
     with np.errstate(invalid="ignore", divide="ignore"):
         target, found = _up_to_one(target), _up_to_one(found)
         scale = (found * target).sum(axis=1) / (target * target).sum(axis=1)

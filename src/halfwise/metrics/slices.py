@@ -60,11 +60,11 @@ class Group:
     """Slices of one scale.
 
     Attributes:
-        axis: The axis that they are slices of; None where they are samples.
+        axis: The axis that they are slices of; None if they are samples.
         slices: Their indices, ascending; of samples, their places among the references.
         largest: Largest finite |reference| in them, at least a floor of the output's; > 0.
         room: Times the tolerance that they have, ≥ 1.
-        span: Their largest value less their smallest, where these are on an offset; None where the
+        span: Their largest value less their smallest, where these are on an offset; None if the
             largest is their scale.
     """
 
@@ -188,7 +188,7 @@ def _grouped(
     *,
     gap: float,
 ) -> list[Group]:
-    """Return the groups of one axis, in ascending order of scale; none where there is but one."""
+    """Return the groups of one axis, in ascending order of scale; none if there is but one."""
     own = np.maximum(largest, -smallest)
     known = np.flatnonzero((own > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
     if known.size < 2:

@@ -41,7 +41,7 @@ def metric_loss(
     candidates: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return how far `metric` falls from the reference's own value; NaN where it has none."""
+    """Return how far `metric` falls from the reference's own value; NaN if it has none."""
     own = metric(references, references, labels)
     return own - metric(references, candidates, labels)
 
@@ -90,8 +90,8 @@ def mask_iou(
 
     A mask is one float output of one sample; of four axes and more, each index of the first is one.
     The average runs over masks, as MLPerf's DICE does over cases, so that a small one that is lost
-    counts as much as a large one. Where both masks are empty they are left out, 0 where only the
-    target is; 1 where all are left out. NaN is outside the mask. A candidate of another shape
+    counts as much as a large one. Where both masks are empty they are left out, 0 if only the
+    target is; 1 if all are left out. NaN is outside the mask. A candidate of another shape
     intersects nothing.
 
     Args:
@@ -191,7 +191,7 @@ def epe(
     Args:
         reference: Flow [*, 2, height, width]; the target where there are no labels.
         candidate: The same outputs, any float type.
-        labels: Per sample the true flow (NaN where unknown), as for `mask_iou`, or None.
+        labels: Per sample the true flow (NaN if unknown), as for `mask_iou`, or None.
 
     Raises:
         CaseError: No output is a flow, no target pixel is finite, or a label does not fit.
@@ -220,7 +220,7 @@ _METRICS: dict[str, Metric] = {
 
 
 def resolve(name: str) -> Metric | None:
-    """Return the built-in metric of that name, None where there is none."""
+    """Return the built-in metric of that name, None if there is none."""
     return _METRICS.get(name)
 
 
@@ -253,7 +253,7 @@ def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None
 def _squared_error(
     target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]
 ) -> float:
-    """Return Σ (found - target)² where `known`; inf where `found` is not finite or misshapen."""
+    """Return Σ (found - target)² where `known`; inf if `found` is not finite or misshapen."""
     if found.shape != known.shape:
         return float("inf")
     error = found.astype(np.float64)[known] - target
@@ -261,7 +261,7 @@ def _squared_error(
 
 
 def _distance(target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]) -> float:
-    """Return Σ of end-point errors where `known`; inf where `found` is not finite or misshapen."""
+    """Return Σ of end-point errors where `known`; inf if `found` is not finite or misshapen."""
     if found.shape != target.shape:
         return float("inf")
     with np.errstate(invalid="ignore"):

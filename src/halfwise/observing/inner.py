@@ -52,7 +52,7 @@ class InnerNumbers:
             kinds[kind] = (value, sample)
 
     def worst(self, node: NodeName, kind: Kind) -> float:
-        """Return the largest number so far, -inf where there is none."""
+        """Return the largest number so far, -inf if there is none."""
         return self._worst.get(node, {}).get(kind, (-np.inf, 0))[0]
 
     def records(self, network: Network) -> tuple[InnerObservation, ...]:
@@ -179,8 +179,8 @@ def cancellation(
         beyond: The least that is asked for: finding a median takes longer than all the rest.
 
     Returns:
-        At least 0.5, inf where most results are zero. Elements that are non-finite or zero in both
-        operands do not count; NaN where none is left, or where the median is at most `beyond`.
+        At least 0.5, inf if most results are zero. Elements that are non-finite or zero in both
+        operands do not count; NaN if none is left, or where the median is at most `beyond`.
         Beyond 2¹⁶ elements, the median is that of 2¹⁶ elements drawn at random with a fixed seed.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -255,7 +255,7 @@ def _cancellation_view(
 
 
 def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    """Return new nodes, the last of which computes the sums of `node`; none where it has none."""
+    """Return new nodes, the last of which computes the sums of `node`; none if it has none."""
     ins = list(node.inputs)
     match node.op_type:
         case "MatMul" | "Conv" | "Gemm":

@@ -44,7 +44,7 @@ class Reach:
         usual: Magnitude that all but `RARE` of the values, or all but one, stay below; likewise.
         factor: What its scale would be multiplied by for the smallest squared error; 1 for floats
             of 8 bits or less, whose steps vary.
-        noise: Squared error with that over that with its own; 1 where that is 0.
+        noise: Squared error with that over that with its own; 1 if that is 0.
         even: Whether its levels are equally far apart: those of floats are finer towards zero.
     """
 
@@ -59,12 +59,12 @@ class Reach:
 
     @property
     def limit(self) -> float:
-        """The end of its range that is further from zero; 0 where it has many scales."""
+        """The end of its range that is further from zero; 0 if it has many scales."""
         return max(-self.ends[0], self.ends[1])
 
     @property
     def fault(self) -> RangeFault | None:
-        """What is wrong with the range; None where nothing is, and of many scales.
+        """What is wrong with the range; None if nothing is, and of many scales.
 
         A float's steps shrink with its values, so none of its range is wasted.
         """
@@ -85,7 +85,7 @@ class Counter:
 
         Args:
             limits: The smallest and the largest level, less the zero point.
-            step: What a level is worth; 0 where there are many scales, and values come in steps.
+            step: What a level is worth; 0 if there are many scales, and values come in steps.
             even: Whether all levels are equally far apart.
         """
         self.low, self.high = limits

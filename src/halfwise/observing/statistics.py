@@ -72,7 +72,7 @@ class DetailCounter:
 
         `overflow` counts finite elements that become infinite and `subnormal` those that become
         subnormal, both over all elements, non-finite ones included. `flush` is over finite non-zero
-        elements. All are 0 where there are none.
+        elements. All are 0 if there are none.
         """
         counts = np.concatenate([self._tiny, self._exponents[1:255]])
         filled = np.flatnonzero(counts)
@@ -123,7 +123,7 @@ _RANKING = ("ArgMax", "ArgMin", "TopK")
 
 
 def margin_view(node: ir.Node, fmt: Format, add: Callable[[float, int], None]) -> View | None:
-    """Return the view that measures the margin of a node, None where it does not choose.
+    """Return the view that measures the margin of a node, None if it does not choose.
 
     Args:
         node: Any node.
@@ -187,7 +187,7 @@ def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float
         fmt: The format whose spacing at the k-th score is the unit.
 
     Returns:
-        At least 0; NaN where there is nothing to confuse: none or all chosen, no rows, or no row
+        At least 0; NaN if there is nothing to confuse: none or all chosen, no rows, or no row
         whose k-th score is finite. A rejected -inf counts as a gap of inf.
     """
     ranked = np.moveaxis(scores, axis, -1)
@@ -214,7 +214,7 @@ def rank_margin(scores: NDArray[np.float32], threshold: float, fmt: Format) -> f
         fmt: The format whose spacing at the larger of two scores is the unit.
 
     Returns:
-        Above 0, NaN where fewer than two finite numbers compete. Equal scores do not count:
+        Above 0, NaN if fewer than two finite numbers compete. Equal scores do not count:
         rounding leaves them equal.
     """
     gaps = [np.empty(0)]

@@ -21,18 +21,18 @@ def refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     int8 = given.get("to") == INT8
     yield (
         "ranges" in given and not int8,
-        "--ranges is about INT8, and does not apply without --to int8.",
-        "Give --to int8 too, or leave it out.",
+        "--ranges is for INT8, so it does not apply without --to int8.",
+        "Add --to int8, or leave --ranges out.",
     )
     yield (
         "keep_above" in given and int8,
-        "--keep-above searches nothing, and --to int8 has to: which nodes INT8 is enough for "
-        "follows from trials.",
+        "--keep-above does not search, but --to int8 must: only trials show which nodes can be "
+        "INT8.",
         "Leave out one of the two.",
     )
     workers = given.get("trt_worker")
     yield (
         int8 and not isinstance(workers, str | None) and len(workers) > 1,
-        "--to int8 finds no plan for several workers.",
-        "Name one --trt-worker.",
+        "--to int8 plans for one worker, and several are given.",
+        "Give one --trt-worker.",
     )

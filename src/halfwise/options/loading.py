@@ -59,7 +59,7 @@ def load_case(
     """
     if data.heldout is not None and not split:
         raise UsageError(
-            "--heldout does not apply here: nothing is searched, so every input counts.",
+            "--heldout does not apply here: there is no search, so every input counts.",
             "Give all samples with --inputs.",
         )
     network, stored = upcast(load_model(model))
@@ -134,7 +134,7 @@ def load_start(path: Path) -> Network | Run:
     """
     if not path.exists():
         raise CaseError(
-            f"There is nothing to start from at {path}.",
+            f"Found no model or run at {path} to start from.",
             "Give a mixed-precision ONNX model, a run folder or its run.json.",
         )
     if path.is_dir() or path.suffix == ".json":
@@ -181,8 +181,8 @@ def input_specs(network: Network) -> list[InputSpec]:
     """
     if not network.graph.inputs:
         raise CaseError(
-            "The model takes no input, so no data can vary what it computes.",
-            "Export it with its data as graph inputs rather than as constants.",
+            "The model has no inputs, so it always computes the same.",
+            "Export it with its data as graph inputs, not as constants.",
         )
     specs = []
     for value in network.graph.inputs:

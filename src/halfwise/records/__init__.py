@@ -1,7 +1,7 @@
-"""The nouns of a run: frozen records that hold numbers, names and sentences, never arrays.
+"""Records of a run: frozen, made of numbers, names and sentences, never arrays.
 
-A record is what `run.json` stores and what the renderers read. Non-finite numbers are stored as
-the strings "Infinity", "-Infinity" and "NaN", because JSON has none.
+`run.json` stores them, and the reports read them. JSON has no non-finite numbers, so they are
+stored as the strings "Infinity", "-Infinity" and "NaN".
 """
 
 from halfwise.records.band import Band

@@ -1,4 +1,4 @@
-"""A run beside an earlier one, its baseline."""
+"""Comparison of a run with an earlier one, its baseline."""
 
 from typing import Literal
 
@@ -7,27 +7,27 @@ from halfwise.records.record import Record
 FigureKind = Literal[
     "rel-max", "mean-abs", "unequal", "non-finite", "metric", "cost", "measured", "time"
 ]
-"""What can get worse; of all of these, less is better.
+"""A figure that can get worse; smaller is better for all of them.
 
 "rel-max", "mean-abs": as in `OutputError`; "unequal": the share of an output's elements that differ
-from the reference's, where these are no floating-point numbers; "metric": by how much the
-candidate's value is below the reference's; "cost", "measured": as in `Worth`; "time": median
-milliseconds of one run of an engine.
+from the reference's, for other than floating-point outputs; "metric": how far the candidate's value
+is below the reference's; "cost", "measured": as in `Worth`; "time": median milliseconds of one run
+of an engine.
 """
 
 
 class Change(Record):
-    """A figure of the baseline, and what it is now.
+    """A figure of the baseline, and its current value.
 
     Attributes:
         kind: What it is.
-        of: The output, the metric, or GPU and version of TensorRT; "" of costs.
-        before: In the baseline.
-        now: In the run; None where it has none.
-        limit: What it may be at most.
-        passed: Whether it is not more. Without the figure, False of what is judged (outputs and
-            metrics), True of times and measured costs: these were not measured, or elsewhere. True
-            of a predicted cost where the baseline is of another command.
+        of: The output, the metric, or the GPU and version of TensorRT; "" for costs.
+        before: Value in the baseline.
+        now: Value in the run; None if it has none.
+        limit: Largest value that passes.
+        passed: Whether it is within the limit. Without the figure, False for what is judged
+            (outputs and metrics) and True for times and measured costs, which were not measured,
+            or elsewhere. True for a predicted cost if the baseline is of another command.
     """
 
     kind: FigureKind
@@ -39,13 +39,13 @@ class Change(Record):
 
 
 class Baseline(Record):
-    """An earlier run, and all of its figures that can get worse.
+    """An earlier run, and all its figures that can get worse.
 
     Attributes:
         run: Its folder, as given.
-        date: When it was made; UTC, ISO 8601.
-        same_samples: Whether both runs judged the same samples, by their hash; False where only
-            their names are the same.
+        date: Its date; UTC, ISO 8601.
+        same_samples: Whether both runs judged the same samples, by their hash; False if only their
+            names are the same.
         same_model: Whether both runs are of the same FP32 model, by its hash.
         changes: Its figures.
     """
@@ -58,5 +58,5 @@ class Baseline(Record):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing got worse than it may."""
+        """Whether nothing got worse than allowed."""
         return all(change.passed for change in self.changes)

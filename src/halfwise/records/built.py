@@ -12,12 +12,12 @@ Place = Literal["here", "worker"]
 
 
 class ShapeRange(Record):
-    """Shapes of one input in an optimization profile; for shape tensors, their values.
+    """Shapes of one input in an optimization profile, or values of a shape tensor.
 
     Attributes:
-        min: Smallest size of every axis.
-        opt: The sizes that kernels are chosen for.
-        max: Largest size of every axis.
+        min: Smallest size of each axis.
+        opt: Sizes that kernels are chosen for.
+        max: Largest size of each axis.
     """
 
     min: tuple[int, ...]
@@ -29,8 +29,8 @@ class Profile(Record):
     """An optimization profile.
 
     Attributes:
-        shapes: Of every input that has a dynamic axis.
-        values: Of every input whose elements decide about shapes (shape tensors).
+        shapes: For every input with a dynamic axis.
+        values: For every input whose elements determine shapes (shape tensors).
     """
 
     shapes: dict[TensorName, ShapeRange] = Field(default_factory=dict)
@@ -38,25 +38,25 @@ class Profile(Record):
 
 
 class BuildConfig(Record):
-    """Everything that decides which engine comes out, but for chance.
+    """Everything that determines the engine, chance aside.
 
     Attributes:
-        model_sha256: Hash of the ONNX file that the builder reads, its external data included.
+        model_sha256: Hash of the ONNX file that the builder reads, including external data.
         typing: "weak": the builder chooses types within flags and constraints; "strong": the types
             are those of the ONNX file.
         low: Low format that the builder may choose (weak typing only); None for none.
         tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
-        keep: Nodes that are constrained to FP32 (weak typing only).
-        profiles: Optimization profiles; none for a model without dynamic axes.
+        keep: Nodes constrained to FP32 (weak typing only).
+        profiles: Optimization profiles; empty for a model without dynamic axes.
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
-        plugins: Paths of plugin libraries on the worker's side.
-        outputs: Further tensors that are made outputs.
-        debug: Further tensors that are marked for debugging (10.0 and later).
-        unfused: Whether all tensors that fusion leaves are marked so (10.12 and later).
-        rewritten: Nodes of the model that are in that file in another form: GRUs and LSTMs written
-            out, normalisations that were written out as one node.
+        plugins: Paths of plugin libraries on the worker.
+        outputs: Additional tensors made outputs.
+        debug: Additional tensors marked for debugging (10.0 and later).
+        unfused: Whether all tensors that remain after fusion are marked so (10.12 and later).
+        rewritten: Nodes of the model that have another form in that file: GRUs and LSTMs written
+            out, decomposed normalisations as one node.
     """
 
     model_sha256: str
@@ -81,7 +81,7 @@ class NetworkLayer(Record):
     Attributes:
         name: Its name.
         type: `LayerType` by name, such as "ELEMENTWISE".
-        nodes: ONNX nodes that it was made from, by its metadata.
+        nodes: ONNX nodes that it was made from, according to its metadata.
         constrained: Whether its precision or an output type was set.
     """
 
@@ -96,9 +96,9 @@ class EngineFile(Record):
 
     Attributes:
         sha256: Hash of its bytes.
-        bytes: Their number.
-        side: Whether `path` is here or on the worker's side.
-        path: Where it lies; in a run folder, relative to it.
+        bytes: Number of bytes.
+        side: Whether `path` is here or on the worker.
+        path: Path; in a run folder, relative to it.
     """
 
     sha256: str
@@ -112,21 +112,21 @@ class BuildOutcome(Record):
 
     Attributes:
         number: Its number in the run, from 1.
-        purpose: What it was for, in a few words ("mixed, confirmation 2").
+        purpose: Its purpose in a few words ("mixed, confirmation 2").
         status: "built"; "failed": the builder gave up; "crashed": a signal or exit ended it;
             "timeout"; "lost": the connection broke; "skipped": it crashed or took too long before,
-            or two runs in a row had no result of it (`--resume`); "interrupted": Ctrl-C ended it.
+            or two runs in a row got no result of it (`--resume`); "interrupted": Ctrl-C ended it.
         signal: Name of the signal, such as "SIGSEGV".
-        message: One sentence; empty where it was built.
-        begun: False where the worker was lost before the work itself began.
-        parsed: False where the parser does not take the model.
-        log: The last lines of the log where it was not built, else its warnings and errors.
-        config: What was asked.
+        message: One sentence; empty if it was built.
+        begun: False if the worker was lost before the work itself began.
+        parsed: False if the parser rejects the model.
+        log: The last lines of the log if it was not built, otherwise its warnings and errors.
+        config: The request.
         seconds: Wall time of the build alone.
-        engine: The engine, where there is one.
-        layers: Layers of the network, in its order; empty where it was not parsed, or where
-            another build of the same file tells them.
-        unconstrained: Nodes of the configuration's `keep` that no constraint reached, and why.
+        engine: The engine, if there is one.
+        layers: Layers of the network in order; empty if it was not parsed, or if another build of
+            the same file lists them.
+        unconstrained: Nodes of the configuration's `keep` without a constraint, and why.
     """
 
     number: int
@@ -145,23 +145,23 @@ class BuildOutcome(Record):
 
 
 class WorkerInfo(Record):
-    """Where engines are built.
+    """The environment in which engines are built.
 
     Attributes:
-        name: As the user calls it.
+        name: The user's name for it.
         command: The command that starts it.
-        tensorrt: Version of TensorRT; None where it cannot be imported.
+        tensorrt: Version of TensorRT; None if it cannot be imported.
         python: Version of Python.
-        gpu: Name of the GPU; None where there is none.
-        compute_capability: Such as "9.0".
+        gpu: Name of the GPU; None if there is none.
+        compute_capability: For example "9.0".
         driver: Version of the driver.
         memory_bytes: Memory of the GPU.
-        free_bytes: What of it is free.
-        typing: Typing regimes that this version has, its default first.
-        tactic_sources: Names of `TacticSource` that this version has.
+        free_bytes: Free memory of the GPU.
+        typing: Typing regimes of this version, the default first.
+        tactic_sources: Names of `TacticSource` in this version.
         tf32_override: `NVIDIA_TF32_OVERRIDE` in the worker's environment.
-        trouble: What keeps it from building, one sentence; empty where nothing does.
-        notes: What else to know.
+        trouble: Why it cannot build, one sentence; empty if it can.
+        notes: Further remarks.
     """
 
     name: str
@@ -181,9 +181,9 @@ class WorkerInfo(Record):
 
     @property
     def tf32_remark(self) -> str:
-        """What `tf32_override` means for engines there, a sentence; empty where it is not set.
+        """Effect of `tf32_override` on engines there, one sentence; empty if it is not set.
 
-        NVIDIA documents the value 0 alone (TensorRT Developer Guide, TF32); others are reserved.
+        NVIDIA documents only the value 0 (TensorRT Developer Guide, TF32); others are reserved.
         """
         if self.tf32_override is None:
             return ""
@@ -203,14 +203,14 @@ RECIPE_SCHEMA_VERSION = 1
 
 
 class Constraint(Record):
-    """A node that the builder has to compute in FP32 (weak typing only).
+    """A node that the builder must compute in FP32 (weak typing only).
 
     Attributes:
         node: Its name in the ONNX file.
         op: Operator type.
-        outputs: Whether each output that the node has is a float; those become FP32.
-        layers: Names of the network layers that were constrained for it in the engine that was
-            judged; empty where no engine of this very version was.
+        outputs: Whether each output of the node is a float; those become FP32.
+        layers: Names of the network layers constrained for it in the judged engine; empty if no
+            engine of this very version was judged.
     """
 
     node: NodeName
@@ -220,29 +220,29 @@ class Constraint(Record):
 
 
 class Recipe(Record):
-    """All that decides which engine is built, but for chance.
+    """Everything that determines the engine, chance aside.
 
     Attributes:
         schema_version: Version of this structure.
-        tensorrt: The version of TensorRT that it is for, such as "8.6" or "10.16.1.11".
+        tensorrt: The TensorRT version that it is for, such as "8.6" or "10.16.1.11".
         typing: "weak": types by flags and constraints; "strong": by the Casts in the ONNX file.
-        low: The low format; None where the builder may choose none (weak typing only).
-        quantised: What the file's pairs of QuantizeLinear and DequantizeLinear quantise to, which
-            the builder has to be allowed (weak typing only).
+        low: The low format; None if the builder may choose none (weak typing only).
+        quantised: Types that the file's QuantizeLinear and DequantizeLinear pairs use, which the
+            builder must be allowed (weak typing only).
         tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
-        model: Path of the ONNX file: relative to the recipe where it lies beside or below it.
-        files: SHA-256 of that file and of its external data, by path beside it.
-        engine: Path of the engine to write, beside the recipe.
-        constraints: Nodes to compute in FP32, in graph order; none with strong typing.
-        profiles: Optimization profiles; none where no input is dynamic.
+        model: Path of the ONNX file, relative to the recipe if it is beside or below it.
+        files: SHA-256 of that file and its external data, by path beside it.
+        engine: Path of the engine to write, relative to the recipe.
+        constraints: Nodes to compute in FP32, in graph order; empty with strong typing.
+        profiles: Optimization profiles; empty if no input is dynamic.
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level; None for TensorRT's default.
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
         plugins: Paths of plugin libraries.
-        timing_cache: Path of a timing cache that this version of TensorRT wrote; None without.
+        timing_cache: Path of a timing cache from this version of TensorRT; None without one.
         run: The run folder that it comes from.
-        versions: Versions of what made the run.
-        notes: What else to know, one sentence each.
+        versions: Versions of the software that made the run.
+        notes: Further remarks, one sentence each.
     """
 
     schema_version: int = RECIPE_SCHEMA_VERSION

@@ -1,27 +1,27 @@
-"""A calibration cache beside what a model's tensors reach on samples."""
+"""A calibration cache, compared with what a model's tensors reach on samples."""
 
 from typing import Literal
 
 from halfwise.records.record import Record, TensorName
 
 RangeFault = Literal["saturated", "outlier", "wide"]
-"""What is wrong with a range of 8 bits. "saturated": half of the squared error or more is of values
-beyond its ends; "outlier": all but a thousandth of the values, or all but one, stay in a quarter of
-it; "wide": all do."""
+"""What is wrong with an 8-bit range. "saturated": values beyond its ends cause half of the squared
+error or more; "outlier": all but a thousandth of the values, or all but one, stay in a quarter of
+it; "wide": all values do."""
 
 
 class CalibratedRange(Record):
-    """One tensor of a cache that the model has.
+    """One tensor of a cache that the model has too.
 
     Attributes:
         tensor: Its name.
-        scale: What the cache has for it; 0, infinities and NaN are no scale.
-        limit: The end of its range, 127 times that.
+        scale: Its scale in the cache; 0, infinities and NaN are not scales.
+        limit: The end of its range: 127 times the scale.
         reach: Largest finite magnitude on the samples.
-        usual: The one that all but a thousandth of the values, or all but one, stay below.
-        beyond: Share of the values beyond the range by over half a step; 1 where it is unset.
-        fault: What is wrong with it; "unset" where the cache has no scale and values are not all
-            zero, None where nothing is.
+        usual: Magnitude that all but a thousandth of the values, or all but one, stay below.
+        beyond: Share of values beyond the range by more than half a step; 1 if unset.
+        fault: What is wrong with it; "unset" if the cache has no scale and values are not all zero,
+            None if nothing is wrong.
     """
 
     tensor: TensorName
@@ -39,11 +39,11 @@ class CalibrationCheck(Record):
     Attributes:
         source: The file.
         tensorrt: Version of TensorRT that wrote it.
-        calibrator: Which of its calibrators.
-        samples: How many samples were run.
+        calibrator: The calibrator that wrote it.
+        samples: Number of samples run.
         tensors: Tensors that both have, in graph order.
-        unknown: Names that the model does not have, but for those that TensorRT makes up.
-        uncalibrated: Float tensors of the model that the cache lacks; constants left out.
+        unknown: Names that the model lacks, except names that TensorRT generates.
+        uncalibrated: Float tensors of the model that the cache lacks, excluding constants.
     """
 
     source: str

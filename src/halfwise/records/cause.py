@@ -16,28 +16,28 @@ CauseKind = Literal[
     "precision",
     "unknown",
 ]
-"""What engines show about why nothing of the low format passed: the connection was lost in every
-build and run, so none shows anything; no build gave an engine; the builder refused every plan that
-the emulation predicts to pass, and others are off; none of
-them runs; the inspector shows constraints that were not honoured; what is kept changes nothing
-in the engine; an engine is off by more than low precision explains, and one that has some nodes
-more in FP32 is not; the errors are those that low precision explains; nothing of all this."""
+"""What engines show about why nothing in the low format passed: the connection was lost in every
+build and run, so they show nothing; no build gave an engine; the builder refused every plan that
+the emulation predicts to pass, and the others are off; no engine runs; the inspector shows
+constraints that were not honoured; what is kept changes nothing in the engine; an engine is off by
+more than low precision explains, but one with some more nodes in FP32 is not; the errors are those
+that low precision explains; none of these."""
 
 
 class Cause(Record):
-    """One thing that engines show about why nothing of the low format passed.
+    """One thing that engines show about why nothing in the low format passed.
 
     Attributes:
         kind: What it is.
         builds: Numbers of the builds that show it.
-        nodes: "refused": where all of them were, if that is one place. "ignored": the
-            nodes whose constraints were not honoured. "kernel": those
-            that the engine that is right has in FP32 beyond those of the one that is wrong.
-        excess: Error of the engine that shows it over what the search may use, or of the nearest
-            that was built; None with a metric.
-        other: "no-effect": the error with nothing kept. "unknown": what the emulation
+        nodes: "refused": where all of them were, if that is one place. "ignored": the nodes whose
+            constraints were not honoured. "kernel": the nodes that are FP32 in the right engine but
+            not in the wrong one.
+        excess: Error of the engine that shows it relative to what the search allows, or of the
+            nearest that was built; None with a metric.
+        other: "no-effect": the error with nothing kept. "unknown": the error that the emulation
             predicts.
-        band: What low precision explains in that engine; None where that cannot be told.
+        band: Errors that low precision explains in that engine; None if unknown.
     """
 
     kind: CauseKind

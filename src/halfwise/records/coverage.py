@@ -1,4 +1,4 @@
-"""Which sizes and outputs the judged samples cover, and which size alone a model runs at."""
+"""Which sizes and outputs the judged samples cover, and which sizes a model insists on."""
 
 from typing import Literal
 
@@ -6,19 +6,19 @@ from halfwise.records.record import Failure, NodeName, Record, TensorName
 
 
 class JudgedBatch(Record):
-    """How a candidate did on samples that were put together in batches.
+    """Result of a candidate on batches of samples.
 
     Attributes:
         size: Size along the batch axis.
         shapes: Shapes of the inputs that have a dynamic axis.
-        samples: Identifiers of the samples in the batches, or of batches that were judged whole.
-        whole: Whether the model itself does not give, row by row, what it gives for single samples.
+        samples: Identifiers of the samples in the batches, or of batches judged as a whole.
+        whole: Whether the model gives other results for a batch than row by row for single samples.
             Whole batches are then compared with the reference on the same batch.
-        passed: Whether it did as well as the verdict demands.
-        rel_max: Largest error over largest reference value, by output name; inf for new non-finite
-            values. Empty where it could not be run.
-        reasons: Why it failed, a clause each.
-        failures: The same as facts; none in records before this field.
+        passed: Whether it meets the verdict's criterion.
+        rel_max: Largest error / largest reference value, by output name; inf for new non-finite
+            values. Empty if it could not be run.
+        reasons: Why it failed, one clause each.
+        failures: The same as facts; empty in older records.
     """
 
     size: int
@@ -35,17 +35,17 @@ NotBatched = Literal["sizes", "fails", "metric", "recorded"]
 
 
 class DynamicAxis(Record):
-    """An axis that is dynamic, and the sizes that the judged samples and batches have there.
+    """A dynamic axis, and its sizes in the judged samples and batches.
 
     Attributes:
-        inputs: The axis of each input that has it, counted from 0.
-        symbol: Its name in the model; None where it has none.
-        sizes: In ascending order; with one alone, other sizes were not judged.
-        why: Why no batches were put together along it: "sizes" (inputs differ in size there),
-            "fails" (the model itself does not run on one), "metric" (the model mixes the samples of
-            a batch, and the metric reads single ones), "recorded" (there are only outputs on
-            record); None where it is no batch axis, or they were.
-        detail: What the model says where it fails; a clause.
+        inputs: Index of the axis in each input that has it, from 0.
+        symbol: Its name in the model; None if it has none.
+        sizes: In ascending order; with only one, other sizes were not judged.
+        why: Why no batches were made along it: "sizes" (inputs differ in size there), "fails" (the
+            model does not run on a batch), "metric" (the model mixes the samples of a batch, and
+            the metric reads single ones), "recorded" (only recorded outputs exist); None if it is
+            not a batch axis, or batches were made.
+        detail: The model's error if it fails; a clause.
     """
 
     inputs: dict[TensorName, int]
@@ -82,22 +82,22 @@ UnjudgedKind = Literal[
 
 
 OF_METRIC: tuple[UnjudgedKind, ...] = ("metric", "guessing", "absent")
-"""Kinds that are of a metric, not of an output or a body."""
+"""Kinds that concern a metric, not an output or a body."""
 
 
 class Unjudged(Record):
-    """Something of which no sample shows anything, so that a verdict does not speak of it.
+    """Something that no sample tests, so the verdict does not cover it.
 
     Attributes:
         kind: Why.
-        name: The output, the metric, or the node that has the body.
-        body: The body's attribute, such as "then_branch"; empty for all else.
+        name: The output, the metric, or the node with the body.
+        body: Attribute of the body, such as "then_branch"; empty otherwise.
         op: Operator type of that node.
-        inputs: Inputs of the model that decide whether it runs; empty where all may, or none.
-        reference: FP32's own: largest magnitude of the output ("zeros"), its smallest value
-            ("flat"), or value of the metric.
-        other: The output's largest value ("flat"), or what the metric gives for zeros ("metric")
-            or by guessing ("guessing").
+        inputs: Model inputs that decide whether it runs; empty if all may, or none.
+        reference: Value for FP32: largest magnitude of the output ("zeros"), its smallest value
+            ("flat"), or the metric.
+        other: Largest value of the output ("flat"), or the metric's value for zeros ("metric") or
+            for guessing ("guessing").
         allowed: How far the metric may fall.
         labelled: Whether the metric compares with labels.
     """
@@ -114,18 +114,18 @@ class Unjudged(Record):
 
 
 class FrozenSize(Record):
-    """An axis that the file declares dynamic and that has one size all the same.
+    """An axis that the file declares dynamic but that works at one size only.
 
     Attributes:
-        axes: The axis of each input that has it.
+        axes: Index of the axis in each input that has it.
         batch: Whether it is the batch axis.
-        given: Its length in the samples: there the model fails.
-        runs: The length at which it runs, on the same values repeated or cut. One less and one more
-            fail too.
-        nodes: Nodes with a constant that holds this length or a multiple of it, in graph order.
-        shown: Whether the model runs on the samples with `given` in the place of `runs` in these
-            constants; only tried for batches.
-        failure: What ONNX Runtime said of the samples.
+        given: Its length in the samples, at which the model fails.
+        runs: The length at which the model runs, on the same values repeated or cut. One less and
+            one more fail as well.
+        nodes: Nodes with a constant equal to this length or a multiple of it, in graph order.
+        shown: Whether the model runs on the samples once `given` replaces `runs` in these
+            constants; tried for batches only.
+        failure: ONNX Runtime's message for the samples.
     """
 
     axes: dict[TensorName, int]

@@ -1,4 +1,4 @@
-"""The trade-off of a run: what each plan that was evaluated costs, and what it gives for that."""
+"""The trade-off of a run: cost and error of each evaluated plan."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -14,27 +14,27 @@ class Point(Record):
     """A plan that was evaluated.
 
     Attributes:
-        kept: The compute nodes in FP32, as places in `Curve.nodes`: runs of them, "0-3 7".
+        kept: The compute nodes in FP32, as indices into `Curve.nodes` in runs: "0-3 7".
         count: Their number.
-        evaluation: How many evaluations the run had made when this plan had been tried.
-        cost: Predicted cost over that of everything low; None where shapes cannot be seen.
-        error: Error on the calibration samples over what is allowed: 1 just passes. With a metric,
-            1 plus what it falls beyond its allowance. inf with new NaN or infinities.
-        is_bound: Whether `error` is a lower bound alone, 0 where nothing is known: not all of the
-            samples were looked at. A bound may exclude a plan, and is compared with no error.
-        casts: Cast nodes in the mixed model; None where that was not made.
-        heldout: As `error`, on held-out samples; None where it was not measured there, and where
-            these are too few for the metric.
+        evaluation: Number of evaluations in the run when this plan had been tried.
+        cost: Predicted cost relative to everything low; None if shapes are unknown.
+        error: Error on the calibration samples relative to what is allowed: 1 just passes. With a
+            metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
+        is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
+            samples were run. A bound may exclude a plan, but is not compared with errors.
+        casts: Number of Cast nodes in the mixed model; None if it was not made.
+        heldout: `error` on held-out samples; None if not measured, or if they are too few for the
+            metric.
         rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
-        nonfinite: Whether there are NaN or infinities there that the reference does not have.
-        infinite_inside: Whether something inside the mixed model is infinite, on calibration
-            samples, and not harmless, or lacks what the search had to keep for that; None where
-            nobody looked.
-        scores: Task metrics on held-out samples; none where nothing fits the outputs.
-        searched: Whether these metrics pass on the samples of the search too, without new NaN or
-            infinities; None where nobody looked, and in records before this field.
-        bf16: How many of the kept nodes have BF16 instead of FP32, 0 in records before this field.
-        tf32: Whether its FP32 products are TF32; False in records before this field.
+        nonfinite: Whether there are NaN or infinities there that the reference lacks.
+        infinite_inside: Whether a tensor inside the mixed model is infinite on calibration samples
+            and not harmless, or the plan lacks what the search had to keep because of that; None if
+            not checked.
+        scores: Task metrics on held-out samples; empty if none fits the outputs.
+        searched: Whether these metrics also pass on the samples of the search, without new NaN or
+            infinities; None if not checked, and in older records.
+        bf16: Number of kept nodes in BF16 instead of FP32; 0 in older records.
+        tf32: Whether its FP32 matrix products use TF32; False in older records.
     """
 
     kept: str
@@ -55,9 +55,9 @@ class Point(Record):
 
     @property
     def serves(self) -> bool:
-        """Whether every task metric passes on held-out samples, and nothing known speaks against.
+        """Whether every task metric passes on held-out samples, and nothing known contradicts it.
 
-        That is what it does on the samples of the search, and infinities.
+        Contradicted by infinities, or by failing on the samples of the search.
         """
         passed = [score.passed for score in self.scores]
         fails = self.nonfinite or self.infinite_inside or self.searched is False
@@ -65,26 +65,26 @@ class Point(Record):
 
     @property
     def price(self) -> float:
-        """The cost, or where none is known the number of kept nodes, which orders plans too."""
+        """The cost, or the number of kept nodes if unknown, which orders plans too."""
         return float(self.count) if self.cost is None else self.cost
 
 
 RowKind = Literal["rule", "guard", "operator"]
-"""What a row's nodes have in common: an option of the user, a kind of suspicion, their operator."""
+"""What a row's nodes share: an option of the user, a kind of guard, or their operator."""
 
 
 class Row(Record):
-    """What some of the kept nodes buy, alone and on top of the rest.
+    """What some of the kept nodes contribute, alone and on top of the rest.
 
     Attributes:
-        kind: What they have in common.
+        kind: What the nodes share.
         name: The rule, the kind of guard, or the operator.
         kept: The nodes, as in `Point`.
-        count: Their number.
-        alone: Place in `Curve.points` of the plan that keeps them, and what rules demand, alone;
-            None where it was not measured.
-        without: Of the plan that was found without them; None likewise, and where nothing is left
-            out, since rules demand them.
+        count: Number of nodes.
+        alone: Index in `Curve.points` of the plan that keeps only them and what rules demand; None
+            if not measured.
+        without: Index of the plan found without them; None if not measured, or if rules demand all
+            of them.
     """
 
     kind: RowKind
@@ -96,30 +96,29 @@ class Row(Record):
 
 
 class Curve(Record):
-    """Every plan that a run evaluated, and which of them to choose from.
+    """All plans that a run evaluated, and which of them to choose from.
 
     Attributes:
         nodes: The compute nodes, in graph order.
-        points: The plans, in the order in which they were first tried.
-        front: Places in `points` of those that are shown, cheapest first: of the plans whose error
-            is known and that no other one beats in both cost and error, a few that are far apart;
-            and the run's plan and the recommended one, wherever they are.
-        plan: Place of the run's plan, or what engines made of it; None where that is none of them,
-            and where an engine was delivered that computes nothing low.
-        rows: What parts of the plan buy that the search found; none where the run's is another.
-        recognised: What the outputs are taken for; empty where a metric was given, and where
-            nothing is known.
-        reference: What FP32's own outputs score; none where no plan was scored.
-        criterion: What errors are over; None for that of the run.
-        unrepaired: What plans come to without the repairs of the run, in the nodes of the model as
-            it is: those that cost least, until one passes. None where nothing was repaired, and in
-            records before this field.
-        rung: The lowest type of the plans, where a run has several; then those of INT8 keep what
-            is left out of it, and `nodes` are its candidates.
-        beside: The curve of the rung before, or after where that failed; None with one rung, and in
-            records before.
-        recommended: Place of the cheapest plan whose task metrics pass on held-out samples and on
-            those of the search; None where none does, or none fits the outputs.
+        points: The plans, in the order in which they were tried.
+        front: Indices into `points` of those shown, cheapest first: a few that are far apart, of
+            plans with known error that no other beats in both cost and error; and always the run's
+            plan and the recommended one.
+        plan: Index of the run's plan, or of what engines made of it; None if it is not among the
+            points, or if the delivered engine computes nothing low.
+        rows: What parts of the search's plan contribute; empty if the run's plan is another.
+        recognised: What the outputs are recognised as; empty if a metric was given or nothing is
+            known.
+        reference: Scores of the FP32 outputs; empty if no plan was scored.
+        criterion: What errors are relative to; None for the criterion of the run.
+        unrepaired: Plans without the repairs of the run, on the original nodes: the cheapest, until
+            one passes. None if nothing was repaired, and in older records.
+        rung: The lowest type of the plans, if a run has several; plans with INT8 then keep what is
+            left out of it, and `nodes` are its candidates.
+        beside: The curve of the previous rung, or of the next if that failed; None with one rung,
+            and in older records.
+        recommended: Index of the cheapest plan whose task metrics pass on held-out samples and on
+            those of the search; None if there is none, or no metric fits the outputs.
     """
 
     nodes: tuple[NodeName, ...]
@@ -136,13 +135,13 @@ class Curve(Record):
     beside: "Curve | None" = None
 
     def kept(self, point: Point) -> frozenset[NodeName]:
-        """Return the compute nodes that a point keeps."""
+        """Return the compute nodes that a point keeps in FP32."""
         return frozenset(self.nodes[place] for place in places(point.kept))
 
     def of_plan(self, kept: frozenset[NodeName] | None) -> "Curve":
-        """Return it with another plan, where that is one of the points; with none for None.
+        """Return the curve with another plan if that is one of its points; with none for None.
 
-        Rows are of the plan that was found, and left out with another.
+        Rows belong to the plan that was found, and are dropped with another.
         """
         own = None
         if kept is not None:
@@ -152,9 +151,9 @@ class Curve(Record):
         return self.model_copy(update={"plan": own, "rows": rows})
 
     def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
-        """Return the recommended point, where the plan failed or costs at least 1 % more.
+        """Return the recommended point if the plan failed or costs at least 1 % more.
 
-        Not the plan itself where a task metric judged it, `by_task`.
+        Never the plan itself if a task metric judged it (`by_task`).
         """
         if self.recommended is None or (by_task and self.plan == self.recommended):
             return None
@@ -165,7 +164,7 @@ class Curve(Record):
 
 
 def runs(places: Iterable[int]) -> str:
-    """Return places, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
+    """Return indices, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
     found: list[list[int]] = []
     for place in places:
         if found and place == found[-1][1] + 1:
@@ -176,7 +175,7 @@ def runs(places: Iterable[int]) -> str:
 
 
 def places(text: str) -> Iterator[int]:
-    """Yield the places that `runs` wrote."""
+    """Yield the indices that `runs` wrote."""
     for run in text.split():
         first, _, last = run.partition("-")
         yield from range(int(first), int(last or first) + 1)

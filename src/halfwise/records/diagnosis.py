@@ -1,4 +1,4 @@
-"""What is wrong, rung by rung, and what two preprocessing pipelines differ in."""
+"""What is wrong, rung by rung, and how two preprocessing pipelines differ."""
 
 from typing import Literal
 
@@ -44,22 +44,22 @@ _SEVERITIES: dict[DifferenceKind, Severity] = {
     "antialias": "warning",
     "resampling": "warning",
 }
-"""What changes values by little; all else changes what the model sees."""
+"""Differences that change values only slightly; all others change what the model sees."""
 
 
 class InputDifference(Record):
-    """One thing that two pipelines do differently.
+    """One difference between two pipelines.
 
     Attributes:
-        kind: Which; "resampling" is a kernel or antialiasing where no more can be told, "fit" how
-            the image is fitted to its frame (stretched, letterboxed, cropped), "normalisation" one
-            that no single gain and offset explain, "values" what nothing here explains.
-        severity: "error" changes what the model sees, "warning" changes it by little, "info" is
+        kind: Its kind. "resampling": a kernel or antialiasing, if no more is known; "fit": how the
+            image is fitted to its frame (stretched, letterboxed, cropped); "normalisation": one
+            that no single gain and offset explain; "values": anything not explained by the others.
+        severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
         sentence: What B does differently.
         a: What A does, in a few words.
         b: What B does.
-        evidence: The numbers that tell it; empty where the words are all there is.
+        evidence: The numbers behind it; empty if there are none.
     """
 
     kind: DifferenceKind
@@ -81,7 +81,7 @@ def difference(
 
 
 class InputComparison(Record):
-    """One input, from two pipelines.
+    """One input from two pipelines.
 
     Attributes:
         name: Its name in A.
@@ -91,17 +91,18 @@ class InputComparison(Record):
         shape_b: Shape of B's first sample.
         dtype_a: Type of A.
         dtype_b: Type of B.
-        differences: What differs, in the order in which pipelines do it; empty where nothing does.
-        largest: Largest |A − B| before, in B's unit; None where the shapes differ.
+        differences: Differences in the order in which pipelines apply them; empty if there are
+            none.
+        largest: Largest |A − B| before the transformation, in B's unit; None if shapes differ.
         residual_max: Largest |transformed A − B| over the pixels that both have.
-        residual_rms: Its root mean square, likewise.
-        level: One of 255 levels in B's unit, which residuals compare with.
-        exact: Whether nothing but rounding is left (`residual_max` is one level or less).
-        order: Which sample of A each of B is.
-        code: Python that turns a sample of A into one of B, with NumPy alone; empty where nothing
+        residual_rms: RMS over the same pixels.
+        level: One of 255 levels in B's unit, for comparison with residuals.
+        exact: Whether only rounding is left (`residual_max` is at most one level).
+        order: Index of the sample of A for each sample of B.
+        code: Python that transforms a sample of A into one of B, with NumPy only; empty if nothing
             is to be done.
-        pipeline_a: How A resizes, fitted on raw images; None without them.
-        pipeline_b: How B does.
+        pipeline_a: A's resizing, fitted on raw images; None without them.
+        pipeline_b: B's resizing.
     """
 
     name: str
@@ -124,17 +125,17 @@ class InputComparison(Record):
 
 
 class PreprocessingReport(Record):
-    """Two pipelines, compared.
+    """Comparison of two pipelines.
 
     Attributes:
-        a: Where A came from.
-        b: Where B came from.
-        inputs: By input.
-        notes: What was understood, and warnings.
-        outputs: What the difference does to the model's outputs, B against A; None without a model
-            or where the model cannot run on both (a note tells why).
-        outputs_mapped: The same for B against A as the code transforms it: what would be left if A
-            did as B does; None where nothing was transformed, or as `outputs`.
+        a: Source of A.
+        b: Source of B.
+        inputs: Comparisons by input.
+        notes: Remarks and warnings.
+        outputs: Effect of the difference on the model's outputs, B against A; None without a model,
+            or if it cannot run on both (a note says why).
+        outputs_mapped: The same for B against A transformed by the code: what would remain if A did
+            as B does; None if nothing was transformed, or as for `outputs`.
     """
 
     a: str
@@ -146,12 +147,12 @@ class PreprocessingReport(Record):
 
     @property
     def same(self) -> bool:
-        """Whether the model sees the same: nothing differs but how arrays are stored."""
+        """Whether the model sees the same: arrays differ at most in how they are stored."""
         return all(d.severity == "info" for each in self.inputs for d in each.differences)
 
 
 class TriedInputs(Record):
-    """A change of the inputs that was tried, to see whether the framework had it.
+    """A change of the inputs that was tried, in case the framework applied it.
 
     Attributes:
         differences: What the framework's inputs (B) would do differently from the samples (A).
@@ -164,22 +165,22 @@ class TriedInputs(Record):
 
 
 class InputTrials(Record):
-    """Changes of the inputs that were tried where the outputs are not those of the framework.
+    """Changes of the inputs that were tried because the outputs differ from the framework's.
 
     Attributes:
-        planned: How many there are.
-        tried: How many of them were run: fewer where the time was up.
-        kinds: The kinds of differences that they have, as far as they were run.
+        planned: Number of changes planned.
+        tried: Number of changes run: fewer if time ran out.
+        kinds: Kinds of differences among those run.
         limit: The error up to which outputs match.
         before: The error without a change, as in `TriedInputs`.
-        best: The one with which all outputs of all samples match; where there is none, the one that
-            came closest on the one sample that all were tried on. None where none came close to it.
-        matches: Whether with `best` all match, on enough numbers to tell it from chance.
-        also: How many others match too.
-        shown_by: Samples whose outputs were beyond the limit before, and match.
-        numbers: How many independent numbers of outputs became right.
-        beside_spread: Whether errors are over what outputs vary by between samples, taken as at
-            least a hundredth of their size; else over their size.
+        best: The change with which all outputs of all samples match; if there is none, the one that
+            came closest on the single sample on which all were tried. None if none came close.
+        matches: Whether everything matches with `best`, on enough numbers to rule out chance.
+        also: Number of other changes that match.
+        shown_by: Samples whose outputs were beyond the limit before and match now.
+        numbers: Number of independent output values that became right.
+        beside_spread: Whether errors are relative to the spread of outputs between samples, taken
+            as at least a hundredth of their size; otherwise relative to their size.
     """
 
     planned: int
@@ -202,9 +203,9 @@ class Sign(Record):
     """One piece of evidence.
 
     Attributes:
-        severity: "error" is what made the rung fail; "warning" may be; "info" is worth knowing.
+        severity: "error": it made the rung fail; "warning": it may; "info": worth knowing.
         text: One sentence, with its numbers.
-        nodes: Nodes that it is about.
+        nodes: Nodes concerned.
     """
 
     severity: Severity
@@ -216,19 +217,19 @@ class Rung(Record):
     """The answer to one question of a diagnosis.
 
     Attributes:
-        rung: Its number, from 1.
-        name: What is looked at.
-        passed: Whether it is right; None where it was not looked at, or is only suspected.
+        rung: Number of the rung, from 1.
+        name: What is examined.
+        passed: Whether it is right; None if not examined, or only suspected.
         how: "measured"; "emulated": without the engine that it is about; "skipped".
-        cause: What is wrong, in plain words; where nothing is, what was found; why it was skipped.
+        cause: What is wrong, in plain words; otherwise what was found, or why it was skipped.
         nodes: The nodes at fault, in graph order.
-        evidence: What that rests on.
+        evidence: The evidence for it.
         advice: What to do, one sentence each.
-        overflows: Whether nodes at fault are certain to leave the low format's range.
-        inputs: What was tried on the inputs, where the outputs are not the framework's.
-        frozen: The size of the export that the model insists on; None where that is not it.
-        engine: Where an engine is wrong; None where that is not it.
-        quantisation: What the pairs of a quantised model do; None where nobody looked.
+        overflows: Whether nodes at fault are certain to exceed the low format's range.
+        inputs: What was tried on the inputs, if the outputs differ from the framework's.
+        frozen: The size from the export that the model insists on; None if that is not the cause.
+        engine: Where an engine is wrong; None if that is not the cause.
+        quantisation: Effect of a quantised model's pairs; None if not checked.
     """
 
     rung: int

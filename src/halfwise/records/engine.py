@@ -1,4 +1,4 @@
-"""What an engine was seen to be: its precision, its speed, its errors, and how it was found."""
+"""What an engine turned out to be: its precision, speed and errors, and how it was found."""
 
 from typing import Literal
 
@@ -12,12 +12,12 @@ from halfwise.records.refusal import Move, Refusal
 from halfwise.records.timed import Latency, ProvenEngine, Spared, TimeRatio
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
-"""How a node computes in an engine. "other": it computes on integers or Booleans, or moves data;
-"unknown": it is inside a fused block that tells nothing about its parts."""
+"""How a node computes in an engine. "other": on integers or Booleans, or it moves data; "unknown":
+inside a fused block that reveals nothing about its parts."""
 
 Prefer = Literal["speed", "memory", "exact"]
-"""What decides between engines whose times differ by less than their noise: the smaller median, the
-smaller device memory, the smaller error."""
+"""What decides between engines whose times differ by less than the noise: the smaller median, the
+smaller device memory, or the smaller error."""
 RungEnd = Literal[
     "delivered",
     "slower",
@@ -33,28 +33,28 @@ RungEnd = Literal[
     "elsewhere",
     "lost",
 ]
-"""What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
-is slower, or equally fast and not preferred; it passed, with the outputs of an FP32 or TF32 engine;
-it passed the search and failed on held-out data or at other shapes; it passed in half of the builds
-of its plan or less; it is off; it does not run to the end; no build gave an engine; it is off, and
-the builder refused every plan that the emulation predicts to pass; it passed and could not be
-fetched; it passed, and its plan fails on another device of the run; the connection was lost in all
-of its builds and runs, which tells nothing of it."""
+"""How a rung ended, judged by its engine that came furthest: the run delivers it; it passed but is
+slower, or equally fast and not preferred; it passed with the outputs of an FP32 or TF32 engine; it
+passed the search but failed on held-out data or at other shapes; it passed in half of its plan's
+builds or fewer; it is off; it does not run to the end; no build gave an engine; it is off, and the
+builder refused every plan that the emulation predicts to pass; it passed but could not be fetched;
+it passed, but its plan fails on another device of the run; the connection was lost in all its
+builds and runs, which says nothing about it."""
 
 
 class EngineLayer(Record):
-    """A layer of the engine, after fusion, as its inspector tells.
+    """A layer of the engine after fusion, as its inspector reports it.
 
     Attributes:
         name: Its name.
         type: Kind of layer, such as "CaskConvolution" or "kgen"; "Myelin" for a fused block.
         nodes: ONNX nodes that it computes.
-        inputs: Data types of its inputs, lower case; "" where the inspector does not tell.
+        inputs: Data types of its inputs, lower case; "" if the inspector reports none.
         outputs: Data types of its outputs.
-        weights: Data type of its weights; "" without.
-        tactic: Name of the kernel; "" where the inspector does not tell.
-        precision: What it computes in, by all of these.
-        milliseconds: Mean time of one run; None where it was not timed.
+        weights: Data type of its weights; "" without weights.
+        tactic: Name of the kernel; "" if the inspector reports none.
+        precision: Its precision, derived from all of these.
+        milliseconds: Mean time of one run; None if not timed.
     """
 
     name: str
@@ -69,12 +69,12 @@ class EngineLayer(Record):
 
 
 class NodePrecision(Record):
-    """What one ONNX node computes in.
+    """Precision of one ONNX node.
 
     Attributes:
         node: Its name.
-        precision: By the layers that compute it.
-        asked: What was asked for it; None where the builder was free.
+        precision: Derived from the layers that compute it.
+        asked: The precision requested for it; None if the builder was free.
         layers: Names of engine layers.
     """
 
@@ -85,16 +85,16 @@ class NodePrecision(Record):
 
 
 class PrecisionProof(Record):
-    """What the engine really computes in.
+    """What the engine actually computes in.
 
     Attributes:
         layers: Layers of the engine.
-        nodes: Nodes of the ONNX model, in graph order, those that vanished included ("other").
-        node_share: Share of the compute nodes by precision; sums to 1, or empty.
-        time_share: Share of the measured layer time by precision; empty where it was not timed.
-        findings: What is not as asked, one sentence each: a constraint that was not honoured, an
-            engine all in FP32 although FP16 was asked for, TF32 where FP32 was meant.
-        remarks: What else to know, such as how much is inside fused blocks and so unknown.
+        nodes: Nodes of the ONNX model in graph order, including those that vanished ("other").
+        node_share: Share of compute nodes by precision; sums to 1, or empty.
+        time_share: Share of measured layer time by precision; empty if not timed.
+        findings: Differences from the request, one sentence each: a constraint that was not
+            honoured, an engine all in FP32 although FP16 was requested, TF32 instead of FP32.
+        remarks: Further remarks, such as how much is inside fused blocks and therefore unknown.
     """
 
     layers: tuple[EngineLayer, ...]
@@ -110,9 +110,9 @@ class ShapeVerdict(Record):
 
     Attributes:
         shapes: Shapes of the inputs.
-        at: Where in the profile: "min", "opt", "max", or "data" for the samples' own shapes.
-        verdict: The verdict; None where no real data have these shapes.
-        reason: Why there is none.
+        at: Place in the profile: "min", "opt", "max", or "data" for the samples' own shapes.
+        verdict: The verdict; None if no real data has these shapes.
+        reason: Why there is no verdict.
     """
 
     shapes: dict[TensorName, tuple[int, ...]]
@@ -127,20 +127,22 @@ class EngineResult(Record):
     Attributes:
         name: "FP32, TF32 off", "FP32, TF32 on", "FP16", "mixed" …
         build: How it was built.
-        verdict: On the held-out samples; None where there is no engine or it did not run.
+        verdict: On the held-out samples; None without an engine, or if it did not run.
         shapes: Verdicts at the profile's shapes.
         latency: Its speed; None likewise.
-        proof: Its precision; None where it was not inspected.
-        kept: Number of compute nodes that were to be FP32.
+        proof: Its precision; None if not inspected.
+        kept: Number of compute nodes requested in FP32.
         failure: Why it has no verdict; empty otherwise.
-        rung: The lowest type that it may compute in; None in records that know no rungs.
-        excess: Its error on the calibration samples over what the search may use; None without.
-        untimed: Why it has no times although it has a verdict; empty otherwise.
-        lost: Whether the connection was lost since it was judged, or while it was.
-        ratio: The time of the delivered engine over its own; None where they did not take turns.
-        band: The errors that low precision explains in it, told before; None where unknown.
-        shows: The rung of the FP32 or TF32 engine whose outputs it gives although the low format
-            was allowed; None where it gives others, or none was.
+        rung: The lowest type that it may compute in; None in records without rungs.
+        excess: Error on the calibration samples relative to what the search allows; None if there
+            is none.
+        untimed: Why it was not timed although it has a verdict; empty otherwise.
+        lost: Whether the connection was lost while or after it was judged.
+        ratio: Time of the delivered engine relative to this one; None if they were not timed in
+            turns.
+        band: Errors that low precision explains in it, predicted before the build; None if unknown.
+        shows: The rung of the FP32 or TF32 engine with the same outputs, although the low format
+            was allowed; None otherwise.
     """
 
     name: str
@@ -161,20 +163,20 @@ class EngineResult(Record):
 
 
 class RungTried(Record):
-    """What a run tried of one rung, and what became of it.
+    """What a run tried on one rung, and the result.
 
     Attributes:
         rung: The lowest type.
-        end: What became of it.
-        plans: Sets of kept nodes that were tried.
-        builds: Builds of them.
-        built: Those that gave an engine.
-        ran: Those whose engine ran on the calibration samples.
-        excess: Smallest error over what the search may use (1 is the limit); None where none ran,
-            and with a metric.
-        kept: Number of nodes kept in FP32 by the plan of that engine.
+        end: How it ended.
+        plans: Number of sets of kept nodes that were tried.
+        builds: Number of their builds.
+        built: Number of builds that gave an engine.
+        ran: Number of engines that ran on the calibration samples.
+        excess: Smallest error relative to what the search allows (1 is the limit); None if none
+            ran, and with a metric.
+        kept: Number of nodes in FP32 in the plan of that engine.
         median_ms: Its latency; None likewise.
-        band: The errors that low precision explains in it; None where that cannot be told.
+        band: Errors that low precision explains in it; None if unknown.
     """
 
     rung: EngineRung
@@ -190,17 +192,17 @@ class RungTried(Record):
 
 
 CoreForm = Literal["whole", "upcast", "split"]
-"""How a plan keeps an attention's core: all of it is FP32; that, and what it reads is cast up from
-the low format, with which TensorRT 11.3 and later fuse it and sum in FP32; a part, which was faster
-than the whole of it."""
+"""How a plan keeps an attention core: all of it in FP32; all in FP32 with inputs cast up from the
+low format, which TensorRT 11.3 and later fuse while summing in FP32; or a part, if that was faster
+than all of it."""
 
 
 class AttentionCore(Record):
-    """The core of an attention that a strongly typed engine has in FP32.
+    """An attention core that a strongly typed engine computes in FP32.
 
     Attributes:
-        nodes: Both products and what computes between them, in graph order.
-        asked: Those of them that the plan of the emulation keeps.
+        nodes: Both matrix products and the nodes between them, in graph order.
+        asked: Those of them that the emulation's plan keeps.
         form: How it is kept.
     """
 
@@ -213,18 +215,18 @@ class EngineRound(Record):
     """One step of the loop between prediction and engine.
 
     Attributes:
-        step: What was tried, one sentence; empty where `move` tells it.
-        move: What was tried since the builder had refused another plan; None where none was.
+        step: What was tried, one sentence; empty if `move` says so.
+        move: What was tried after the builder refused another plan; None if nothing was refused.
         build: Number of the build.
-        keep: Nodes to be FP32.
-        predicted: Excess over the tolerance that the emulation predicts (1 is the tolerance).
-        predicted_fused: The same by the emulation with fusion.
-        measured: Excess that the engine shows on the calibration samples; None without an engine.
+        keep: Nodes requested in FP32.
+        predicted: Error that the emulation predicts, relative to the tolerance.
+        predicted_fused: The same from the emulation with fusion.
+        measured: Error of the engine on the calibration samples, relative to the tolerance; None
+            without an engine.
         passed: Whether it is within the tolerance.
-        median_ms: Its latency, where it was measured.
-        ignored: Kept nodes that the inspector shows in a lower type.
-        band: The errors that low precision explains, told before it was built; None where that
-            cannot be told.
+        median_ms: Its latency, if measured.
+        ignored: Kept nodes that have a lower type according to the inspector.
+        band: Errors that low precision explains, predicted before the build; None if unknown.
     """
 
     step: str
@@ -249,32 +251,32 @@ class Engines(Record):
         profiles: The optimization profiles.
         results: The final table.
         rounds: How the plan was found.
-        builds: Every build, in order, crashed ones included; layers of the network are told for
-            the delivered one alone, since builds of one file have the same.
-        keep: Nodes that are FP32 in the delivered engine, beside what is low; empty where nothing
-            is low.
-        needed_as_predicted: Those of them that no build, but emulation with fusion and without,
-            shows to be needed.
-        emulated: What the emulation says of the plan that it proposed, on the held-out samples;
-            None where the run ended before.
-        delivered: The engine in the run folder; None where none passed, or where the one that did
-            could not be fetched (the verdict says so).
-        cores: Attention cores that the delivered engine has in FP32, in strong typing.
-        spread: Excess over the tolerance of every confirmation build of the delivered plan.
+        builds: All builds in order, including crashed ones. Only the delivered one lists its
+            network layers, as builds of one file share them.
+        keep: Nodes in FP32 in the delivered engine, among low ones; empty if nothing is low.
+        needed_as_predicted: Those of them that only emulation, with and without fusion, shows to be
+            needed, not a build.
+        emulated: The emulation's verdict on its proposed plan, on the held-out samples; None if the
+            run ended earlier.
+        delivered: The engine in the run folder; None if none passed, or if the one that did could
+            not be fetched (the verdict says so).
+        cores: Attention cores in FP32 in the delivered engine, with strong typing.
+        spread: Error of every confirmation build of the delivered plan, relative to the tolerance.
         confirmed: How many of them passed.
-        rung: That of the delivered engine; None without, and in records that know no rungs.
-        prefer: What decided between engines whose times differ by less than their noise.
-        rungs: Every rung that the run had, most exact first, and what became of it.
-        causes: What engines show about why nothing of the low format passed; empty where it did.
-        proven: Engines that were told to be proven while the run went on, in order.
+        rung: Rung of the delivered engine; None without one, and in records without rungs.
+        prefer: What decided between engines whose times differ by less than the noise.
+        rungs: All rungs of the run, most exact first, and how they ended.
+        causes: What engines show about why nothing in the low format passed; empty if something
+            did.
+        proven: Engines that were reported as proven during the run, in order.
         spared: What was not built, and why.
-        refusals: Builds that were refused, in order.
-        timing_cache: Timing cache in the run folder, relative to it; None without.
+        refusals: Refused builds, in order.
+        timing_cache: Timing cache, relative to the run folder; None without one.
         notes: Sentences about the engines as a whole.
-        verdict: That on this device alone, where a run has several; None with one.
-        lost: Why the device was lost before its engine was judged; empty where it was not.
+        verdict: The verdict on this device alone, if a run has several; None with one.
+        lost: Why the device was lost before its engine was judged; empty if it was not.
         shares: The worker of the same kind that measured what all of them built; empty for that
-            one, and without others.
+            worker itself, and without others.
     """
 
     worker: WorkerInfo
@@ -305,7 +307,7 @@ class Engines(Record):
 
     @property
     def full(self) -> bool:
-        """Whether the delivered engine computes nothing in the low format."""
+        """Whether nothing in the delivered engine is in the low format."""
         return self.rung in FULL_RUNGS
 
     @property

@@ -6,30 +6,31 @@ from typing import Literal
 from halfwise.records.record import NodeName, Record, TensorName
 
 SymptomKind = Literal["outputs", "build", "run"]
-"""How an engine is wrong: its outputs are, it cannot be built, it cannot be run."""
+"""How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
 CureKind = Literal["written-out", "level", "tactics", "marks", "anew"]
-"""How an engine is built otherwise: GRU and LSTM as their steps; another optimization level; other
-tactic sources; the tensors inside what is wrong as outputs; all kernels timed anew."""
+"""How an engine is built differently: GRU and LSTM written out step by step; another optimization
+level; other tactic sources; the tensors inside the faulty part as outputs; all kernels timed anew.
+"""
 
 
 MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]
-"""What an engine does whose float tensors are all outputs: some node makes something wrong of what
-it is given; the outputs are right; they are wrong, and no node makes anything wrong; there is no
-such engine that runs; building it took too long."""
+"""What an engine does with all float tensors as outputs: some node computes something wrong from
+its inputs; the outputs are right; they are wrong, but no node computes anything wrong; no such
+engine runs; building it took too long."""
 
 
 class EngineFault(Record):
-    """Nodes that are wrong in an engine, on the true values of what they read.
+    """Nodes that an engine computes wrongly from correct inputs.
 
     Attributes:
         operators: Their operator types, in graph order.
-        places: The nodes of each place where there is the fault, in graph order.
-        unmarked: The only place without its last nodes, where these only read: the others are wrong
-            where another node reads what they give, and right where that is an output. Empty where
-            that was not shown.
-        alone: Whether an engine of the first place alone is wrong; None where that was not told.
-        snr_db: What that gives there, or beside others in one engine: 20 log10 of RMS over RMS
-            error, -inf where it is not finite; None where there is no engine.
+        places: The nodes of each place with the fault, in graph order.
+        unmarked: The only place, without its last nodes if these merely read: the others are wrong
+            when another node reads what they write, and right when that is an output. Empty if this
+            was not shown.
+        alone: Whether an engine of the first place alone is wrong; None if unknown.
+        snr_db: SNR of that engine, or beside others in one engine: 20 log10 of RMS / RMS error,
+            -inf if not finite; None without an engine.
     """
 
     operators: tuple[str, ...]
@@ -40,24 +41,24 @@ class EngineFault(Record):
 
     @property
     def named(self) -> tuple[tuple[NodeName, ...], ...]:
-        """The nodes of each place that are to blame."""
+        """The nodes at fault in each place."""
         return self.unmarked or self.places
 
 
 class Cure(Record):
-    """A build of the same model that may be right.
+    """A different build of the same model that may be right.
 
     Attributes:
         kind: What was done.
         nodes: Nodes that were written out.
-        level: Builder optimization level; None for that of the engine that is wrong.
-        tactic_sources: Names of `TacticSource`, likewise.
-        marks: Tensors that are outputs too.
+        level: Builder optimization level; None for that of the wrong engine.
+        tactic_sources: Names of `TacticSource`; None likewise.
+        marks: Tensors that are made outputs too.
         status: How the build ended, as in `BuildOutcome`.
-        right: Whether the engine is; None where there is none that runs.
-        snr_db: The smallest SNR of an output; -inf where one is not finite, None as for `right`.
-        median_ms: Median time of a run; None of an engine that is not right.
-        message: Why there is no engine; empty where there is one.
+        right: Whether the engine is right; None if none runs.
+        snr_db: The smallest SNR of an output; -inf if one is not finite, None as for `right`.
+        median_ms: Median time of a run; None if the engine is not right.
+        message: Why there is no engine; empty if there is one.
     """
 
     kind: CureKind
@@ -73,31 +74,31 @@ class Cure(Record):
 
 
 class EngineDiagnosis(Record):
-    """Where an engine is wrong although what it computes is right without it, and what helps.
+    """Where an engine is wrong although its computation is right elsewhere, and what helps.
 
     Attributes:
         symptom: How it is wrong.
-        sample: The sample that was looked at.
-        searched: Nodes that compute something from values.
-        marks: What the engine does with all float tensors as outputs; None where that was not told.
-        suspects: Nodes that made something wrong there of what they were given, in graph order.
-        limit_db: The SNR below which what a node gives is wrong, if roundings do not explain it.
-        faults: What was found, each with other operators.
-        alike: Places that look like one of the faults and were not asked whether they are wrong.
-        everywhere: Whether every part that was asked ends as the model does: then no node is
-            blamed, for it may be what is around the engines.
-        explained: Whether the engine of the model is right once the true outputs of all faults and
-            of what is alike are fed in; None where that was not told.
-        fed_db: The smallest SNR of what it gives then; None where there is no engine.
-        build_seconds: What each of these builds but the first might take; None for no such limit.
-        late: How many took longer, so that nothing is known of what they held.
+        sample: The sample that was examined.
+        searched: Number of nodes that compute something from values.
+        marks: What the engine does with all float tensors as outputs; None if unknown.
+        suspects: Nodes that computed something wrong from their inputs there, in graph order.
+        limit_db: SNR below which a node's output is wrong, unless rounding explains it.
+        faults: The faults found, each with different operators.
+        alike: Places similar to one of the faults that were not checked.
+        everywhere: Whether every part that was checked fails as the model does: then no node is
+            blamed, as the cause may be around the engines.
+        explained: Whether the model's engine is right once the true outputs of all faults and
+            similar places are fed in; None if unknown.
+        fed_db: Smallest SNR of its outputs then; None without an engine.
+        build_seconds: Time limit of each of these builds but the first; None for none.
+        late: Number of builds that took longer, so nothing is known about their content.
         interrupted: Whether Ctrl-C ended the search.
-        builds: Builds that were used to find that, the engine itself included.
-        most_builds: Builds that might be used in all, cures included.
+        builds: Number of builds used, including the engine itself.
+        most_builds: Largest number of builds allowed, including cures.
         cures: Other builds that were tried.
-        delivered: The engine of the fastest cure that is right, relative to the run folder.
-        delivered_model: The model that it was built from, where that is another one.
-        reproducer: Folder of the first place of the first fault, likewise.
+        delivered: Engine of the fastest right cure, relative to the run folder.
+        delivered_model: The model that it was built from, if another.
+        reproducer: Folder of the first place of the first fault, relative to the run folder.
     """
 
     symptom: SymptomKind
@@ -123,7 +124,7 @@ class EngineDiagnosis(Record):
 
     @property
     def verdict(self) -> Literal["kernel", "unknown"]:
-        """What the fault is: of a "kernel" where nodes were wrong on their true inputs."""
+        """The kind of fault: "kernel" if nodes were wrong on correct inputs."""
         return "kernel" if self.faults else "unknown"
 
     @property

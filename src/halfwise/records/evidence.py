@@ -1,4 +1,4 @@
-"""What shows a run beyond its numbers: the graph, where its nodes come from, and samples."""
+"""What illustrates a run beyond its numbers: the graph, the sources of its nodes, and samples."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -7,26 +7,26 @@ from halfwise.records.record import NodeName, Record, TensorName
 
 
 class Graph(Record):
-    """The structure of a model, in columns: those of nodes and those of tensors have one length.
+    """Structure of a model as columns, one set for nodes and one for tensors.
 
     Attributes:
-        nodes: Names, in graph order; those in a body after the node that has it.
-        ops: Operator type of each node, with its domain before it unless that is ONNX's.
-        scopes: The module of each, from the outside in, joined by "/": an index into
-            `scope_names`. Of a node that tells none, that of what makes the first thing it reads.
-        scope_names: Every scope that occurs; "" is the model itself.
-        reads: The tensors that each reads, as indices; those left out are not there.
-        gives: The tensors that each computes.
-        bodies: Of what lies in a body of If, Loop or Scan, the index of that node; by node.
-        added: Those that the user's model lacks: Casts, and what repairs and rewriting made.
-        sources: The place of each in `RunEvidence.sources`; None where nothing is known.
-        tensors: Names.
+        nodes: Names, in graph order; nodes of a body follow the node that has it.
+        ops: Operator type of each node, prefixed with its domain unless that is ONNX's.
+        scopes: Module of each node as an index into `scope_names`, from the outside in, joined by
+            "/". A node without one has that of the producer of its first input.
+        scope_names: All scopes that occur; "" is the model itself.
+        reads: Tensors that each node reads, as indices; omitted inputs are left out.
+        gives: Tensors that each node computes, as indices.
+        bodies: For nodes in a body of If, Loop or Scan, the index of the node with the body.
+        added: Nodes that the user's model lacks: Casts, and results of repairs and rewriting.
+        sources: Index of each node into `RunEvidence.sources`; None if unknown.
+        tensors: Names of the tensors.
         types: Element type of each tensor, as onnx-ir names it ("FLOAT16"); "" where unknown.
-        shapes: Each shape, an index into `shape_names`.
-        shape_names: Every shape that occurs, as `wording.dimensions` writes them: "1×3×height×?".
-        constants: Those that no node computes and nobody gives.
-        inputs: Those that the user gives.
-        outputs: Those that the model gives back.
+        shapes: Shape of each tensor, as an index into `shape_names`.
+        shape_names: All shapes that occur, as `wording.dimensions` writes them: "1×3×height×?".
+        constants: Tensors that are neither computed nor given.
+        inputs: Tensors that the user gives.
+        outputs: Tensors that the model returns.
     """
 
     nodes: tuple[NodeName, ...]
@@ -51,10 +51,10 @@ class Frame(Record):
     """One call on the way to an operator, as the exporter wrote it.
 
     Attributes:
-        file: Path, on the machine of the export.
+        file: Path on the machine of the export.
         line: Line number, from 1.
-        function: The function that holds it.
-        text: What stands there; "" where the exporter had no text.
+        function: The function with that line.
+        text: The source line; "" if the exporter stored none.
     """
 
     file: str
@@ -64,14 +64,14 @@ class Frame(Record):
 
 
 class Source(Record):
-    """Where in the framework's code a node comes from.
+    """The origin of a node in the framework's code.
 
     Attributes:
-        module: Its module as attributes lead to it, such as "blocks.0.attn"; "" for the model.
-        kind: Class of that module, with its package; "" where nobody told.
-        frames: The calls that lead to it, outermost first, as indices into `RunEvidence.frames`.
-        own: Which of these indices is the innermost outside the framework: the line of whoever
-            wrote the model. None where no call is known.
+        module: Attribute path of its module, such as "blocks.0.attn"; "" for the model.
+        kind: Class of that module, with its package; "" if unknown.
+        frames: Calls that lead to it, outermost first, as indices into `RunEvidence.frames`.
+        own: The innermost of these indices outside the framework: the line in the author's code.
+            None if no call is known.
     """
 
     module: str
@@ -81,17 +81,17 @@ class Source(Record):
 
 
 class Preview(Record):
-    """What one input of a sample looks like.
+    """A preview of one input of a sample.
 
     Attributes:
         sample: Identifier of the sample.
         input: Name of the input.
         shape: Its shape on that sample.
-        kind: What it is taken for, by its shape and values.
-        why: What of the judged samples it is: a "worst" one, or a "typical" one of median error.
-        png: The image, at most 128 pixels each way, as PNG in base64; "" for a wave.
-        low: The smallest value in each of at most 128 stretches of a wave; none of an image.
-        high: The largest.
+        kind: What it is taken for, from its shape and values.
+        why: Whether it is among the "worst" judged samples or a "typical" one of median error.
+        png: The image, at most 128 pixels per side, as PNG in base64; "" for a wave.
+        low: Smallest value in each of at most 128 stretches of a wave; empty for an image.
+        high: Largest value in each.
     """
 
     sample: str
@@ -105,15 +105,16 @@ class Preview(Record):
 
 
 class RunEvidence(Record):
-    """What a page shows of a run that only model and data can tell: `evidence.json`.
+    """What a page shows of a run that only model and data provide: `evidence.json`.
 
     Attributes:
-        graph: The graph: of the mixed model where the run delivers one, else of the user's. None
-            where it has more than `halfwise.evidence.MOST_NODES` nodes.
-        frames: Every call that `sources` name.
-        sources: Where nodes come from, each place once.
-        replaced: The sources of nodes of the user's model that `graph` has no longer, by name.
-        previews: Samples; none where they are neither images nor waves, or were not wanted.
+        graph: Graph of the mixed model if the run delivers one, otherwise of the user's. None if it
+            has more than `halfwise.evidence.MOST_NODES` nodes.
+        frames: All calls that `sources` refer to.
+        sources: Origins of nodes, each once.
+        replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
+        previews: Sample previews; empty if samples are neither images nor waves, or previews are
+            off.
     """
 
     graph: Graph | None
@@ -123,7 +124,7 @@ class RunEvidence(Record):
     previews: tuple[Preview, ...] = ()
 
     def source_of(self, node: NodeName) -> Source | None:
-        """Return where a node comes from, whether it is still there or not; None if unknown."""
+        """Return the source of a node, even one that was replaced; None if unknown."""
         index = self.replaced.get(node)
         if index is None and self.graph is not None and node in self.graph.nodes:
             index = self.graph.sources[self.graph.nodes.index(node)]

@@ -1,4 +1,4 @@
-"""What is wrong with a model or in the log of a builder, and shows without a run."""
+"""Faults of a model, or in the log of a builder, that show without running anything."""
 
 from typing import Literal
 
@@ -6,22 +6,22 @@ from halfwise.records.record import NodeName, Record, Severity, TensorName
 
 
 class Finding(Record):
-    """One thing found, at one place.
+    """A fault found at one place.
 
     Attributes:
         rule: Id of the rule that found it.
         severity: How bad it is.
-        node: The node, by the user's name for it ("" where it has none); None where the finding is
-            about the file as a whole.
-        place: Its position in the file, from 1, nodes of bodies after the node that has them; None
-            where it is not in the file's graph.
-        op: Its operator; "" without a node.
-        called: What halfwise calls it where it has no name of its own, as in the reports of `fix`;
-            "" where it has one, or that cannot be told.
-        tensor: The tensor, weight or input that it is about; None where it is about no single one.
+        node: The node, by the user's name for it ("" if it has none); None if the finding concerns
+            the whole file.
+        place: Its position in the file, from 1, nodes of bodies after the node with the body; None
+            if it is not in the file's graph.
+        op: Its operator type; "" without a node.
+        called: halfwise's name for an unnamed node, as in the reports of `fix`; "" if it has a
+            name, or if unknown.
+        tensor: The tensor, weight or input concerned; None if it is not a single one.
         message: What was found, with its numbers: one sentence.
-        fix: What to do about it: one sentence.
-        source: Address of the documentation or report that this rests on.
+        fix: What to do: one sentence.
+        source: URL of the documentation or report behind it.
     """
 
     rule: str
@@ -37,18 +37,17 @@ class Finding(Record):
 
 
 class LintReport(Record):
-    """A model, linted.
+    """Result of linting a model.
 
     Attributes:
         source: The file.
-        producer: What wrote it, with its version; "" where the file does not say.
-        opset: Version of ONNX's operator set; None where the file names none.
+        producer: The tool that wrote it, with its version; "" if the file does not say.
+        opset: Version of ONNX's operator set; None if the file names none.
         nodes: Number of nodes, bodies included.
-        tensorrt: Version whose parser the model was held against; None for none.
+        tensorrt: Version whose parser the model was checked against; None for none.
         findings: Errors first, then warnings, then infos; within each by rule, in graph order.
-        ignored: Ids of rules that were not looked for, as asked.
-        skipped: One sentence per thing that could not be looked at, because the graph cannot be
-            read.
+        ignored: Ids of rules left out on request.
+        skipped: What could not be checked because the graph cannot be read, one sentence each.
     """
 
     source: str
@@ -66,11 +65,11 @@ class ConstraintReport(Record):
 
     Attributes:
         source: The ONNX file.
-        tensorrt: Version of the trtexec that is to read them.
+        tensorrt: Version of the trtexec that will read them.
         command: Whether a whole command was given.
-        keys: Number of keys in all options together.
+        keys: Number of keys in all options.
         findings: Errors first, then warnings, then infos.
-        corrected: The command or the options as they should be; "" where nothing of them is left.
+        corrected: The corrected command or options; "" if nothing is left of them.
     """
 
     source: str
@@ -82,19 +81,18 @@ class ConstraintReport(Record):
 
 
 class LogFinding(Record):
-    """One thing that a log says, however often.
+    """A message in a log, however often it occurs.
 
     Attributes:
-        kind: Which known message it is, such as "layernorm-fp16"; "unknown" for any other.
-        severity: How bad it is, which may differ from what the builder calls it: "info" is nothing
-            to act on.
-        sentence: What it means; the builder's own words where it is unknown.
-        hint: What to do about it; empty where nothing is to be done, or nothing is known.
-        source: Address of the documentation or report that this rests on; empty where unknown.
-        nodes: ONNX nodes, and layers, tensors or weights where it names no node, in its order.
-        count: Number of lines that say so.
-        lines: The first of these lines, as they are, cut where they are long.
-        before: Of a process that ended by itself, the last line before, cut likewise.
+        kind: Which known message it is, such as "layernorm-fp16"; otherwise "unknown".
+        severity: How bad it is, whatever the builder calls it; "info" needs no action.
+        sentence: What it means; the builder's own words if unknown.
+        hint: What to do about it; empty if nothing needs doing, or nothing is known.
+        source: URL of the documentation or report behind it; empty if unknown.
+        nodes: ONNX nodes in its order; layers, tensors or weights if it names no node.
+        count: Number of such lines.
+        lines: The first of these lines, unchanged except that long ones are cut.
+        before: For a process that ended by itself, the last line before it, cut likewise.
     """
 
     kind: str
@@ -109,14 +107,14 @@ class LogFinding(Record):
 
 
 class LogNode(Record):
-    """What a name in a log stands for in the model.
+    """What a name in a log refers to in the model.
 
     Attributes:
-        name: As the log has it, without what TensorRT adds.
-        node: The node; None where the model has nothing of that name.
-        op: Its operator; empty without a node.
+        name: The name in the log, without TensorRT's additions.
+        node: The node; None if the model has no such name.
+        op: Its operator type; empty without a node.
         place: Its position in the file, from 1; nodes of bodies follow the node that has them.
-        via: How the name leads there: "node" is its own name, "output" a tensor that it makes,
+        via: How the name leads there: "node" is its own name, "output" a tensor that it writes,
             "reader" a constant or input that it reads; empty without a node.
     """
 
@@ -131,12 +129,12 @@ class LogReport(Record):
     """A log, explained.
 
     Attributes:
-        source: Where it came from.
+        source: Where the log came from.
         lines: Number of lines read.
-        tensorrt: Version of TensorRT, where the log tells it.
-        command: The command that was run, where the log tells it; empty where not.
+        tensorrt: Version of TensorRT, if the log shows it.
+        command: The command that was run, if the log shows it; otherwise empty.
         findings: Errors first, then warnings, then infos, each in the order of the log.
-        nodes: What the names in `findings` stand for; None without a model.
+        nodes: What the names in `findings` refer to; None without a model.
         model_nodes: Number of nodes in the model, bodies included; None without a model.
     """
 

@@ -1,4 +1,4 @@
-"""What `build`, `inspect` and `verify` of a run or of the user's own engine found."""
+"""Results of `build`, `inspect` and `verify` for a run or for the user's own engine."""
 
 from typing import Literal
 
@@ -17,10 +17,10 @@ class EngineTensor(Record):
     Attributes:
         name: Its name.
         is_input: Whether it is an input.
-        dtype: NumPy's name of its type, or ml_dtypes'.
-        shape: Its sizes; −1 where they are dynamic.
-        shape_tensor: Whether its elements decide about shapes.
-        limits: Of an input, in each profile; of values where it is a shape tensor.
+        dtype: Type, by its NumPy or ml_dtypes name.
+        shape: Sizes; −1 if dynamic.
+        shape_tensor: Whether its elements determine shapes.
+        limits: For an input, per profile; limits of values if it is a shape tensor.
     """
 
     name: TensorName
@@ -32,16 +32,16 @@ class EngineTensor(Record):
 
 
 class Inspection(Record):
-    """What an engine shows of itself.
+    """What an engine reveals about itself.
 
     Attributes:
-        worker: Where it was looked at.
+        worker: Where it was inspected.
         engine: The file.
         tensors: Its inputs and outputs.
         profiles: Number of optimization profiles.
         layers: Number of layers after fusion.
         device_bytes: Device memory of an execution context.
-        proof: What it computes in; None where it could not be inspected.
+        proof: Its precision; None if it could not be inspected.
         latency: Its speed; None likewise.
         notes: What it was inspected on, or why it was not.
     """
@@ -58,14 +58,14 @@ class Inspection(Record):
 
 
 class EngineBuild(Record):
-    """What `halfwise build` made.
+    """Result of `halfwise build`.
 
     Attributes:
         model: Path of the model as given.
-        build: The build; its engine is the file that was asked for.
-        inspection: What the engine shows of itself.
-        findings: What the builder's warnings and errors mean.
-        unmatched: Constraints that reached no layer, one sentence per reason.
+        build: The build; its engine is the requested file.
+        inspection: What the engine reveals about itself.
+        findings: Meaning of the builder's warnings and errors.
+        unmatched: Constraints that matched no layer, one sentence per reason.
     """
 
     model: str
@@ -84,8 +84,8 @@ class GivenEngine(Record):
         profiles: Its optimization profiles.
         shapes: Verdicts at their shapes.
         latency: Its speed.
-        build: How it was built, of a candidate that is a model; None for one that was given.
-        proof: What that computes in; None likewise.
+        build: The build, for a candidate that is a model; None for a given engine.
+        proof: Its precision; None likewise.
     """
 
     worker: WorkerInfo
@@ -98,17 +98,17 @@ class GivenEngine(Record):
 
 
 class Repeated(Record):
-    """The delivered plan of a run, or its engine itself, on one worker.
+    """A run's delivered plan, or its engine itself, on one worker.
 
     Attributes:
         name: Name of the worker.
-        worker: The worker; None where it did not come up.
+        worker: The worker; None if it did not start.
         what: "rebuilt": the plan, built there; "delivered": the engine in the run folder.
-        build: How it was built; None where nothing was.
-        verdict: On all samples, the profiles' shapes included; None where there is none.
+        build: The build; None if nothing was built.
+        verdict: On all samples, including the profiles' shapes; None if there is none.
         shapes: Verdicts at the profiles' shapes.
         latency: Its speed; None likewise.
-        ratio: Its median time over that of the run's own engine; None where one is not known.
+        ratio: Its median time relative to that of the run's own engine; None if one is unknown.
         failure: Why there is no verdict; empty otherwise.
     """
 
@@ -124,14 +124,14 @@ class Repeated(Record):
 
 
 class Repetition(Record):
-    """What `halfwise verify RUN --target tensorrt` found.
+    """Result of `halfwise verify RUN --target tensorrt`.
 
     Attributes:
         run: The run folder.
-        samples: Number of samples that were judged.
-        rows: One per worker, and one more where the delivered engine could run too.
-        notes: What was understood of the inputs.
-        remade: What making the repairs of the mixed model again shows; None where it names none.
+        samples: Number of samples judged.
+        rows: One per worker, and one more if the delivered engine could run too.
+        notes: Remarks on the inputs.
+        remade: Result of repeating the mixed model's repairs; None if it names none.
     """
 
     run: str
@@ -148,5 +148,5 @@ class Repetition(Record):
 
     @property
     def usable(self) -> bool:
-        """Whether any worker gave a verdict or at least tried to build."""
+        """Whether any worker gave a verdict or at least attempted a build."""
         return any(row.verdict is not None or row.build is not None for row in self.rows)

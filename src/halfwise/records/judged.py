@@ -8,26 +8,26 @@ from halfwise.records.recognised import Recognised, TaskScore, Unit
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 FP32_SNR_DB = 60.0
-"""What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
-order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt-measured.md)."""
+"""SNR in dB that an FP32 engine without TF32 reaches if it computes the same function: summing in
+another order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt-measured.md)."""
 
 
 class Criterion(Record):
-    """What makes a result acceptable. Without any threshold or metric, `rel_max` 1e-2 holds.
+    """What makes a result acceptable. Without a threshold or metric, `rel_max` is 1e-2.
 
     Attributes:
         max_abs: Largest allowed absolute error, per output.
-        rel_max: Largest allowed max |error| / max |reference|, both over the judged samples; also
-            within each group of slices that has a scale of its own.
+        rel_max: Largest allowed max |error| / max |reference|, both over the judged samples. Each
+            group of slices with a scale of its own is held to it too.
         snr_db: Smallest allowed signal-to-noise ratio in dB, pooled over the judged samples.
         cosine: Smallest allowed cosine similarity, pooled over the judged samples.
         agreement: Smallest allowed fraction of equal elements in integer and Boolean outputs.
-        metric: Built-in name or `file.py:function`; when set it decides alone.
-        metric_drop: How far the metric may fall below the reference's own value.
-        drop_source: Whose convention `metric_drop` is, in words; empty where the user gave it.
-        recognised: What the metric is of, where it had to be told from the outputs. With the metric
-            "auto" all of it, each by its own metric, beside the default tolerance for all other
-            outputs; `metric_drop` is then 1, of what is left of the allowance that is used up most.
+        metric: Built-in name or `file.py:function`. If set, it alone decides.
+        metric_drop: How far the metric may fall below its value for the reference outputs.
+        drop_source: Where `metric_drop` comes from, in words; empty if the user gave it.
+        recognised: The outputs that the metric judges, if halfwise recognised them. With the metric
+            "auto", each is judged by its own metric and all other outputs by the default tolerance;
+            `metric_drop` is then 1, as a fraction of the allowance that is used up most.
     """
 
     max_abs: float | None = None
@@ -42,11 +42,11 @@ class Criterion(Record):
 
 
 class Side(Record):
-    """Summary of one side (reference or candidate) of an output; over finite elements.
+    """Summary of one side of an output, reference or candidate, over its finite elements.
 
     Attributes:
-        nonfinite: How many elements are NaN or infinite.
-        elements: How many there are in all; 0 in records from before.
+        nonfinite: Number of elements that are NaN or infinite.
+        elements: Number of all elements; 0 in older records.
     """
 
     minimum: float
@@ -58,20 +58,20 @@ class Side(Record):
 
 
 class SliceGroup(Record):
-    """Slices of one output that have a scale of their own, and how far they are off.
+    """Slices of one output that share a scale of their own, and their error.
 
     Attributes:
-        axis: The axis that they are slices of; None where they are samples.
-        ranges: Runs of slices, first and last index of each; the first few of many. Of samples,
-            places in `Verdict.samples`.
-        slices: Their number.
-        scale: Their largest |reference|; by the span where that is given.
-        span: Their largest value less their smallest, of values on an offset; None of others.
-        room: Times the tolerance that they have: more than 1 where they are few among many.
-        max_abs: Their largest error.
-        allowed: What it may be: rel_max · scale · room.
-        worst_sample: Identifier of the sample that has it.
-        passed: Whether it is not more.
+        axis: Axis of the slices; None if they are samples.
+        ranges: Runs of slices as first and last index, only the first few of many. For samples,
+            indices into `Verdict.samples`.
+        slices: Number of slices.
+        scale: Their largest |reference|, or `span` if that is set.
+        span: Largest minus smallest value, for values on an offset; None otherwise.
+        room: Factor on the tolerance: more than 1 if they are few among many.
+        max_abs: Their largest absolute error.
+        allowed: Largest allowed error: rel_max · scale · room.
+        worst_sample: Identifier of the sample with that error.
+        passed: Whether `max_abs` is at most `allowed`.
     """
 
     axis: int | None
@@ -87,26 +87,27 @@ class SliceGroup(Record):
 
 
 class OutputError(Record):
-    """How far one output is from the reference, over all judged samples.
+    """Error of one output against the reference, over all judged samples.
 
     Attributes:
-        max_abs: max |candidate - reference|; inf where the candidate has new non-finite values.
-        rel_max: max_abs / max |reference| (0 where both are 0, inf where only the latter is).
+        max_abs: max |candidate - reference|; inf if the candidate has new non-finite values.
+        rel_max: max_abs / max |reference|: 0 if both are 0, inf if only the latter is.
         mean_abs: Mean absolute error over all elements.
         median_abs: Median absolute error over all elements.
         snr_db: 10 log10(Σ reference² / Σ error²); inf for equal outputs.
         cosine: Cosine similarity of the pooled vectors.
-        agreement: Fraction of equal elements (integer and Boolean outputs; None for float ones).
-        rare_agreement: Likewise among elements that are not what most of the reference are: twice
-            the equal ones over those of both sides. None where no value is that of most.
-        nonfinite: Candidate elements that are NaN or inf where the reference is not the same.
-        misshapen: Samples on which the candidate has another shape, or nothing.
+        agreement: Fraction of equal elements, for integer and Boolean outputs; None for floats.
+        rare_agreement: The same over elements that differ from the most common value of the
+            reference: twice the equal ones divided by those of both sides. None if no value has a
+            majority.
+        nonfinite: Candidate elements that are NaN or inf where the reference differs.
+        misshapen: Samples on which the candidate has another shape, or no output.
         reference: Summary of the reference.
         candidate: Summary of the candidate.
         worst_sample: Identifier of the sample with the largest error.
-        passed: Whether the criterion holds for this output.
-        groups: Slices that are held to scales of their own under `rel_max`, axis by axis; empty
-            where all have one scale, and where `rel_max` does not count.
+        passed: Whether this output meets the criterion.
+        groups: Slices that `rel_max` holds to scales of their own, axis by axis; empty if all
+            slices share one scale, or if `rel_max` does not apply.
     """
 
     max_abs: float
@@ -127,12 +128,12 @@ class OutputError(Record):
 
     @property
     def rel_max_needed(self) -> float:
-        """The smallest `rel_max` that this output would pass."""
+        """The smallest `rel_max` at which this output would pass."""
         return max(self.rel_max, *(g.max_abs / (g.scale * g.room) for g in self.groups), 0.0)
 
 
 class Errors(Record):
-    """The largest of `OutputError.max_abs`, of `mean_abs` and of `median_abs` over all outputs."""
+    """Largest `OutputError.max_abs`, `mean_abs` and `median_abs` over all outputs."""
 
     max_abs: float
     mean_abs: float
@@ -144,15 +145,15 @@ class MetricResult(Record):
 
     Attributes:
         name: Built-in name or `file.py:function`.
-        reference: Its value for the reference's own outputs.
-        candidate: For the candidate's.
-        allowed_drop: How far the latter may be below.
-        passed: Whether it is not.
-        labelled: Whether there were labels; None where that was not recorded.
-        parts: With the metric "auto", the metric of each recognised output, and what the others
-            are held to.
-        evidence: How many boxes, pixels or rows one metric rests on; see `TaskScore`.
-        unit: What they are.
+        reference: Its value for the reference outputs.
+        candidate: Its value for the candidate outputs.
+        allowed_drop: How far `candidate` may be below `reference`.
+        passed: Whether the drop is within `allowed_drop`.
+        labelled: Whether labels were used; None if not recorded.
+        parts: For the metric "auto": the metric of each recognised output, and the limit for the
+            others.
+        evidence: Number of boxes, pixels or rows behind a single metric; see `TaskScore`.
+        unit: What `evidence` counts.
     """
 
     name: str
@@ -167,23 +168,23 @@ class MetricResult(Record):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that it joins, each once; its own where that is one."""
+        """Names of the combined metrics, each once; its own name if it stands alone."""
         return tuple(dict.fromkeys(part.metric for part in self.parts)) or (self.name,)
 
 
 class IntermediateNonfinite(Record):
-    """A tensor inside the candidate with non-finite values that the reference does not have.
+    """A tensor inside the candidate with non-finite values that the reference lacks.
 
     Attributes:
-        tensor: Its name in the reference; of what only the candidate has, that one's.
-        producer: The node that computes it, not one that converts it; None for an input.
-        elements: How many of its values are NaN or infinite, over all judged samples.
-        harmless: Whether all that reads it was shown to have a finite limit at infinity, which
-            larger inputs keep; None where nobody looked.
-        ends: How it ends where it is harmless: "limit", at a finite limit of all that computes with
-            it, where the reference was seen to be; "unseen", at such a limit, and no sample showed
-            that of the reference; "unread", since nothing computes with it. None otherwise, and in
-            records from before.
+        tensor: Its name in the reference, or in the candidate if only that has it.
+        producer: The node that computes it, skipping Casts; None for an input.
+        elements: Number of NaN or infinite values, over all judged samples.
+        harmless: Whether everything that reads it was shown to have a finite limit at infinity,
+            which also holds for larger inputs; None if not checked.
+        ends: Why it is harmless. "limit": everything that computes with it has a finite limit, and
+            the reference was seen to reach it; "unseen": it has such a limit, but no sample showed
+            the reference reach it; "unread": nothing computes with it. None otherwise, and in older
+            records.
     """
 
     tensor: TensorName
@@ -194,18 +195,20 @@ class IntermediateNonfinite(Record):
 
 
 class FailureBound(Record):
-    """What the judged samples show of all inputs: a bound on the share of those that fail.
+    """A bound on the share of all inputs that fail, from the judged samples.
 
-    It holds where the samples were drawn independently from the distribution of the inputs, and
-    nothing but the search has used them. A sample fails if it is out of tolerance by itself;
-    `rel_max` is of the largest reference value of them all.
+    It holds if the samples were drawn independently from the distribution of the inputs, and only
+    the search has used them. A sample fails if it alone is out of tolerance; `rel_max` refers to
+    the largest reference value of all samples.
 
     Attributes:
-        judged: How many were judged.
-        failing: How many of them failed.
-        joined: How many more failed at first and joined the search; `upper` counts them as failing.
-        upper: The share of inputs that fail is at most this, in (0, 1] …
-        confidence: … with this probability, over many runs (Clopper and Pearson, one-sided).
+        judged: Number of samples judged.
+        failing: Number of them that failed.
+        joined: Number of further samples that failed at first and joined the search; `upper` counts
+            them as failures.
+        upper: Upper bound on the share of inputs that fail, in (0, 1].
+        confidence: Probability that the bound holds, over many runs (Clopper and Pearson,
+            one-sided).
     """
 
     judged: int
@@ -216,12 +219,12 @@ class FailureBound(Record):
 
 
 class FailedRun(Record):
-    """A sample that the candidate could not be run on, although the reference could.
+    """A sample on which the candidate did not run, although the reference did.
 
     Attributes:
         sample: Identifier of the sample.
-        node: The node that failed; None where it is not known.
-        why: What the runtime says of it.
+        node: The node that failed; None if unknown.
+        why: The runtime's message.
     """
 
     sample: str
@@ -230,13 +233,13 @@ class FailedRun(Record):
 
 
 class Flip(Record):
-    """A node inside that decides otherwise where values are not rounded one by one.
+    """A node whose decision differs if values are not rounded one by one.
 
     Attributes:
         node: Its name.
         op: Its operator type.
-        elements: How many of its values differ, over the samples that were looked at.
-        of: How many there are.
+        elements: Number of its values that differ, over the samples that were examined.
+        of: Number of its values.
     """
 
     node: NodeName
@@ -246,15 +249,15 @@ class Flip(Record):
 
 
 class FileRun(Record):
-    """How the written file does where ONNX Runtime runs it as it is, without emulated rounding.
+    """Result of the written file in ONNX Runtime, without emulated rounding.
 
     Attributes:
-        runner: Name and version of what ran it.
-        not_run: Why it was not run; empty where it was.
-        passed: Whether the outputs are acceptable; None where it was not run.
+        runner: Name and version of the runtime.
+        not_run: Why it was not run; empty if it was.
+        passed: Whether the outputs are acceptable; None if it was not run.
         outputs: Error measures by output name.
-        metric: The task metric, where one was given.
-        flips: Decisions that differ from the emulation, where the outputs are not acceptable.
+        metric: The task metric, if one was given.
+        flips: Decisions that differ from the emulation, if the outputs are not acceptable.
     """
 
     runner: str
@@ -266,34 +269,34 @@ class FileRun(Record):
 
 
 class Verdict(Record):
-    """Pass or fail, on which samples, at which level. Only `level == "engine"` is proof.
+    """Pass or fail, on which samples and at which level. Only `level == "engine"` is proof.
 
     Attributes:
         passed: Whether the candidate is acceptable.
-        level: "emulated", "recorded" (outputs that a file holds) or "engine".
-        runner: Who computed recorded outputs; None at the other levels.
+        level: "emulated", "recorded" (outputs read from a file) or "engine".
+        runner: What computed recorded outputs; None at the other levels.
         samples: Identifiers of the judged samples.
-        unseen: Whether the search never saw any of them; without that the verdict fails.
+        unseen: Whether the search saw none of them; otherwise the verdict fails.
         outputs: Error measures by output name.
         worst_sample: Identifier of the worst sample over all outputs.
-        excesses: Of each sample, the error that it reaches alone over what is allowed, of its worst
-            output; with a metric over the default tolerance. Empty in records before this field.
-        intermediate_nonfinite: Non-finite values inside, even where the outputs are finite.
-        metric: The task metric, where one was given.
-        failed_runs: Samples that the candidate could not be run on.
-        reasons: Why it failed, one sentence each; empty where it passed.
-        failures: The same as facts; none in records before this field.
-        required_worth: The cost over that of everything low that --require-worth allows, where that
-            alone made it fail: all else passed.
+        excesses: Per sample, the error of its worst output relative to what is allowed, for the
+            sample alone; with a metric, relative to the default tolerance. Empty in older records.
+        intermediate_nonfinite: Non-finite values inside the model, even if the outputs are finite.
+        metric: The task metric, if one was given.
+        failed_runs: Samples on which the candidate did not run.
+        reasons: Why it failed, one sentence each; empty if it passed.
+        failures: The same as facts; empty in older records.
+        required_worth: The cost relative to everything low that --require-worth allows, if that
+            alone made the verdict fail.
         hints: Remarks about the criterion or the data.
-        as_file: How the file does as ONNX Runtime runs it; None where nobody asked.
-        batch: How batches of the samples did, where they can be put together.
-        axes: The model's dynamic axes, and at which sizes they were judged.
-        on_real_data: False where the inputs look made up, and were not to be; that fails.
-        failure_bound: What the samples show of all inputs; None where nothing was judged, where the
-            search had seen them, and where a metric judges them all together.
-        unjudged: What no sample tests; empty where nobody looked.
-        judged: False where that alone makes it fail, or that the search had seen the samples:
+        as_file: How the file does in ONNX Runtime without emulation; None if not requested.
+        batch: Result on batches of the samples, if they can be batched.
+        axes: The model's dynamic axes, and the sizes at which they were judged.
+        on_real_data: False if the inputs look generated but had to be real; the verdict then fails.
+        failure_bound: What the samples show about all inputs; None if nothing was judged, if the
+            search had seen the samples, or if a metric judges them all together.
+        unjudged: What no sample tests; empty if not checked.
+        judged: False if it fails only because of that, or because the search had seen the samples:
             nothing that was tested is wrong.
     """
 
@@ -322,7 +325,7 @@ class Verdict(Record):
 
     @property
     def errors(self) -> Errors | None:
-        """The largest errors of any output; None without outputs."""
+        """The largest errors over all outputs; None without outputs."""
         found = self.outputs.values()
         names = Errors.model_fields if found else ()
         largest = {name: max(getattr(error, name) for error in found) for name in names}
@@ -330,7 +333,7 @@ class Verdict(Record):
 
     @property
     def within(self) -> bool:
-        """Whether it passed, or would but that the search had seen the samples."""
+        """Whether it passed, or would have if the search had not seen the samples."""
         if self.passed or self.unseen:
             return self.passed
         if self.failed_runs or any(o.nonfinite for o in self.outputs.values()):

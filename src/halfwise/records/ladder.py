@@ -1,4 +1,4 @@
-"""The ladder: what each type that a run tried came to, most exact first."""
+"""The ladder: the result of each type that a run tried, most exact first."""
 
 from typing import Literal, get_args
 
@@ -11,44 +11,43 @@ EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 """The lowest type that a plan or an engine may compute in; the ladder, most exact first. A plan
 that keeps nodes in FP32 belongs to its lowest type."""
 FULL_RUNGS: tuple[EngineRung, ...] = ("fp32", "tf32")
-"""Rungs of engines that compute nothing in a low format."""
+"""Rungs of engines without a low format."""
 
 RangeMethod = Literal["minmax", "entropy", "percentile"]
-"""How a tensor's INT8 range follows from what samples showed: all of it; the part that loses least
-information (relative entropy of histograms); all but the rarest magnitudes."""
+"""How a tensor's INT8 range follows from the samples: the whole range; the part that loses least
+information (relative entropy of histograms); everything but the rarest magnitudes."""
 RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 
 RightBy = Literal["labels", "expected"]
-"""What FP32 was found right by: labels of the inputs, or what the framework computes on them."""
+"""What FP32 was checked against: labels of the inputs, or the framework's outputs."""
 
 
 class LadderRung(Record):
-    """What one rung of a run came to.
+    """Result of one rung of a run.
 
     Attributes:
         rung: The lowest type.
-        passed: Whether its plan, or its engine, passed on held-out samples; of FP32, whether it is
-            right by `by`. None where it was not judged, and where nothing has INT8.
+        passed: Whether its plan, or its engine, passed on held-out samples; for FP32, whether it is
+            right according to `by`. None if not judged, and if nothing is INT8.
         kept: Compute nodes in FP32 (or BF16 beside FP16).
-        left_out: Nodes that INT8 is not enough for, which have the low format instead.
-        candidates: How many nodes could have the rung's type.
-        error: Error on the calibration samples over what is allowed; with a metric, 1 plus what it
-            falls beyond its allowance. None where it was not measured.
+        left_out: Nodes for which INT8 is not enough, so they use the low format.
+        candidates: Number of nodes that could have the rung's type.
+        error: Error on the calibration samples relative to what is allowed; with a metric, 1 plus
+            the drop beyond its allowance. None if not measured.
         heldout: The same on held-out samples.
-        errors: Absolute errors there, or of its engine; None of FP32 without one, and in records
-            before this field.
+        errors: Absolute errors on held-out samples, or of its engine; None for FP32 without an
+            engine, and in older records.
         scores: Task metrics on held-out samples.
-        cost: Predicted cost over that of everything low; None where it is not known.
-        low_share: Share of the multiply-accumulates that have the rung's type; None likewise.
-        bytes: Size of its file with weights, or of its engine; None where none was made.
+        cost: Predicted cost relative to everything low; None if unknown.
+        low_share: Share of multiply-accumulates in the rung's type; None if unknown.
+        bytes: Size of its file with weights, or of its engine; None if neither was made.
         latency: Speed of its engine; None without one.
-        beside: Its time over that of the rung before it, from interleaved runs; None without.
-        evaluations: Plans that were tried for it.
-        by: What FP32 was judged by; None of other rungs, and where it was not judged.
-        failures: Why it did not pass; those of the verdict of the run where that is of this rung.
-        chosen: Whether it is the fastest that passed, by the times of engines, else by predicted
-            cost.
+        beside: Its time relative to the previous rung, from interleaved runs; None without one.
+        evaluations: Number of plans tried for it.
+        by: What FP32 was checked against; None for other rungs, and if it was not judged.
+        failures: Why it did not pass; those of the run's verdict if that is about this rung.
+        chosen: Whether it is the fastest that passed, by engine times, otherwise by predicted cost.
     """
 
     rung: EngineRung
@@ -72,5 +71,5 @@ class LadderRung(Record):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of its plan has INT8, though that was tried: it is the plan below."""
+        """Whether nothing in its plan is INT8 although that was tried: it equals the plan below."""
         return self.rung == "int8" and self.passed is None and self.left_out == self.candidates

@@ -1,7 +1,7 @@
-"""Which nodes stay in FP32, why, how that was found, and what it is worth.
+"""The plan: which nodes stay in FP32 and why, how that was found, and what it is worth.
 
-Costs are over that of everything low: the mixed model that keeps nothing. What takes no low type is
-FP32 in it too, and so is what moves data from an FP32 input to an FP32 output.
+Costs are relative to everything low: the mixed model that keeps nothing. Nodes without a low type
+are in FP32 there too, and so are nodes that move data from an FP32 input to an FP32 output.
 """
 
 from typing import Literal
@@ -18,8 +18,8 @@ LowFormat = Literal["fp16", "bf16"]
 KeptBy = Literal["search", "rule", "model", "engine"]
 """Who decided that a node stays in FP32.
 
-"search": trials; "rule": an option of the user; "model": its file, which computes the node in FP32
-among lower ones; "engine": a build that needed it, or was faster with it.
+"search": trials; "rule": an option of the user; "model": its file computes the node in FP32 among
+lower ones; "engine": a build needed it or was faster with it.
 """
 
 
@@ -35,27 +35,31 @@ CutStage = Literal[
     "worth",
     "curve",
 ]
-"""A stage that the time budget ended early or left out.
+"""A stage that the time budget cut short or left out.
 
-"observe": sums, roundings, distributions inside, or all of it on samples that joined; "emulate":
-which samples are worst; "repair": repairs that were not tried; "search" and "certify": smaller
-plans; "growth" and "origin": where an error comes from that no guard explains; "notes": what the
+"observe": sums, rounding, distributions inside ops, or all statistics on samples that joined;
+"emulate": which samples are worst; "repair": untried repairs; "search" and "certify": smaller
+plans; "growth" and "origin": the source of an error that no guard explains; "notes": what the
 margin or another tolerance would change; "worth": cheaper plans; "curve": other plans to choose
 from.
 """
 
 
 class Because(Record):
-    """Facts on why a node stays in FP32, beside who decided it and what lowering it does.
+    """Facts on why a node stays in FP32, besides who decided it and the effect of lowering it.
 
     Attributes:
-        guard: Position in `Run.guards` of the guard that names the cause.
-        rule: The rule of the user, as written on the command line; "" for none.
-        reads_beyond: Whether that rule is one about ranges, and met by a tensor that it reads.
-        nonfinite: Whether new NaN or infinities appear when it alone returns to the low format.
-        at_headroom: Whether a tensor at it was emulated with a smaller range, for the headroom.
-        contribution: What it or its group adds to the error alone, over what the search allows.
-        opposed: Rules that lower other nodes, where all that is free in FP32 fails; else None.
+        guard: Index in `Run.guards` of the guard that names the cause.
+        rule: The user's rule as written on the command line; "" for none.
+        reads_beyond: Whether that rule is about ranges, and a tensor that the node reads meets it.
+        nonfinite: Whether new NaN or infinities appear when only this node returns to the low
+            format.
+        at_headroom: Whether a tensor at the node was emulated with a smaller range, for the
+            headroom.
+        contribution: What the node or its group alone adds to the error, relative to what the
+            search allows.
+        opposed: Rules that lower other nodes, if the outputs fail even with all free nodes in FP32;
+            otherwise None.
     """
 
     guard: int | None = None
@@ -68,28 +72,27 @@ class Because(Record):
 
 
 BudgetEnd = Literal["work", "seconds", "interrupt"]
-"""What ended a stage: the work was spent, which is so in every run, the seconds, or Ctrl-C."""
+"""What ended a stage: the work limit, which is the same in every run, the time limit, or Ctrl-C."""
 
 
 class KeptNode(Record):
-    """A node that stays in FP32, or in the low format where others have INT8.
+    """A node that stays in FP32, or in the low format while others are INT8.
 
     Attributes:
         node: Name of the node.
         op: Operator type.
-        precision: What it has instead of the low format, or, with "fp16", of INT8.
-        reason: One sentence with numbers, and the usual repair, for readers of the record: the
-            report makes both of `because`. "" before a run is put on record.
-        why: The sentence alone; empty in records before this field.
-        kept_by: Who decided it; "search" in records before this field.
+        precision: Its type instead of the low format or, with "fp16", instead of INT8.
+        reason: One sentence with numbers and the usual repair, which the report makes of `because`.
+            "" until the run is recorded.
+        why: The sentence alone; empty in older records.
+        kept_by: Who decided it; "search" in older records.
         guard: Kind of the guard that names the cause, if any.
-        error_without: Excess over the search tolerance when this node alone returns to the low
-            format: 1 is the tolerance itself, and a lower bound, since the first failing sample
-            ends the trial. With a metric, 1 plus what it falls beyond its allowance. None where
-            it was not measured.
+        error_without: Error relative to the search tolerance when only this node returns to the low
+            format: 1 is the tolerance. A lower bound, as the first failing sample ends the trial.
+            With a metric, 1 plus the drop beyond its allowance. None if not measured.
         unknown: Whether nothing is known of it: no guard, no rule, and not lowered before the
-            search ended. False in records before this field.
-        because: Why, as facts; None in records before this field.
+            search ended. False in older records.
+        because: Why, as facts; None in older records.
     """
 
     node: NodeName
@@ -105,13 +108,13 @@ class KeptNode(Record):
 
 
 class Origin(Record):
-    """Where most of an error is born, as a trial showed.
+    """Where most of an error arises, as a trial showed.
 
     Attributes:
         node: The node at which the error appears.
-        kept: What was FP32 in that trial: the node, and what it needed of its neighbours.
-        error: Error of the outputs with `kept` in FP32 too, over what the search allows: the
-            largest on any of the samples that `Followed.samples` counts.
+        kept: What was FP32 in that trial: the node, and the neighbours that it needed.
+        error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
+            largest over the samples that `Followed.samples` counts.
     """
 
     node: NodeName
@@ -120,17 +123,18 @@ class Origin(Record):
 
 
 class Followed(Record):
-    """Where the error comes from that no guard explains, as far as it was found.
+    """Where an error comes from that no guard explains, as far as that was found.
 
     Attributes:
-        kept: What was FP32 while it was followed: the kept nodes that guards or rules explain.
-        error: Error of the outputs then, over what the search allows (with a metric: over what the
-            default tolerance allows), on the worst of the samples; inf with new NaN or infinities.
-        tried: Nodes that were tried as the origin, those first where the relative error is largest.
-        origin: The first of them that halves the error when it is FP32, on all samples (see
-            `halfwise.fixing.propagation`); None where none does.
-        accumulates: Whether no node makes most of what reaches the outputs by relative errors.
-        samples: On how many samples the errors are the largest; 1 in records before this field.
+        kept: What was FP32 meanwhile: the kept nodes that guards or rules explain.
+        error: Error of the outputs then, relative to what the search allows (with a metric,
+            relative to the default tolerance), on the worst of the samples; inf with new NaN or
+            infinities.
+        tried: Nodes that were tried as the origin, largest relative error first.
+        origin: The first of them that halves the error in FP32, on all samples (see
+            `halfwise.fixing.propagation`); None if there is none.
+        accumulates: Whether no single node causes most of the relative error at the outputs.
+        samples: Number of samples behind these largest errors; 1 in older records.
         out_of_time: Whether the time budget ended the trials.
     """
 
@@ -144,17 +148,17 @@ class Followed(Record):
 
 
 class AdjustedConstant(Record):
-    """A constant that is stored at other values than rounding gives.
+    """A constant that is stored at other values than plain rounding gives.
 
-    Finite values beyond the low format's range are stored at its largest, and a single value that
-    would become zero at its smallest (see `Format.store_constant`).
+    Finite values beyond the low format's range are stored as its largest, and a single value that
+    would become zero as its smallest (see `Format.store_constant`).
 
     Attributes:
         name: Its name.
         minimum: Its smallest finite value in the model.
         maximum: Its largest finite value in the model.
-        elements: How many values are adjusted.
-        consumers: The low nodes that read it; none where it is only an output.
+        elements: Number of values adjusted.
+        consumers: The low nodes that read it; empty if it is only an output.
     """
 
     name: TensorName
@@ -165,7 +169,7 @@ class AdjustedConstant(Record):
 
 
 class Unsupported(Record):
-    """A node that must be FP32: its schema or halfwise offers no low-precision form."""
+    """A node that must be FP32: its schema or halfwise has no low-precision form of it."""
 
     node: NodeName
     op: str
@@ -178,22 +182,21 @@ class Plan(Record):
     Attributes:
         low: Name of the low format.
         keep: The compute nodes that stay in FP32, in graph order.
-        data_movement: Nodes that only move data between kept nodes, carried in FP32 for free.
-        constants: Constants stored at other values than rounding gives.
-        unsupported: Nodes that must be FP32, by schema or since ONNX does not know them; not kept.
-        minimal: True where removing any kept node was seen to fail the search tolerance on the
+        data_movement: Nodes that only move data between kept nodes, in FP32 at no cost.
+        constants: Constants stored at other values than plain rounding gives.
+        unsupported: Nodes that must be FP32, because of their schema or because ONNX does not know
+            them; not in `keep`.
+        minimal: True if removing any kept node was seen to fail the search tolerance on the
             calibration samples.
         candidates: Number of compute nodes that could be low.
-        casts: Number of Cast nodes that the rewriter inserts.
-        lowered: Nodes that user rules lowered → the rule.
-        int8: The nodes that read their inputs through pairs of Q and DQ; none in records before.
-        left_out: Those that could have INT8 and have the low format, since it is not enough.
-        ranges: How ranges of INT8 were found; None without it, and where a file brought them.
-        repairs: Those of the network whose nodes these are, in the order in which they are made;
-            none in records before this field.
-        notes: Sentences about the plan as a whole, for readers of the record; empty before a run is
-            put on record.
-        remarks: The same as facts; none in records before this field.
+        casts: Number of Cast nodes inserted.
+        lowered: Nodes lowered by user rules → the rule.
+        int8: Nodes that read their inputs through Q/DQ pairs; empty in older records.
+        left_out: Nodes that could be INT8 but use the low format, as INT8 is not enough.
+        ranges: How INT8 ranges were found; None without INT8, and if a file brought them.
+        repairs: Repairs of the network with these nodes, in order; empty in older records.
+        notes: Sentences about the plan as a whole; empty until the run is recorded.
+        remarks: The same as facts; empty in older records.
     """
 
     low: LowFormat
@@ -214,12 +217,12 @@ class Plan(Record):
 
     @property
     def has_int8(self) -> bool:
-        """Whether nodes were tried in INT8, whatever has it."""
+        """Whether INT8 was tried, even if no node uses it."""
         return bool(self.int8 or self.left_out)
 
     @property
     def searched(self) -> tuple[KeptNode, ...]:
-        """What its search kept: `left_out` where INT8 was tried, else `keep`."""
+        """What the search kept: `left_out` if INT8 was tried, otherwise `keep`."""
         return self.left_out if self.has_int8 else self.keep
 
     @property
@@ -232,24 +235,25 @@ class Search(Record):
     """How the plan was found.
 
     Attributes:
-        tolerance_factor: Fraction of the tolerance that the search had to stay within.
-        calibration: Identifiers of the samples the search used, joined ones last.
-        joined: Held-out samples that failed and joined the calibration.
-        seconds_budget: The most seconds that all optional work could take.
+        tolerance_factor: Fraction of the tolerance available to the search.
+        calibration: Identifiers of the samples of the search, joined ones last.
+        joined: Held-out samples that failed and joined the calibration samples.
+        seconds_budget: Time limit of all optional work, in seconds.
         exhausted: Whether the budget ended the search.
-        steps: What the search did, one line each, for readers of the record.
-        remarks: The same as facts; none in records before this field.
-        cut: The stages that the budget ended or left out; none in records before this field.
-        budget: The most work that was allowed, in inferences over the calibration samples that the
-            run began with; None in records before this field.
-        spent: The work done, likewise; that which must be done counts too.
-        late: Runs of a sample that the search took for failed, because they took longer than one
-            may (--run-timeout); then another run may give another plan.
-        ended_by: What ended stages; where more than work did, another run may give another plan.
-        r2: R² of errors that were predicted of plans, by their logarithms, on those that were tried
-            and nothing was fitted to; below 0.8 predictions chose none. None where none was made.
-        seen: The first 16 digits of the SHA-256 of what each sample held that the search used, or
-            one before it that the plan comes from; none in records before this field.
+        steps: Steps of the search, one line each.
+        remarks: The same as facts; empty in older records.
+        cut: Stages that the budget ended or left out; empty in older records.
+        budget: Work limit, in inferences over the calibration samples at the start of the run; None
+            in older records.
+        spent: Work done, in the same unit, including work that was not optional.
+        late: Runs of a sample that took longer than --run-timeout and counted as failed; another
+            run may then give another plan.
+        ended_by: What ended stages; if anything but the work limit did, another run may give
+            another plan.
+        r2: R² of predicted errors of plans, on a log scale, over plans that were tried and not used
+            for fitting; below 0.8, predictions chose none. None if nothing was predicted.
+        seen: First 16 digits of the SHA-256 of each sample that was used by this search, or by an
+            earlier one that the plan comes from; empty in older records.
     """
 
     tolerance_factor: float
@@ -269,20 +273,20 @@ class Search(Record):
 
 
 LEAST_SAVED = 0.25
-"""A plan that saves less than this share of what everything low would save gains little: a
-convention. Such a plan costs more work than it brings; nodes that are few and small keep 0.9."""
+"""A plan that saves less than this share of what everything low saves gains little: a convention.
+Such a plan costs more work than it brings; plans that keep a few small nodes save 0.9."""
 LEAST_DEARER = 1.01
-"""A plan whose cost is so many times FP32's costs more: a convention, what three digits show."""
+"""A plan that costs this many times FP32's cost is dearer: a convention, what three digits show."""
 
 
 class NearPlan(Record):
-    """A plan that was evaluated, but is out of tolerance.
+    """A plan that was evaluated but is out of tolerance.
 
     Attributes:
         kept: Number of compute nodes in FP32.
-        cost: Predicted cost over that of everything low.
-        error: Error on the calibration samples over what is allowed: 1 just passes, up to it only
-            the margin is missing. With a metric, 1 plus what it falls beyond its allowance. Finite.
+        cost: Predicted cost, relative to everything low.
+        error: Error on the calibration samples relative to what is allowed. 1 just passes; up to 1
+            only the margin is missing. With a metric, 1 plus the drop beyond its allowance. Finite.
     """
 
     kept: int
@@ -291,20 +295,20 @@ class NearPlan(Record):
 
 
 class Worth(Record):
-    """What a plan is worth. Costs are over that of everything low.
+    """What a plan is worth. Costs are relative to everything low.
 
     Attributes:
         cost: Predicted cost of the plan.
         fp32: Predicted cost of everything in FP32.
-        measured: Time of the delivered engine over that of the engine with everything low; None
-            without both, and without the FP32 engine's.
-        measured_fp32: Likewise, of the FP32 engine without TF32.
-        nearest: The plan with the smallest error, of those that the search evaluated and that are
-            worth having; None where this plan is, or where there was none. Where this one costs
-            more than is required, of those that are predicted to cost no more than that.
-        metric: A built-in metric that the outputs look made for; None where none does.
-        over_fp32: Cost over that of everything in FP32, for readers of the record: above 1 FP32 is
-            cheaper. None in records before this field.
+        measured: Time of the delivered engine relative to the engine with everything low; None
+            unless both were timed, and the FP32 engine too.
+        measured_fp32: The same for the FP32 engine without TF32.
+        nearest: Of the evaluated plans worth having, the one with the smallest error; None if that
+            is this plan, or if there is none. If this plan costs more than required, only plans
+            predicted to cost no more than that count.
+        metric: A built-in metric that appears to fit the outputs; None if there is none.
+        over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper. None in older
+            records.
     """
 
     cost: float
@@ -317,26 +321,26 @@ class Worth(Record):
 
     @property
     def ratio(self) -> float:
-        """Cost over that of everything low: measured, or else predicted."""
+        """Cost relative to everything low, measured if possible, otherwise predicted."""
         return self.cost if self.measured is None else self.measured
 
     @property
     def fp32_ratio(self) -> float:
-        """What `ratio` is for everything in FP32."""
+        """`ratio` of everything in FP32."""
         return self.fp32 if self.measured_fp32 is None else self.measured_fp32
 
     @property
     def saved(self) -> float:
-        """Share of what everything low would save that the plan saves, in [0, 1].
+        """Share of what everything low saves that the plan saves too, in [0, 1].
 
-        Where everything low saves nothing, 1 if the plan costs less than FP32, else 0.
+        If everything low saves nothing: 1 if the plan costs less than FP32, otherwise 0.
         """
         won, possible = self.fp32_ratio - self.ratio, self.fp32_ratio - 1
         return min(1.0, max(0.0, won / possible)) if possible > 0 else float(won > 0)
 
     @property
     def times_fp32(self) -> float:
-        """Cost over that of everything in FP32; 1 where that is nothing."""
+        """Cost relative to everything in FP32; 1 if that is zero."""
         return self.ratio / self.fp32_ratio if self.fp32_ratio > 0 else 1.0
 
     @property

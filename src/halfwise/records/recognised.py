@@ -1,4 +1,4 @@
-"""What the outputs of a model are recognised as, and how a candidate does by their metric."""
+"""What a model's outputs are recognised as, and how a candidate scores by their metric."""
 
 from typing import Literal
 
@@ -52,12 +52,12 @@ class Boxes(Record):
             - "final": [N, M] of one output, one class each: see `columns`;
             - "listed": [N, 4] beside scores [N] and maybe classes [N];
             - "per-class": [N, 4] beside scores [N, C].
-        corners: Whether a box is two opposite corners; else it is centre, width and height.
-        columns: Of "final", the box's first column, that of the score and that of the class.
-        activation: What makes probabilities of the scores.
-        background: The class of the scores that is none; -1 for the last, None where all are.
-        suppress: Whether the model leaves overlapping boxes of one object to be suppressed.
-        image: Height and width of the input, of "raw".
+        corners: Whether a box is two opposite corners; otherwise centre, width and height.
+        columns: For "final": first column of the box, column of the score, column of the class.
+        activation: What turns the scores into probabilities.
+        background: The score class for background; -1 for the last, None if there is none.
+        suppress: Whether overlapping boxes of one object remain to be suppressed.
+        image: Height and width of the input, for "raw".
     """
 
     layout: Literal["raw", "joined", "transposed", "final", "listed", "per-class"]
@@ -70,17 +70,17 @@ class Boxes(Record):
 
 
 class Recognised(Record):
-    """Outputs that are recognised, and the built-in metric that asks what they are used for.
+    """Recognised outputs, and the built-in metric for their use.
 
     Attributes:
         kind: What they are.
         metric: The built-in metric.
         outputs: Their names.
-        required: What the metric must be at least, with FP32's own outputs as the truth. Higher is
-            better: of an error it is minus the largest that is allowed.
+        required: Smallest metric value that passes, with the FP32 outputs as truth. Higher is
+            better; for an error it is minus the largest allowed error.
         shape: Shape of the first of the outputs, on the first sample.
-        evidence: What was seen.
-        boxes: How they are read; None of other kinds.
+        evidence: Why they were recognised.
+        boxes: How boxes are read; None for other kinds.
         drop: How far the metric may fall; None for its default.
     """
 
@@ -95,23 +95,23 @@ class Recognised(Record):
 
 
 Unit = Literal["boxes", "mask pixels", "pixels", "rows", "signals", "tokens", "values", "vectors"]
-"""What a score counts: those of the truth, such as the pixels inside its masks."""
+"""What a score counts, in the truth: for example the pixels inside its masks."""
 
 
 class TaskScore(Record):
-    """How a candidate does by the metric of recognised outputs.
+    """Score of a candidate by the metric of recognised outputs.
 
     Attributes:
         metric: The built-in metric.
         outputs: Names of the outputs that it judges.
-        value: Of the candidate; higher is better, of an error minus the error. NaN and -inf where
-            the candidate's outputs are not finite.
-        required: What it must be at least.
-        passed: Whether it is, and the samples test it.
-        untested: Whether the samples test nothing: values next to zero would pass, too.
-        evidence: How many the value rests on, in all samples, as the truth has them; None of a
-            metric that is not built in, and in records of before.
-        unit: What they are; None likewise.
+        value: Value for the candidate; higher is better, for an error minus the error. NaN and -inf
+            if the candidate's outputs are not finite.
+        required: Smallest value that passes.
+        passed: Whether it passes, and the samples test it.
+        untested: Whether the samples test nothing: values next to zero would pass too.
+        evidence: Number of units behind the value, in all samples, as the truth has them; None for
+            a metric that is not built in, and in older records.
+        unit: What `evidence` counts; None likewise.
     """
 
     metric: str

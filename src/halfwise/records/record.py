@@ -1,4 +1,4 @@
-"""What every record is, and the names and words that records share."""
+"""The base of all records, and the names and types that they share."""
 
 import json
 import re
@@ -18,8 +18,8 @@ TensorName = NewType("TensorName", str)
 Level = Literal["emulated", "recorded", "engine"]
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-"""The worst first. An error is a thing that cannot work; a warning breaks some models; an info is
-worth knowing where something else is wrong."""
+"""Gravest first. An error cannot work, a warning breaks some models, an info helps once something
+else is wrong."""
 GuardKind = Literal[
     "overflow",
     "headroom",
@@ -51,10 +51,11 @@ class Record(BaseModel):
 
     # Any: what pydantic takes.
     def model_dump_json(self, **options: Any) -> str:
-        """Return the record as JSON; bytes of file names that are not UTF-8 are escaped in it.
+        """Return the record as JSON, with characters escaped that other programs would trip over.
 
-        Python has them as lone surrogates (PEP 383), which JSON readers refuse. So are characters
-        that a terminal would act on, such as a name's that turns the direction of what follows.
+        Bytes of file names that are not UTF-8 are lone surrogates in Python (PEP 383), which JSON
+        readers refuse. Terminals act on control characters, such as marks that reverse the
+        direction of text.
         """
         try:
             text = super().model_dump_json(**options)
@@ -69,12 +70,12 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class MadeUp(Record):
-    """An input whose values look made up instead of recorded.
+    """An input whose values look generated, not recorded.
 
     Attributes:
         input: Its name.
         kind: "normal" or "uniform" noise, or "constant".
-        mean: Mean of the elements that were looked at.
+        mean: Mean of the elements that were examined.
         deviation: Their standard deviation.
     """
 
@@ -112,21 +113,21 @@ NoteKind = Literal[
     "recognised",
     "repairs-unread",
 ]
-"""What a note says; `reporting.notes` has the words."""
+"""What a note says; the words are in `reporting.notes`."""
 
 
 Fact = str | int | tuple[str, ...] | tuple[int, ...]
 
 
 class Note(Record):
-    """One thing that was understood of a model or its inputs, or that is wrong with them.
+    """An observation about a model or its inputs.
 
     Attributes:
-        kind: What it is.
-        severity: "warning": it may make the result worth less; "info": it is there to be checked.
-        of: Which samples it is about, where there are two sets.
-        facts: Its numbers and names; which, goes by the kind.
-        made_up: The input that looks made up, where that is what it says.
+        kind: What the note says.
+        severity: "warning": the result may be worth less; "info": worth checking.
+        of: Which set of samples the note is about, if there are two.
+        facts: Its numbers and names; their keys depend on `kind`.
+        made_up: The input that looks generated, if the note says so.
     """
 
     kind: NoteKind
@@ -137,12 +138,12 @@ class Note(Record):
 
 
 class Facts(Record):
-    """What a sentence tells of: the report has a template for each kind of record.
+    """The facts behind a sentence; the report has a template for each kind.
 
     Attributes:
         kind: What it says.
-        names: Its names; which, goes by the kind.
-        numbers: Its numbers, likewise.
+        names: Its names; their keys depend on `kind`.
+        numbers: Its numbers; their keys depend on `kind`.
     """
 
     kind: str
@@ -184,22 +185,22 @@ FailureKind = Literal[
     "other-graph",
     "unproven",
 ]
-"""Why a verdict fails; `reporting.reasons` has the words."""
+"""Why a verdict fails; the words are in `reporting.reasons`."""
 
 
 class Failure(Facts):
     """One reason why a verdict fails.
 
     Attributes:
-        kind: What it is.
-        names: What it is about, such as the "output", and the "sample" that shows it.
-        numbers: Its numbers, such as "rel_max" or, of a metric, the values "before" and "after".
-        under: Where it shows if that is not what the verdict judges, outermost first: "seen"
-            samples, the "file" as ONNX Runtime runs it, a "batch" of so many, "shapes" of such an
-            end of the profile, "checked" by the worker before it was lost, on one "device" of
-            several.
-        text: Its words where the facts are on record elsewhere: what is not judged, causes, notes,
-            rungs of a diagnosis, a figure beside the baseline's. "" for the others.
+        kind: The reason.
+        names: What it concerns, such as the "output", and the "sample" that shows it.
+        numbers: Its numbers, such as "rel_max", or the metric's values "before" and "after".
+        under: Where it occurs if not in the judged run itself, outermost first: on "seen" samples,
+            in the "file" as ONNX Runtime runs it, in a "batch" of that size, at "shapes" at that
+            end of the profile, "checked" by the worker before the connection was lost, on one
+            "device" of several.
+        text: The sentence itself if the facts are recorded elsewhere: what is not judged, causes,
+            notes, rungs of a diagnosis, a figure compared with the baseline. "" otherwise.
     """
 
     kind: FailureKind
@@ -249,15 +250,15 @@ RemarkKind = Literal[
     "chosen",
     "refused",
 ]
-"""What a remark says; `reporting.plan` has the words.
+"""What a remark says; the words are in `reporting.plan`.
 
-"opset-raised", "opset-stays": for the low format; "repair-…": why a repair that was tried is
-undone; "unrepaired": engines refuted all that were made; "unscaled": what keeps a tensor from being
-stored times a power of two; "unranged", "int8-untried": why nodes have no INT8; "start",
-"start-int8": what the search started from; "seen-only": calibration samples alone need the plan;
-"tolerance": what would accept everything that no guard explains; "first-look": elements were looked
-at on few samples; "low-io", "constant", "input": ends of the model; "other-engine", "emulated",
-"spared", "added": how the delivered engine is beside the emulation; the others: steps of a search.
+"opset-raised", "opset-stays": to support the low format; "repair-…": why a repair was tried and
+undone; "unrepaired": engines refuted all repairs; "unscaled": why a tensor cannot be stored times a
+power of two; "unranged", "int8-untried": why nodes are not INT8; "start", "start-int8": where the
+search started; "seen-only": only calibration samples need the plan; "tolerance": the tolerance that
+would accept everything no guard explains; "first-look": element statistics come from few samples;
+"low-io", "constant", "input": inputs and outputs of the model; "other-engine", "emulated",
+"spared", "added": how the delivered engine differs from the emulation; the rest: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (
@@ -265,15 +266,15 @@ UNDONE: frozenset[RemarkKind] = frozenset(
         *("repair-spare", "repair-outdone", "repair-failing"),
     )
 )
-"""What remarks tell of repairs that are not in the plan."""
+"""Remarks about repairs that are not in the plan."""
 
 
 class Remark(Facts):
-    """One thing to know of a plan as a whole, of its model, or of how it was found.
+    """A remark about a plan as a whole, its model, or the search for it.
 
     Attributes:
-        kind: What it is.
-        severity: "warning" where it may be a mistake.
+        kind: What the remark says.
+        severity: "warning" if it may point to a mistake.
     """
 
     kind: RemarkKind

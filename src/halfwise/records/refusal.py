@@ -1,12 +1,12 @@
-"""Plans that an engine builder refused, and what was tried in their place."""
+"""Plans that an engine builder refused, and what was tried instead."""
 
 from typing import Literal
 
 from halfwise.records.record import NodeName, Record
 
 RefusalKind = Literal["no-kernel", "compiler", "crash", "timeout", "unknown"]
-"""How a builder refuses: it finds no kernel for a block, its compiler for fused blocks or one of
-its checks fails, its process dies, it takes too long, or it names no reason that is known."""
+"""How a builder refuses: it finds no kernel for a block, its compiler for fused blocks fails, one
+of its checks fails, its process dies, it takes too long, or it gives no known reason."""
 MoveKind = Literal[
     "computing",
     "border",
@@ -20,25 +20,24 @@ MoveKind = Literal[
     "certain",
     "none",
 ]
-"""What is tried in place of a plan that was refused. With what the plan keeps: only what computes
-is constrained in the region, nothing that moves data; only what is next to something low; another
-optimization level; TF32 is allowed; GRU and LSTM are written out;
-normalisations that were written out are one node each. With another set of kept nodes:
-the whole region, or a half of it, is kept; a wider island is; only what guards are certain about is
-kept there; nothing is."""
+"""What is tried instead of a refused plan. With the same kept nodes: in the region, constrain only
+nodes that compute, not those that move data; constrain only what is next to something low; use
+another optimization level; allow TF32; write out GRU and LSTM; make each decomposed normalisation
+one node. With other kept nodes: keep the whole region, or half of it; keep a wider island; keep
+only what guards are certain about; keep nothing there."""
 
 
 class Move(Record):
-    """What a plan is tried with because the builder refused another one.
+    """What a plan is tried with because the builder refused another.
 
     Attributes:
-        kind: What is done.
-        refused: Number of the build that was refused.
-        ends: First and last layer of the region, as the builder calls them; empty where it named
-            none, and the model is taken for one.
+        kind: What is changed.
+        refused: Number of the refused build.
+        ends: First and last layer of the region, as the builder names them; empty if it named none,
+            and the whole model counts as the region.
         island: "island": what is made whole, in a few words; "" otherwise.
-        level: The optimization level that is asked for; None for that of the run.
-        border: Whether what is kept there is constrained at its border alone.
+        level: The requested optimization level; None for that of the run.
+        border: Whether what is kept there is constrained only at its border.
     """
 
     kind: MoveKind
@@ -50,20 +49,19 @@ class Move(Record):
 
 
 class Refusal(Record):
-    """A build that was refused, and the plans that were not built because of it.
+    """A refused build, and the plans that were not built because of it.
 
     Attributes:
-        kind: How.
+        kind: How it was refused.
         build: Its number.
-        ends: First and last layer of the region, as the builder calls them; empty where it named
-            none.
-        nodes: Nodes of the region, in graph order: as an engine of the model shows it, else from
-            its first to its last; empty where the builder named none.
-        shown: Whether an engine shows them. Only then a plan counts as one that would be refused
-            likewise where it differs elsewhere.
-        avoided: How many plans were not built since they are the same there.
-        said: What the builder said of it, one line of its log; empty where no error is in that, and
-            in records before this field.
+        ends: First and last layer of the region, as the builder names them; empty if it named none.
+        nodes: Nodes of the region in graph order, taken from an engine of the model if there is
+            one, otherwise from the first to the last; empty if the builder named none.
+        shown: Whether an engine shows them. Only then does a plan that differs elsewhere count as
+            refused too.
+        avoided: Number of plans not built because they are the same there.
+        said: What the builder reported, one line of its log; empty if that contains no error, and
+            in older records.
     """
 
     kind: RefusalKind

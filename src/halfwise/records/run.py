@@ -1,4 +1,4 @@
-"""A run: all of it, as `run.json` holds it."""
+"""A whole run, as stored in `run.json`."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ RunKind = Literal["fix", "verify", "diagnose"]
 
 
 class Cost(Record):
-    """What the run took."""
+    """Resources that the run used."""
 
     evaluations: int
     seconds: float
@@ -29,11 +29,11 @@ class Cost(Record):
 
 
 class Sizes(Record):
-    """Sizes of a run's models with their weights, in bytes.
+    """Sizes of a run's models including weights, in bytes.
 
     Attributes:
-        fp32: Of the user's.
-        plan: Of that with the plan.
+        fp32: Size of the user's model.
+        plan: Size of the model with the plan.
     """
 
     fp32: int
@@ -41,19 +41,19 @@ class Sizes(Record):
 
 
 class Provenance(Record):
-    """What is needed to repeat the run.
+    """Everything needed to repeat the run.
 
     Attributes:
-        versions: Package name to version, halfwise and Python included.
+        versions: Package name to version, including halfwise and Python.
         platform: Operating system and processor.
         device: Execution provider that ran the model.
         model: Path of the model as given.
-        folder: The working directory, which that path is relative to; "" in records before, and
-            where it was gone.
+        folder: The working directory that `model` is relative to; "" in older records, and if it no
+            longer existed.
         model_sha256: Hash of the model file and its external data.
-        data: What was given as inputs; None where they were in memory, and in records before.
-        inputs: What was understood of model and inputs, in words.
-        notes: The same as facts; none in records before this field.
+        data: Source of the inputs, as given; None if they were in memory, and in older records.
+        inputs: Remarks on model and inputs, in words.
+        notes: The same as facts; empty in older records.
         inputs_sha256: Hash of all samples.
         options: The options of the command.
         seed: Seed of every random choice.
@@ -76,52 +76,50 @@ class Provenance(Record):
 
 
 class Run(Record):
-    """Everything one run found; the content of `run.json`.
+    """Everything that one run found; the content of `run.json`.
 
     Attributes:
         schema_version: Version of this structure.
         kind: The command that made it.
-        criterion: What was acceptable.
+        criterion: What is acceptable.
         accumulate: Format of running sums inside ops.
-        io: Type of float graph inputs and outputs of the rewritten model; with "fp32", those that
-            the file stores in the low format stay so.
-        headroom: Factor on observed ranges within which overflow counts.
-        baseline: Verdict on the model with everything low but what its file computes in FP32.
-        all_int8: The same with INT8 wherever it could be, beside what the plan keeps in FP32; None
-            without INT8, and in records before this field.
-        without_int8: The nodes that could have INT8 where none of them has; empty where one has,
-            and where it was not tried.
-        guards: Suspicions, gravest first.
-        growth: Error growth through the model with only the nodes `followed.kept` in FP32; where
-            nothing had to be followed, through the user's model with everything low, at nodes that
-            are spread over it. None without a run folder, and where time was up.
-        followed: What that, and trials, show of where it comes from; None where guards and rules
+        io: Type of float graph inputs and outputs of the rewritten model. With "fp32", those that
+            the file stores in the low format keep it.
+        headroom: Factor on observed ranges below which overflow counts.
+        baseline: Verdict on the model with everything low except what its file computes in FP32.
+        all_int8: The same with INT8 wherever possible, besides what the plan keeps in FP32; None
+            without INT8, and in older records.
+        without_int8: Nodes that could be INT8, if none is; empty if one is, or if it was not tried.
+        guards: Suspected causes, gravest first.
+        growth: Growth of the error through the model with only `followed.kept` in FP32. If there
+            was nothing to follow, through the user's model with everything low, at nodes spread
+            over it. None without a run folder, and if time ran out.
+        followed: What that and trials show about the source of the error; None if guards and rules
             explain all kept nodes.
         plan: The plan.
-        search: How it was found.
+        search: How the plan was found.
         verdict: The verdict on the rewritten model.
-        original_names: Names in the user's file by halfwise's names, where they differ.
+        original_names: Names in the user's file by halfwise's names, if they differ.
         warnings: Remarks on inputs and model.
-        engines: What real engines showed; None where none was asked for. Of several devices, the
-            one that was named first of those that were not lost.
+        engines: What real engines showed; None if none was requested. Of several devices, the first
+            named that was not lost.
         further: The other devices.
-        diagnosis: The rungs of `diagnose`, up to the first that failed.
-        given_engine: The user's own engine, which was judged; None where it was none.
-        profiles: The optimization profile that holds all samples; none where no shape varies, and
-            in runs of `fix` with engines, which tell their own.
-        worth: What the plan, or the mixed candidate, is worth; None where it is not known.
-        remade: What making the repairs again shows that a judged candidate names; None where it
-            names none, and in records before this field.
-        quantisation: What the pairs of a quantised candidate do, whose outputs are not acceptable;
-            None of others, and in records before this field.
-        curve: The plans that the search evaluated, to choose from; None without a search, and in
-            records before this field.
-        rungs: What each type came to, most exact first; none where one alone was asked for, and in
-            records before this field.
-        sizes: How large the models are; None without a plan, and in records before this field.
-        compared: What got better or worse since an earlier run; None where none was named, and in
-            records before this field.
-        next_step: What to do now, one line each.
+        diagnosis: Rungs of `diagnose`, up to the first that failed.
+        given_engine: The user's own engine that was judged; None otherwise.
+        profiles: The optimization profile that covers all samples; empty if no shape varies, and
+            for `fix` with engines, which record their own.
+        worth: What the plan, or the mixed candidate, is worth; None if unknown.
+        remade: Result of repeating the repairs that a judged candidate names; None if it names
+            none, and in older records.
+        quantisation: Effect of the pairs of a quantised candidate whose outputs are not acceptable;
+            None for others, and in older records.
+        curve: Evaluated plans to choose from; None without a search, and in older records.
+        rungs: Result of each type, most exact first; empty if only one was requested, and in older
+            records.
+        sizes: Sizes of the models; None without a plan, and in older records.
+        compared: What got better or worse since an earlier run; None if none was named, and in
+            older records.
+        next_step: What to do next, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
     """
@@ -161,11 +159,11 @@ class Run(Record):
 
     @property
     def devices(self) -> tuple[Engines, ...]:
-        """What engines showed on each device; empty without engines."""
+        """Results of the engines on each device; empty without engines."""
         return () if self.engines is None else (self.engines, *self.further)
 
     def on(self, name: str) -> "Run":
-        """Return the run as if the device of that name had been the only one.
+        """Return the run as if the named device had been the only one.
 
         Raises:
             KeyError: it has none of that name.

@@ -1,4 +1,4 @@
-"""What tensors of the FP32 reference look like, and how those of two computations differ."""
+"""Statistics of tensors in the FP32 reference, and differences between two computations."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorNa
 
 
 class Histogram(Record):
-    """Counts of log2 |x|: `counts[i]` values in [2^(first+i), 2^(first+i+1)); zeros apart."""
+    """Histogram of log2 |x|: `counts[i]` values in [2^(first+i), 2^(first+i+1)); zeros apart."""
 
     first: int
     counts: tuple[int, ...]
@@ -16,15 +16,15 @@ class Histogram(Record):
 
 
 class Detail(Record):
-    """Statistics of one tensor that need its elements; taken on at most 32 samples.
+    """Element statistics of one tensor, from at most 32 samples.
 
     Attributes:
-        smallest_nonzero: Smallest non-zero magnitude, inf where all elements are zero.
+        smallest_nonzero: Smallest non-zero magnitude; inf if all elements are zero.
         overflow: Fraction of elements that round to infinity in the low format.
         flush: Fraction of non-zero elements that round to zero.
-        subnormal: Fraction of elements that become subnormal, zero not counted.
+        subnormal: Fraction of elements that become subnormal, not counting zeros.
         histogram: log2 histogram of the magnitudes of finite elements.
-        samples: Number of samples these figures come from.
+        samples: Number of samples behind these figures.
     """
 
     smallest_nonzero: float
@@ -36,16 +36,16 @@ class Detail(Record):
 
 
 class Observation(Record):
-    """What one tensor of the FP32 reference looked like over all samples.
+    """Range of one tensor of the FP32 reference over all samples.
 
     Attributes:
         tensor: Name of the tensor.
-        producer: Node that computes it; None for a graph input.
+        producer: The node that computes it; None for a graph input.
         absmax: Largest finite magnitude over all samples (0 for an empty tensor).
         nonfinite: Number of NaN and infinite elements over all samples.
-        worst_sample: Index, among the observed samples, of the one that holds `absmax`.
-        detail: Element statistics, None where they were not taken.
-        op: Operator type of the producer; empty for a graph input, and in old records.
+        worst_sample: Index, among the observed samples, of the one with `absmax`.
+        detail: Element statistics; None if not taken.
+        op: Operator type of the producer; empty for a graph input and in older records.
     """
 
     tensor: TensorName
@@ -58,7 +58,7 @@ class Observation(Record):
 
 
 class InnerObservation(Record):
-    """A number about the inside of an op, which no single tensor shows.
+    """A value inside an op that no single tensor shows.
 
     Attributes:
         node: The node.
@@ -66,15 +66,14 @@ class InnerObservation(Record):
         kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
             ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
             ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "cancellation": median over
-            elements of max(|a|, |b|) / |a ± b| in Add and Sub, inf where results are mostly zero
-            (those of a constant operand do not count). "margin": for ArgMax, ArgMin and TopK, the
-            smallest gap between the last chosen and the first rejected score divided by the low
-            format's spacing at that score; for NonMaxSuppression that between any two scores that
-            compete. "roundoff": behind what logarithms, denominators and negative powers read, the
-            largest relative error of a result where everything is rounded to the low format's
-            precision.
+            elements of max(|a|, |b|) / |a ± b| in Add and Sub, inf if most results are zero (zeros
+            of a constant operand do not count). "margin": for ArgMax, ArgMin and TopK, the smallest
+            gap between the last chosen and the first rejected score divided by the low format's
+            spacing at that score; for NonMaxSuppression, the gap between any two competing scores.
+            "roundoff": for inputs of logarithms, denominators and negative powers, the largest
+            relative error of the result if everything is rounded to the low format's precision.
         value: The number.
-        worst_sample: Index of the sample where it occurs.
+        worst_sample: Index of the sample with that value.
     """
 
     node: NodeName
@@ -85,19 +84,19 @@ class InnerObservation(Record):
 
 
 class Observations(Record):
-    """What the FP32 reference looked like on the observed samples.
+    """Statistics of the FP32 reference on the observed samples.
 
     Attributes:
-        tensors: One record per float tensor that a node computes or the graph takes as input, in
-            graph order.
-        inner: Numbers about the inside of ops, in graph order.
+        tensors: One record per float tensor that is computed or a graph input, in graph order.
+        inner: Values inside ops, in graph order.
         samples: Identifiers of the observed samples; `worst_sample` indexes them.
-        constants: Those beyond the low format's range, and single ones that it makes zero, where
-            something that may be low reads them.
-        summed: Number of samples that "sum" in `inner` is of; None in records before this field.
-        calibration: A calibration cache beside them; None where none was given.
-        mended: Guards on the model as it was given that repairs of the plan answer.
-        before: Their tensors, as that model has them; all else here is of the repaired one.
+        constants: Constants beyond the low format's range, and single values that it rounds to
+            zero, if a node that may be low reads them.
+        summed: Number of samples behind "sum" in `inner`; None in older records.
+        calibration: A calibration cache, compared with them; None if none was given.
+        mended: Guards on the original model that the plan's repairs resolve.
+        before: Their tensors in the original model; everything else here describes the repaired
+            one.
     """
 
     tensors: tuple[Observation, ...]
@@ -111,32 +110,31 @@ class Observations(Record):
 
 
 _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"))
-"""Guards on the range of a tensor: all nodes of one but its producer read the tensor."""
+"""Guards on the range of a tensor; all their nodes but the producer read it."""
 
 
 class Guard(Facts):
-    """A suspicion with numbers: something in the low format that may go wrong. The output decides.
+    """A suspected loss of precision in the low format, with numbers. Only outputs prove it.
 
     Attributes:
         kind: Class of the suspicion.
         node: The node where it arises.
-        tensor: The tensor or constant concerned, None where it lies inside an op.
-        message: One sentence with the numbers, for readers of the record: the report makes it of
-            the facts. "" before a run is put on record.
-        names: Names that it tells: "low" format; "sample" with the largest number; "op" and what
-            is "inside" a body; the tensor that is "squared"; the "reader" that it is about; what
-            values that are too small "becomes" (zero, subnormal). None in records before this
-            field.
-        numbers: Its numbers, by what they are: the "value" that was seen and the "limit" of the low
-            format that it passes or is close to; "share" of all elements, of a constant's non-zero
-            ones or of a stream; how many "elements" or additions it concerns, of "size"; how many
-            "samples" statistics are of, where not of all; the "error" of what is stored or summed
-            up, and of what is "read"; the share of a constant that is "zeroed"; the "smallest" sum
-            that rests on an eps, and what one that vanishes is "stored" as.
-        fix: The usual repair, empty where none is known.
-        nodes: Every node that would have to stay in FP32 if the suspicion is true: the producer
-            and the consumers of the tensor.
-        severity: How far beyond the limit, ≥ 1 for certain loss, below 1 for possible loss.
+        tensor: The tensor or constant concerned; None if it is inside an op.
+        message: One sentence with the numbers, which the report makes of the facts. "" until the
+            run is recorded.
+        names: Names in the sentence: the "low" format; the "sample" with the largest number; the
+            "op" and what is "inside" a body; the tensor that is "squared"; the "reader" concerned;
+            what values that are too small "becomes" (zero, subnormal). Empty in older records.
+        numbers: Numbers by name: the observed "value" and the "limit" of the low format that it
+            exceeds or approaches; "share" of all elements, of a constant's non-zero ones or of a
+            stream; the number of "elements" or additions concerned, out of "size"; the number of
+            "samples" behind the statistics, if not all; the "error" of what is stored or summed,
+            and of what is "read"; the share of a constant that is "zeroed"; the "smallest" sum that
+            relies on an eps, and the value as which a vanishing eps is "stored".
+        fix: The usual repair; empty if none is known.
+        nodes: All nodes that must stay in FP32 if the suspicion is true: the producer and the
+            consumers of the tensor.
+        severity: Distance beyond the limit: ≥ 1 for certain loss, < 1 for possible loss.
     """
 
     kind: GuardKind
@@ -148,19 +146,19 @@ class Guard(Facts):
     severity: float
 
     def is_read_by(self, node: NodeName) -> bool:
-        """Return whether it is about the range of a tensor that `node` reads and did not make."""
+        """Return whether it concerns the range of a tensor that `node` reads but does not make."""
         about = self.kind in _OF_A_TENSOR and self.tensor is not None
         return about and node != self.node and node in self.nodes
 
 
 class Growth(Record):
-    """Relative RMS error of one tensor with little or nothing in FP32, in graph order.
+    """Relative RMS error of one tensor with little or nothing in FP32.
 
     Attributes:
         node: The node that produces the tensor.
         depth: Longest path from an input, in nodes.
-        error: RMS(error) / RMS(reference) on one sample; inf where non-finite values appear.
-        inherited: The largest `error` among the node's inputs.
+        error: RMS(error) / RMS(reference) on one sample; inf if non-finite values appear.
+        inherited: Largest `error` among the node's inputs.
     """
 
     node: NodeName
@@ -176,29 +174,29 @@ SideName = Literal["a", "b"]
 
 
 class NodeComparison(Record):
-    """One node: how far its output differs between the two, and where that comes from.
+    """Error of one node's output between two computations, and its origin.
 
     Attributes:
         node: The node.
-        op: Its operator.
-        tensor: Its output with the largest error.
-        status: "good": within the tolerance; "born": the error arises here, since the node's own
-            function of what it was given is another; "amplified": its inputs are within the
-            tolerance, and it is not, although its own function of them is the same; "inherited": an
-            input is beyond the tolerance already;
-            "constant": folded away, since no input of the model reaches it; "fused": the engine has
-            no such tensor, as far as it tells; "missing": a model or file has no tensor of that
-            name; "refused": no engine could be built that gives it out; "skipped": not looked at.
-        error: Relative RMS error over all samples, B against A; None where it was not compared.
-        inherited: The largest error among the tensors that it reads.
-        born: Relative RMS error against the node's own function in FP32, applied to what it was
-            given; of the side that is further off. None where that cannot be told.
-        side: The side on which the error is born.
-        factor: Where "amplified", how many times the largest error among the tensors that it reads
-            its own is; None where those have none, so that it amplifies roundings alone.
-        region: Where "born" or "amplified", the nodes among which it arises: the node itself where
-            all that it reads is known, else those back to the nearest tensors that are.
-        worst_sample: Identifier of the sample with the largest error; None where not compared.
+        op: Its operator type.
+        tensor: The output with the largest error.
+        status: "good": within tolerance; "born": the error arises here, as the node computes
+            something else from the same inputs; "amplified": beyond tolerance although its inputs
+            are within it and the node computes the same function; "inherited": an input is already
+            beyond tolerance; "constant": folded, as no input of the model reaches it; "fused": the
+            engine reports no such tensor; "missing": a model or file has no tensor of that name;
+            "refused": no engine could be built with it as output; "skipped": not examined.
+        error: Relative RMS error over all samples, B against A; None if not compared.
+        inherited: Largest error among the tensors that it reads.
+        born: Relative RMS error against the node's own function in FP32 on its actual inputs, for
+            the side that is further off. None if unknown.
+        side: The side on which the error arises.
+        factor: If "amplified": its error divided by the largest error among the tensors that it
+            reads; None if those have none, so that it amplifies rounding only.
+        region: If "born" or "amplified": the nodes among which the error arises. This is the node
+            itself if all its inputs are known, otherwise all nodes back to the nearest known
+            tensors.
+        worst_sample: Identifier of the sample with the largest error; None if not compared.
     """
 
     node: NodeName
@@ -215,24 +213,23 @@ class NodeComparison(Record):
 
 
 class Comparison(Record):
-    """Two computations of one model, tensor by tensor.
+    """Two computations of one model, compared tensor by tensor.
 
     Attributes:
-        a: What the first is.
-        b: What the second is.
+        a: Name of the first.
+        b: Name of the second.
         samples: Identifiers of the samples.
-        tolerance: Relative RMS error up to which a tensor is good.
-        nodes: Every node that was compared, or whose tensor one of the two lacks, in graph order.
-        first: Nodes among which the first divergence lies, in graph order: the first error that is
-            born and leads to an output; one node where its inputs are known. Empty where there is
-            none.
-        path: Nodes on the way of the error from there to the worst output.
-        amplified: Nodes on the way of an error that leads to an output and leaves the tolerance
-            ahead of `first`, where no error is born: from the node that amplifies it as far as
-            `first`, or the worst output. Empty where there is none.
-        outputs: Relative RMS error of each output of the model that both have.
-        builds: Engines that were built for it.
-        notes: What else to know, such as whether marking tensors changed an engine's outputs.
+        tolerance: Largest relative RMS error of a good tensor.
+        nodes: All nodes that were compared, or whose tensor is missing on one side, in graph order.
+        first: The nodes of the first divergence, in graph order: the first error that arises and
+            reaches an output. One node if its inputs are known; empty if there is no divergence.
+        path: Nodes on the error's way from there to the worst output.
+        amplified: Nodes on the way of an error that reaches an output and exceeds the tolerance
+            before `first`, although none arises there: from the node that amplifies it to `first`
+            or the worst output. Empty if there is none.
+        outputs: Relative RMS error of each output that both have.
+        builds: Number of engines that were built for it.
+        notes: Further remarks, such as whether marking tensors changed an engine's outputs.
     """
 
     a: str
@@ -249,10 +246,10 @@ class Comparison(Record):
 
     @property
     def different(self) -> bool:
-        """Whether an output is beyond the tolerance, or an error is born anywhere."""
+        """Whether an output is beyond tolerance or an error arises anywhere."""
         return self.differs or bool(self.first)
 
     @property
     def differs(self) -> bool:
-        """Whether an output is beyond the tolerance."""
+        """Whether an output is beyond tolerance."""
         return any(error > self.tolerance for error in self.outputs.values())

@@ -1,28 +1,28 @@
-"""How fast engines are, alone and beside one another, when they were had, and what that spared."""
+"""Speed of engines, alone and compared, when they were proven, and what that spared."""
 
 from typing import Literal
 
 from halfwise.records.record import Record, TensorName
 
 SparedKind = Literal["slower", "interrupted", "no-tf32"]
-"""Why engines were not built: with nothing kept the low format is slower than an FP32 or TF32
-engine that is proven; Ctrl-C, when an engine was proven; the GPU has no TF32."""
+"""Why engines were not built: with nothing kept, the low format is slower than a proven FP32 or
+TF32 engine; Ctrl-C after an engine was proven; the GPU has no TF32."""
 
 
 class Latency(Record):
-    """How fast an engine is, by CUDA events, after warm-up.
+    """Speed of an engine by CUDA events, after warm-up.
 
     Attributes:
         shapes: Shapes of the inputs.
         iterations: Number of measured runs.
-        median_ms: Median time of one run on the GPU, inputs and outputs there already.
+        median_ms: Median time of one run on the GPU, with inputs and outputs already there.
         p99_ms: 99th percentile.
-        transfer_median_ms: The same with copies from and to pinned host memory.
-        transfer_p99_ms: Its 99th percentile.
-        per_second: Runs per second, one after another, without transfers.
+        transfer_median_ms: Median including copies from and to pinned host memory.
+        transfer_p99_ms: 99th percentile including copies.
+        per_second: Runs per second, back to back, without transfers.
         device_bytes: Device memory of engine and execution context.
-        medians: Medians of rounds in which it took turns with other engines, ms; empty where it was
-            timed alone. How far they differ is the noise of its time.
+        medians: Medians in ms of rounds in which it took turns with other engines; empty if timed
+            alone. Their spread is the noise of its time.
     """
 
     shapes: dict[TensorName, tuple[int, ...]]
@@ -37,11 +37,10 @@ class Latency(Record):
 
 
 class TimeRatio(Record):
-    """The time of one engine over that of another, from rounds in which they took turns.
+    """Time of one engine relative to another, from rounds in which they took turns.
 
     Attributes:
-        low: Lower end of the interval that holds the median ratio, as `fixing/engines/race.py` has
-            it.
+        low: Lower end of the interval that holds the median ratio (see `fixing/engines/race.py`).
         high: Upper end.
         rounds: Number of rounds.
     """
@@ -52,13 +51,13 @@ class TimeRatio(Record):
 
 
 class ProvenEngine(Record):
-    """An engine that was judged on held-out data, and told, while the run went on.
+    """An engine that was judged on held-out data and reported during the run.
 
     Attributes:
         build: Number of its build.
-        seconds: Wall time since the command began.
-        median_ms: Its latency, timed alone; None where it could not be timed.
-        path: Where it was put for use until the end of the run; None where it was not.
+        seconds: Wall time since the start of the command.
+        median_ms: Its latency, timed alone; None if it could not be timed.
+        path: Where it was available until the end of the run; None if it was not.
     """
 
     build: int
@@ -76,7 +75,7 @@ class Spared(Record):
         median_ms: Its latency.
         full: Number of the build of the FP32 or TF32 engine.
         full_ms: Its latency.
-        beside: Number of the build of a plan without repairs, which was made all the same; None for
+        beside: Number of the build of a plan without repairs, which was made nevertheless; None for
             none.
     """
 

@@ -8,10 +8,10 @@ class ParityCheck(Record):
     """Module and export on the same inputs.
 
     Attributes:
-        sizes: Sizes of the dynamic axes by symbol.
-        error: Largest error of an output over its largest magnitude; infinite where the export
-            does not run or gives other shapes.
-        problem: Why it does not run; empty where it does.
+        sizes: Sizes of the dynamic axes, by symbol.
+        error: Largest error of an output relative to its largest magnitude; infinite if the export
+            does not run or its shapes differ.
+        problem: Why it does not run; empty if it does.
     """
 
     sizes: dict[str, int]
@@ -23,18 +23,18 @@ class Exported(Record):
     """An export.
 
     Attributes:
-        module: Where the module came from.
+        module: Source of the module.
         model: The file.
         exporter: "dynamo" or "torchscript".
-        opset: Version of its default operator set.
+        opset: Version of the default operator set.
         nodes: Number of nodes.
         inputs: Shapes of the inputs, such as "x batch×3×224×224".
         outputs: Names of the outputs.
-        tolerance: The largest error that passes.
+        tolerance: Largest error that passes.
         checks: Each dynamic axis at two sizes or more, the others as in the example.
-        passed: Whether no check is above the tolerance.
-        traced: Where tracing took a value of the inputs for a constant: on other inputs the module
-            may do something else, which equal sizes do not show.
+        passed: Whether all checks are within the tolerance.
+        traced: Places where tracing took a value of the inputs for a constant: on other inputs the
+            module may behave differently, which equal sizes do not show.
     """
 
     module: str
@@ -51,15 +51,15 @@ class Exported(Record):
 
 
 class Rewriting(Record):
-    """Nodes that became one operator.
+    """Nodes that were replaced by one operator.
 
     Attributes:
         op: The operator.
-        output: The tensor that it gives.
-        removed: Nodes that are gone.
-        added: Nodes that came.
-        error: Largest error over the largest magnitude, of this tensor alone: on the inputs, and
-            on random numbers at two sizes of every dynamic axis where these nodes can run alone.
+        output: The tensor that it computes.
+        removed: Nodes removed.
+        added: Nodes added.
+        error: Largest error relative to the largest magnitude, of this tensor alone: on the inputs,
+            and on random numbers at two sizes of every dynamic axis if these nodes can run alone.
     """
 
     op: str
@@ -70,11 +70,11 @@ class Rewriting(Record):
 
 
 class LeftAlone(Record):
-    """Nodes that look like one operator and stay.
+    """Nodes that resemble one operator but were left as they are.
 
     Attributes:
-        op: The operator; "normalisation" where it is not known which.
-        nodes: They, or the node that they were found by.
+        op: The operator; "normalisation" if it is unknown which.
+        nodes: The nodes, or the node by which they were found.
         reason: Why.
     """
 
@@ -84,25 +84,26 @@ class LeftAlone(Record):
 
 
 class Modernized(Record):
-    """A model and what became of it.
+    """A model, and how it was modernised.
 
     Attributes:
-        model: Where the model came from.
+        model: Source of the model.
         opset: Version of its default operator set.
         new_opset: That of the new model.
-        target: What the new model has to be read by, and how that was found out.
-        rewritings: What was rewritten, and stands.
-        left: What was left alone or undone.
-        folded: Nodes that computed constants and are gone.
-        names: New node names by old one, of nodes that are gone or renamed; none where nothing
-            stands for them.
+        target: What must be able to read the new model, and how that was determined.
+        rewritings: Rewritings that were kept.
+        left: What was left as it was, or undone.
+        folded: Nodes that computed constants and were removed.
+        names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
+            them.
         nodes: Number of nodes before.
         new_nodes: Number of nodes after.
         samples: Identifiers of the samples that both models ran on.
         real: Whether they are real data.
-        error: Largest error of an output over its largest magnitude, on these samples, in FP32.
+        error: Largest error of an output relative to its largest magnitude, on these samples, in
+            FP32.
         fp16_before: Verdict on the model with everything in FP16, by emulation; None without data.
-        fp16_after: That on the new model.
+        fp16_after: Verdict on the new model, likewise.
         notes: Remarks.
     """
 

@@ -127,7 +127,7 @@ def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tm
 
 def test_a_journal_that_cannot_be_written_is_told(fix, tmp_path):
     (tmp_path / "run.journal.jsonl").mkdir()
-    with pytest.raises(UsageError, match="is a folder, and only regular files are replaced"):
+    with pytest.raises(UsageError, match="is a folder; only regular files are replaced"):
         fix(models.layer_norm(), tmp_path / "run", options={"resume": True})
 
 

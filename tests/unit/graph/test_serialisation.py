@@ -107,7 +107,7 @@ def test_external_data_without_a_length_is_still_seen_to_be_short(folder):
     ],
 )
 def test_external_data_at_no_number_is_refused(folder, entries):
-    with pytest.raises(CaseError, match="Expected numbers of bytes"):
+    with pytest.raises(CaseError, match="must be numbers of bytes"):
         load_network(external(folder, location="w.bin", **entries))
 
 
@@ -115,7 +115,7 @@ def test_external_data_at_no_number_is_refused(folder, entries):
 def test_external_data_that_is_no_regular_file_is_refused(folder, location):
     os.mkfifo(folder / "pipe")
     (folder / "circle").symlink_to("circle")
-    with pytest.raises(CaseError, match=r"not a path|no regular file") as caught:
+    with pytest.raises(CaseError, match=r"not a path|not a regular file") as caught:
         load_network(external(folder, location=location))
     assert len(caught.value.message) < 1000
 
@@ -306,7 +306,7 @@ def test_weights_half_of_which_are_links_are_refused(hub, tmp_path):
         weights.append(weight)
     (blobs / "h1").write_bytes(add(*weights).SerializeToString())
     (hub.parent / "w2.data").write_bytes(bytes(16))
-    with pytest.raises(CaseError, match="lie in different folders"):
+    with pytest.raises(CaseError, match="are in different folders"):
         load_network(hub)
 
 

@@ -109,7 +109,7 @@ def test_a_batch_that_comes_first_is_only_transposed(op, states):
     ("op", "changes", "why"),
     [
         ("GRU", {"steps": "T"}, "the length of its sequence is not fixed"),
-        ("GRU", {"steps": 300}, "its sequence has 300 steps, and 1 to 256"),
+        ("GRU", {"steps": 300}, "its sequence has 300 steps; only 1 to 256"),
         ("GRU", {"activations": ["Relu", "Tanh"]}, "its activations are relu, tanh"),
         ("LSTM", {"clip": 2.0}, "it clips"),
         ("LSTM", {"input_forget": 1}, "couples its gates"),
@@ -136,9 +136,9 @@ def test_lengths_that_vary_and_weights_that_are_computed_are_refused():
         helper.make_node("GRU", [x, fixed, r, "", lengths], ["b"], "lengths", hidden_size=4)
     )
     network = s.network("a", "b")
-    with pytest.raises(CaseError, match="its weights are no constants"):
+    with pytest.raises(CaseError, match="its weights are not constant"):
         unrolled(network.model, [NodeName("computed")])
-    with pytest.raises(CaseError, match="of several lengths"):
+    with pytest.raises(CaseError, match="may differ in length"):
         unrolled(network.model, [NodeName("lengths")])
     with pytest.raises(CaseError, match="other is not a GRU or LSTM"):
         unrolled(network.model, [NodeName("other")])

@@ -87,7 +87,7 @@ def test_errors_while_running_name_type_and_line(write):
 
 
 def test_other_arguments_are_an_error(write):
-    with pytest.raises(CaseError, match=r"declared with arguments \(a, b\).* called with 1"):
+    with pytest.raises(CaseError, match=r"takes the arguments \(a, b\).* called with 1"):
         load_function(write("def f(a, b): ...") + ":f")(1)
 
 

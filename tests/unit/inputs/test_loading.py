@@ -187,10 +187,10 @@ def test_sub_folders_of_other_or_different_kinds_are_an_error(folder):
 
 def test_preprocess_is_for_folders_of_images_only(folder, prep):
     np.save(folder / "a.npy", ONE)
-    with pytest.raises(UsageError, match=r"the inputs are .npy files; expected images"):
+    with pytest.raises(UsageError, match=r"the inputs are .npy files, not images"):
         load_samples(folder, [WIDE], preprocess=f"{prep}:load")
     (folder / "a.npy").rename(folder / "a.png")
-    with pytest.raises(UsageError, match="--preprocess is missing"):
+    with pytest.raises(UsageError, match="--preprocess is needed"):
         load_samples(folder, [WIDE])
 
 
@@ -237,7 +237,7 @@ def test_images_of_several_sources(sources, prep):
         told_of = [*map(told, loaded.notes)]
         assert "warning: files are paired by order alone" in told_of[-1]
         assert "a.png with b.png" in told_of[-1]
-    with pytest.raises(UsageError, match="--preprocess is missing"):
+    with pytest.raises(UsageError, match="--preprocess is needed"):
         load_samples(given, [WIDE, Y])
 
 
@@ -246,19 +246,19 @@ def test_a_function_that_takes_neither_is_told_what_it_is_called_with(sources, t
     given = f"x={sources}/one_images,y={sources}/two_images"
     with pytest.raises(CaseError, match="KeyError: 'left'") as caught:
         load_samples(given, [WIDE, Y], preprocess=f"{tmp_path}/none.py:f")
-    assert "with {input name: path}, and else with each path alone" in str(caught.value.hint)
+    assert "with {input name: path}, or with each path alone" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ("x={}/one,z={}/two", "no input 'z' in the model, expected a source for each of: x, y"),
-        ("x={}/one", "No source is named for input 'y'"),
+        ("x={}/one", "Input 'y' has no source, expected one"),
         ("x={}/one,y={}/absent", "Found no file or folder .*absent for input 'y'"),
         ("x={}/one,y={}/one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,y={}/one/../one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,x={}/two", "Input 'x' is named twice"),
-        ("x={}/one,y=", "Input 'y' is named without a source"),
+        ("x={}/one,y=", "Input 'y' has no source in"),
         ("x={}/one,y={}/two_images", "hold 'x' .npy, 'y' images, expected images in all or .npy"),
         ("x={}/one,y={}/two.npy", "do not pair up .'x' 3, 'y' 1; "),
         ("x={}/one,y={}/empty", "'y' nothing"),

@@ -154,7 +154,7 @@ def test_what_a_function_must_not_return(raw, result, said):
 
 
 def test_bad_sources(tmp_path, raw):
-    with pytest.raises(UsageError, match="no raw samples are given"):
+    with pytest.raises(UsageError, match="there are no raw samples"):
         load_made(lambda x: x, None)
     (tmp_path / "a.txt").write_text("x")
     np.savez(tmp_path / "text.npz", x=np.array(["a"]))

@@ -79,7 +79,7 @@ def test_paired_images_go_through_the_function_together(tmp_path, prep):
 
 
 def test_images_need_a_function(tmp_path):
-    with pytest.raises(UsageError, match="--preprocess is missing"):
+    with pytest.raises(UsageError, match="--preprocess is needed"):
         from_images([photo(tmp_path / "a.png")], [IMAGE], None)
 
 

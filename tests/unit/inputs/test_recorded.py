@@ -56,15 +56,15 @@ def test_runners_are_chosen_by_name_or_its_beginning(tmp_path):
     assert load_recorded(path, 2, "trt-N2").runner == "trt-N2"
     with pytest.raises(UsageError, match=r"outputs of 4 runners: onnxrt-N0, trt, trt-N1, trt-N2\."):
         load_recorded(path, 2)
-    with pytest.raises(UsageError, match="--runner trt- means 2 of the runners"):
+    with pytest.raises(UsageError, match="--runner trt- matches 2 runners"):
         load_recorded(path, 2, "trt-")
-    with pytest.raises(UsageError, match="--runner cuda means none of the runners"):
+    with pytest.raises(UsageError, match="--runner cuda matches no runner"):
         load_recorded(path, 2, "cuda")
 
 
 def test_another_number_of_iterations_is_an_error(tmp_path):
     path = write_runners(tmp_path / "o.json", {"trt": Y})
-    with pytest.raises(CaseError, match=r"holds 2 iterations of trt, and the inputs are 1 sample;"):
+    with pytest.raises(CaseError, match=r"holds 2 iterations of trt, but the inputs are 1 sample"):
         load_recorded(path, 1)
 
 
@@ -91,7 +91,7 @@ def test_an_archive_of_one_sample(tmp_path):
 
 def test_an_archive_that_does_not_divide_is_an_error(tmp_path):
     np.savez(tmp_path / "o.npz", y=np.ones((3, 3)))
-    with pytest.raises(CaseError, match="output 'y' is 3×3, and the inputs are 2 samples"):
+    with pytest.raises(CaseError, match="output 'y' is 3×3, but the inputs are 2 samples"):
         load_recorded(tmp_path / "o.npz", 2)
     np.savez(tmp_path / "o.npz", y=1.0)
     with pytest.raises(CaseError, match="output 'y' is scalar"):
@@ -258,7 +258,7 @@ LYING = npy(np.ones(4)).replace(b"(4,), }", b"(4000000,), }")
         ("\ufeff[]", "not a readable .json"),
         ('[{"x": {"array": 7, "polygraphy_class": "ndarray"}}]', "not a readable"),
         ('[{"x": {"polygraphy_class": "ndarray"}}]', "not a readable"),
-        (holding(b"junk"), "does not start like one"),
+        (holding(b"junk"), "has a wrong header"),
         (holding(PICKLE), "Object arrays cannot be loaded"),
         (holding(LYING), "not a readable"),
         ("[]", "holds no inputs in Polygraphy's format"),

@@ -218,7 +218,7 @@ def test_what_is_alike_each_time_is_given():
 
 def test_the_first_is_tried_at_once():
     draw = np.random.default_rng(0)
-    with pytest.raises(CaseError, match=r"prep.py:f returned something else for a than before"):
+    with pytest.raises(CaseError, match=r"prep.py:f returned different data for a this time"):
         repeatable(lambda _: {"x": draw.random(3, np.float32)}, ["a"], "prep.py:f")
 
 
@@ -236,7 +236,7 @@ def test_each_is_compared_to_the_bit(later):
     samples = repeatable(made.__getitem__, ["a", "b"], "prep.py:f")
     assert samples[1] is made[1]
     made[1] = later
-    with pytest.raises(CaseError, match="something else for b"):
+    with pytest.raises(CaseError, match="different data for b"):
         samples[1]
 
 

@@ -60,7 +60,7 @@ def test_the_model_of_the_command(model):
     spec += ["--layerPrecisions=eps:fp32"]
     report = check_constraints(spec, trt_version="8.6")
     assert (report.findings, report.source, report.command) == ((), str(model), True)
-    with pytest.raises(UsageError, match="No model is named"):
+    with pytest.raises(UsageError, match="Without a model"):
         check_constraints("eps:fp32", trt_version="8.6")
 
 
@@ -167,7 +167,7 @@ def test_nothing_found_and_nothing_read():
     shown = linted(lint_report(skipped=("the graph cannot be read",), ignored=("checker",)))
     assert (shown.title, shown.passed) == ("Nothing found", True)
     assert shown.about.endswith("without checker")
-    assert shown.parts == (Lines("Not looked at", ("the graph cannot be read",)),)
+    assert shown.parts == (Lines("Not checked", ("the graph cannot be read",)),)
 
 
 def test_names_are_cleaned():

@@ -8,12 +8,12 @@ from tests.unit.linting.said import said
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("early_resize", "PyTorch 1.4 wrote it at opset 10, "),
-        ("lost_ceil_mode", "PyTorch 2.0 wrote it, which loses ceil_mode"),
+        ("early_resize", "PyTorch 1.4 exported it at opset 10, "),
+        ("lost_ceil_mode", "PyTorch 2.0 exported it, which loses ceil_mode"),
         ("folded_bias", "has 8 elements for 4 channels"),
         ("folded_bias_of_gemm", "has 4 elements for 6 channels"),
-        ("declared_as_half", "it casts to FLOAT, and its output is declared as FLOAT16"),
-        ("early_dynamo", "the first dynamo exporter, of PyTorch 2.2, wrote the model"),
+        ("declared_as_half", "it casts to FLOAT, but its output is declared as FLOAT16"),
+        ("early_dynamo", "the first dynamo exporter, of PyTorch 2.2, exported the model"),
     ],
 )
 def test_what_is_said(fault, message, tmp_path):

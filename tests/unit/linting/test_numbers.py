@@ -4,11 +4,11 @@ from tests.unit.linting.said import said
 
 def test_what_an_eps_becomes(tmp_path):
     assert said("logarithm", tmp_path) == (
-        "the eps 1e−10 before Log becomes zero in FP16 by plain conversion (5.96e−8 in what "
-        "halfwise fix stores)"
+        "the eps 1e−10 before Log becomes zero in FP16 after plain conversion (halfwise fix "
+        "stores 5.96e−8)"
     )
     assert said("clipped_divisor", tmp_path).startswith(
-        "the eps 1e−12 before Div becomes zero in FP16 by plain conversion"
+        "the eps 1e−12 before Div becomes zero in FP16 after plain conversion"
     )
 
 
@@ -44,12 +44,12 @@ def test_a_batch_norm_is_to_be_folded(tmp_path):
 
 def test_integers(tmp_path):
     assert said("wide_integer", tmp_path) == (
-        "1 of the 1 values of constant_0 is beyond 32 bits, such as 1099511627776"
+        "1 of the 1 values of constant_0 does not fit in 32 bits, such as 1099511627776"
     )
 
 
 def test_indices(tmp_path):
     assert said("index", tmp_path) == (
-        "floor_out, a FLOAT, becomes an index or size of Gather gather: in FP16 it is wrong beyond "
-        "2048"
+        "floor_out, a FLOAT, becomes an index or size of Gather gather: FP16 is not exact "
+        "above 2048"
     )

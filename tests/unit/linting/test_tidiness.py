@@ -7,7 +7,7 @@ def test_names(tmp_path):
 
 
 def test_what_nobody_reads(tmp_path):
-    assert said("spare_node", tmp_path) == "nobody reads spare_out"
-    assert said("spare_output", tmp_path) == "nobody reads its optional output places"
-    assert said("spare_constant", tmp_path) == "nobody reads the constant spare (4)"
-    assert said("spare_input", tmp_path) == "nobody reads the input z"
+    assert said("spare_node", tmp_path) == "nothing reads spare_out"
+    assert said("spare_output", tmp_path) == "nothing reads its optional output places"
+    assert said("spare_constant", tmp_path) == "nothing reads the constant spare (4)"
+    assert said("spare_input", tmp_path) == "nothing reads the input z"

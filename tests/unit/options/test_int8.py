@@ -19,7 +19,7 @@ def test_int8_is_beside_fp16():
         ({"to": "int8", "io": "bf16"}, "--io bf16"),
         (
             {"to": "int8", "target": "tensorrt", "trt_worker": ["orin", "cloud"]},
-            "for several workers",
+            "plans for one worker",
         ),
     ],
 )

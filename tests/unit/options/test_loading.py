@@ -210,7 +210,7 @@ def test_an_input_that_is_no_tensor_is_refused():
 def test_a_model_without_inputs_is_refused(inputs):
     sketch = Sketch()
     y = sketch.op("Relu", sketch.constant(np.ones(3)), name="relu")
-    with pytest.raises(CaseError, match="takes no input"):
+    with pytest.raises(CaseError, match="The model has no inputs"):
         load_case(sketch.proto(y), Data(inputs), Criterion())
 
 
@@ -249,7 +249,7 @@ def test_what_a_search_can_start_from(ill, tmp_path):
     assert isinstance(load_start(tmp_path / "mixed.onnx"), Network)
     assert isinstance(load_start(tmp_path), Run)
     assert isinstance(load_start(tmp_path / "run.json"), Run)
-    with pytest.raises(CaseError, match="nothing to start from"):
+    with pytest.raises(CaseError, match="Found no model or run at"):
         load_start(tmp_path / "absent.json")
     (tmp_path / "text.json").write_text("no record")
     with pytest.raises(RecordMismatch):

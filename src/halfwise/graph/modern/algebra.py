@@ -43,7 +43,7 @@ class Polynomial:
     flat: bool = False
 
     def __add__(self, other: "Polynomial") -> "Polynomial | None":
-        """Return the sum; None where one has the reduced axes and the other has not."""
+        """Return the sum; None if one has the reduced axes and the other has not."""
         terms = dict(self.terms)
         for powers, coefficient in other.terms.items():
             terms[powers] = terms[powers] + coefficient if powers in terms else coefficient
@@ -74,7 +74,7 @@ class Polynomial:
         return Polynomial({(0, 0, 0, -powers[3]): 1 / coefficient}, self.flat)
 
     def mean(self) -> "Polynomial | None":
-        """Return the mean over the reduced axes, which stay; None where it is no polynomial."""
+        """Return the mean over the reduced axes, which stay; None if it is no polynomial."""
         terms: dict[Powers, NDArray[np.float64]] = {}
         for (x, *rest), coefficient in self.terms.items():
             if x > 2 or coefficient.size > 1:
@@ -103,7 +103,7 @@ class Polynomial:
 
 
 def constant(array: NDArray[Any]) -> Polynomial | None:
-    """Return a constant tensor as a polynomial; None where it is too large for a weight."""
+    """Return a constant tensor as a polynomial; None if it is too large for a weight."""
     if array.size > _LARGEST:
         return None
     return _cleaned({ONE: np.asarray(array, np.float64)}, flat=False)

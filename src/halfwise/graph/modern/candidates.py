@@ -72,8 +72,8 @@ class Candidate:
     Attributes:
         op: The operator.
         nodes: Nodes of the pattern, as far as they are known, in graph order.
-        replacement: What to put in its place; None where it is left alone.
-        reason: Why it is left alone; empty where it is not.
+        replacement: What to put in its place; None if it is left alone.
+        reason: Why it is left alone; empty if it is not.
     """
 
     op: str
@@ -132,7 +132,7 @@ def candidates(
 
 def _unread(found: Unread) -> str:
     over = "" if found.axes is None else f" over axes {', '.join(map(str, found.axes))}"
-    return f"its spelling{over} could not be read exactly"
+    return f"its form{over} is not understood exactly"
 
 
 def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> str:
@@ -141,7 +141,7 @@ def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> st
     if op not in available:
         return f"the target has no {op}"
     first = FIRST_OPSET.get(op, 1)
-    return f"{op} needs opset {first}, and the model has {opset}" if opset < first else ""
+    return f"{op} needs opset {first}; the model has {opset}" if opset < first else ""
 
 
 def _norm_plan(
@@ -153,7 +153,7 @@ def _norm_plan(
     last = tuple(range(rank - len(norm.axes), rank))
     sizes = tuple(norm.x.shape[axis] for axis in norm.axes)
     if not all(isinstance(size, int) for size in sizes):
-        return "a size of the normalised axes is dynamic, and the weight needs it"
+        return "the weight needs the size of a normalised axis that is dynamic"
     if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.weight.size == 1:
         return _instance(norm, available)
     order = None
@@ -183,9 +183,9 @@ def _instance(norm: Normalisation, available: Collection[str]) -> Replacement | 
     assert norm.x.shape is not None
     channels = norm.x.shape[1]
     if "InstanceNormalization" not in available or norm.kind != "LayerNormalization":
-        return "it normalises each channel alone: that is an InstanceNormalization"
+        return "it normalises each channel by itself, as InstanceNormalization does"
     if not isinstance(channels, int):
-        return "the number of channels is dynamic, and the weight needs it"
+        return "the weight needs the number of channels, which is dynamic"
     bias = np.zeros(1) if norm.bias is None else norm.bias
     constants = {"weight": norm.weight, "bias": bias}
     return Replacement(
@@ -220,7 +220,7 @@ def _group(norm: GroupNorm) -> _Planned:
 
 
 def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:
-    """Return the nodes on ways from `x` to `output`, in graph order; none where it has no place."""
+    """Return the nodes on ways from `x` to `output`, in graph order; none if it has no place."""
     end = output.producer()
     if end is None or end not in places:
         return ()

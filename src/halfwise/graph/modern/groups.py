@@ -116,7 +116,7 @@ def _keeps_first(node: ir.Node, x: ir.Value, inner: ir.Shape) -> bool:
 
 
 def _each(array: NDArray[np.float64] | None, groups: int) -> NDArray[np.float64] | None:
-    """Return one number per group; None where numbers differ within a group."""
+    """Return one number per group; None if numbers differ within a group."""
     if array is None:
         return np.zeros(groups)
     if array.size == 1:

@@ -66,7 +66,7 @@ class Unread:
     Attributes:
         root: The node.
         x: What it is a variance of.
-        axes: Positive, ascending; None where they are not known.
+        axes: Positive, ascending; None if they are not known.
     """
 
     root: ir.Node
@@ -155,7 +155,7 @@ class _Reader:
         return value
 
     def _affine(self, value: ir.Value) -> _Affine | None:
-        """Return weight and bias of a normalised value, None where it is none."""
+        """Return weight and bias of a normalised value, None if it is none."""
         terms = self.known[value].terms
         bias = terms.get(ONE)
         if self.kind == "LayerNormalization" and terms.keys() - {ONE} == {SCALED, OFFSET}:

@@ -62,7 +62,7 @@ def _inside(gate: ir.Node, x: ir.Value) -> Nodes:
 
 
 def _polynomial(value: ir.Value | None, x: ir.Value, depth: int = 8) -> Nodes | None:
-    """Return the nodes that compute `value` from x and constants alone; None where others enter."""
+    """Return the nodes that compute `value` from x and constants alone; None if others enter."""
     if value is None or depth == 0:
         return None
     if same(value, x) or is_constant(value):

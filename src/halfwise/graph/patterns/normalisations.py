@@ -186,7 +186,7 @@ class _Closing:
         self.normal: ir.Value | None = None
 
     def close(self, value: ir.Value, kind: str) -> tuple[Spread, _Ending] | None:
-        """Return how the normalisation ends, or None where no normalised tensor is reached."""
+        """Return how the normalisation ends, or None if no normalised tensor is reached."""
         self.kinds[value] = kind
         waiting = [value]
         while waiting:
@@ -205,7 +205,7 @@ class _Closing:
         return self.spread, _Ending(self.nodes, self.affine, self.normal)
 
     def _step(self, kind: str, node: ir.Node, slot: int) -> str | None:
-        """Return what `node` makes of a value of this kind, None where it leaves the pattern."""
+        """Return what `node` makes of a value of this kind, None if it leaves the pattern."""
         op, other = node.op_type, other_operand(node, slot)
         if kind == "sigma":
             return self._after_sigma(op, other, node, slot)

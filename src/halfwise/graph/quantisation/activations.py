@@ -38,7 +38,7 @@ def with_activations(network: Network, original: Network | None = None) -> Netwo
 
 
 def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float | None] | None:
-    """Return the ends that the dropped activation before a pair has; None where none was dropped.
+    """Return the ends that the dropped activation before a pair has; None if none was dropped.
 
     Args:
         pair: A pair with a source.
@@ -46,7 +46,7 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
             Where there is none, a range that begins at zero stands for a Relu.
 
     Returns:
-        The lower and the upper end; None where there is none.
+        The lower and the upper end; None if there is none.
     """
     maker = None if pair.source is None else pair.source.producer()
     if maker is None or is_standard(maker, *_CUTS):
@@ -85,7 +85,7 @@ def remade(
 
 
 def _maker(original: Network, source: ir.Value | None) -> ir.Node | None:
-    """Return what makes the tensor of that name; None where there is none such."""
+    """Return what makes the tensor of that name; None if there is none such."""
     name = None if source is None else source.name
     made = (node for node in original.nodes() if any(v.name == name for v in node.outputs))
     return next(made, None)

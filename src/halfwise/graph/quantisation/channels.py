@@ -15,7 +15,7 @@ _WEIGHTS = 1
 
 
 def output_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of a product's weights that gets scales; None where one has to do.
+    """Return the axis of a product's weights that gets scales; None if one has to do.
 
     These are the axes that TensorRT scales: the output channels of a convolution, and the columns
     of the second matrix of a product.

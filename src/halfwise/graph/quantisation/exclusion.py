@@ -184,7 +184,7 @@ def _candidates(
 
 
 def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32]) -> float:
-    """Return the mean distance in steps; inf where `array` rounds to other numbers."""
+    """Return the mean distance in steps; inf if `array` rounds to other numbers."""
     stored, steps = pair.stored(), pair.steps(dequantised.shape)
     if stored is not None and not pair.has_scales:
         steps = _fitted(pair, array).astype(np.float32)

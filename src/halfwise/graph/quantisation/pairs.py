@@ -42,15 +42,15 @@ class Pair:
     """A QuantizeLinear and a DequantizeLinear behind it, or integers stored and the latter alone.
 
     Attributes:
-        source: The float tensor before both; None where the file stores integers.
-        quantise: The former; None where the file stores integers.
+        source: The float tensor before both; None if the file stores integers.
+        quantise: The former; None if the file stores integers.
         dequantise: The latter.
         readers: Who reads the result, and at which slots, behind moves of all elements; nodes of
             bodies too.
         scale: f32[] for one, f32[n] for one per index of `axis`, f32[*shape] in blocks.
         zero_point: i32[*scale's shape]; zeros for floats of 8 bits or less.
         axis: The axis that scales go along; None for one scale.
-        block: Elements of `axis` per scale; None where scales are no blocks.
+        block: Elements of `axis` per scale; None if scales are no blocks.
         dtype: What is stored between.
     """
 
@@ -65,7 +65,7 @@ class Pair:
     dtype: ir.DataType
 
     def stored(self) -> NDArray[np.generic] | None:
-        """Return the integers of the file; None where there is a source."""
+        """Return the integers of the file; None if there is a source."""
         value = self.dequantise.inputs[0]
         return None if self.source is not None or value is None else constant_array(value)
 

@@ -180,7 +180,7 @@ def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[Ten
     """
     if unknown := exponents.keys() - {*found.tensors, *found.edges, *found.constants}:
         raise CaseError(
-            f"The model has no tensor {min(unknown)!r} to be scaled.",
+            f"The model has no tensor {min(unknown)!r} to scale.",
             "Give the model that the repair was proposed for.",
         )
     full: dict[TensorName, int] = dict.fromkeys(found.tensors, 0)
@@ -203,7 +203,7 @@ def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[Ten
         if not low <= full[name] <= high:
             raise CaseError(
                 f"{name} times 2^{full[name]} is not exact in FP32.",
-                f"An exponent from {low} to {high} is.",
+                f"Use an exponent from {low} to {high}.",
             )
     return full
 
@@ -214,7 +214,7 @@ def _left(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
 
 def _broken(name: str) -> CaseError:
     return CaseError(
-        f"The exponents of what is read and given at {name!r} do not fit each other.",
+        f"The exponents of the inputs and outputs of {name!r} do not fit each other.",
         "Give the model that the repair was proposed for.",
     )
 
@@ -285,7 +285,7 @@ class _Reading:
 
 
 def _attribute(node: ir.Node, name: str) -> NDArray[Any] | None:
-    """Return what a float attribute holds, or is without being there; None where it has no part."""
+    """Return what a float attribute holds, or is without being there; None if it has no part."""
     attribute = node.attributes.get(name)
     if attribute is None:
         return np.asarray(DEFAULTS[name], np.float32) if name in DEFAULTS else None

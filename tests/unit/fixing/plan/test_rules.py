@@ -163,7 +163,7 @@ def test_what_must_be_fp32_satisfies_a_rule_to_keep_it():
 
 
 def test_what_must_be_fp32_cannot_be_lowered():
-    with pytest.raises(CaseError, match="makes its own values"):
+    with pytest.raises(CaseError, match="generates its values"):
         applied(pinned(), lower=("eye",))
 
 

@@ -47,10 +47,10 @@ def test_channels_first_gets_transposes_only_if_asked():
 @pytest.mark.parametrize(
     ("name", "opset", "available", "reason"),
     [
-        ("torch_rms_norm", 20, ("RMSNormalization",), "needs opset 23, and the model has 20"),
+        ("torch_rms_norm", 20, ("RMSNormalization",), "needs opset 23; the model has 20"),
         ("torch_rms_norm", 24, ("LayerNormalization",), "the target has no RMSNormalization"),
-        ("torchscript_instance_norm", 24, ("LayerNormalization",), "an InstanceNormalization"),
-        ("torchscript_by_deviation", 24, (), "could not be read exactly"),
+        ("torchscript_instance_norm", 24, ("LayerNormalization",), "as InstanceNormalization does"),
+        ("torchscript_by_deviation", 24, (), "is not understood exactly"),
     ],
 )
 def test_reasons(name, opset, available, reason):
