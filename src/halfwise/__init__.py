@@ -11,7 +11,7 @@ __all__ = api.__all__
 
 
 def __getattr__(name: str) -> object:
-    """Return what the library has; it is imported when it is first asked for."""
+    """Import a name of the library on first use."""
     if name not in __all__:
         raise AttributeError(name)
     return getattr(api, name)

@@ -9,10 +9,10 @@ from halfwise.cli import main
 
 
 def run() -> None:
-    """Run the command line, and end the process without freeing what it holds.
+    """Run the command line, and end the process without freeing its objects.
 
-    Graphs of thousands of nodes are millions of objects: taking them apart takes a sixth of an
-    `observe` at 3,000 nodes, and an operator that still computes would be waited for.
+    Graphs of thousands of nodes are millions of objects: freeing them takes a sixth of an `observe`
+    at 3,000 nodes, and an operator that is still computing would be waited for.
     """
     ended: list[int] = []
 

@@ -1,6 +1,6 @@
 """The library: what the commands do, as functions.
 
-Each is imported when it is first asked for, so that no command waits for what others need.
+Each is imported when first used, so that no command waits for the imports of another.
 """
 
 from importlib import import_module
@@ -87,7 +87,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for."""
+    """Import a name on first use."""
     if name not in _MODULES:
         raise AttributeError(name)
     return getattr(import_module(f"halfwise.{_MODULES[name]}"), name)

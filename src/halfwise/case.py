@@ -1,4 +1,4 @@
-"""A case: a network, real samples split in two, what is acceptable, and how to look for a plan."""
+"""A case: a network, real samples in two parts, what is acceptable, and how to look for a plan."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,13 +34,13 @@ Sample = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Samples:
-    """A sequence of samples, each loaded when it is asked for.
+    """A sequence of samples, each loaded when it is requested.
 
     Attributes:
         ids: One identifier per sample, shown to the user, such as `inputs.npz[3]`.
-        load: Returns sample i; called any number of times, must return the same each time.
+        load: Returns sample i; called any number of times, it must return the same each time.
         labels: One label per sample for the metric, or None.
-        marks: The first 16 digits of the SHA-256 of what each sample holds, or None if not checked.
+        marks: The first 16 digits of each sample's SHA-256, or None if not computed.
     """
 
     ids: tuple[str, ...]
@@ -73,11 +73,11 @@ class Samples:
         )
 
     def marked(self, marks: Collection[str]) -> tuple[int, ...]:
-        """Return the places of the samples that have one of `marks`; none if not checked."""
+        """Return the indices of samples with one of `marks`; empty without marks."""
         return tuple(i for i, mark in enumerate(self.marks or ()) if mark in marks)
 
     def __add__(self, other: "Samples") -> "Samples":
-        """Return both one after the other; labels and marks survive only where both have them."""
+        """Return both in sequence; labels and marks remain only if both have them."""
         count = len(self)
         both = self.labels is not None and other.labels is not None
         marked = self.marks is not None and other.marks is not None
@@ -90,7 +90,7 @@ class Samples:
 
 
 class Column(Sequence[NDArray[Any]]):
-    """One input of all samples, each loaded when it is asked for; iteration ends with them."""
+    """One input over all samples, each loaded when it is requested."""
 
     def __init__(self, samples: Samples, name: str) -> None:
         self._samples, self._name = samples, name
@@ -116,7 +116,7 @@ class Column(Sequence[NDArray[Any]]):
 
 @dataclass(frozen=True)
 class Case:
-    """What a run is about.
+    """What a run works on.
 
     Attributes:
         network: The FP32 model; an FP16 or BF16 export is widened.
@@ -124,13 +124,13 @@ class Case:
         heldout: Samples for the verdict; empty if there was only one sample.
         criterion: What is acceptable.
         metric: The task metric that `criterion.metric` names, or None.
-        notes: What was understood of the model and the inputs, and warnings about them.
+        notes: Remarks on how model and inputs were understood, and warnings.
         data_sha256: Hash of all samples.
         real: False for random inputs, and for noise in a file.
-        made_up: Inputs that look made up; empty for random ones.
+        made_up: Inputs that look generated; empty for random ones.
         stored: What the user's file stores in FP16 or BF16.
-        repairs: Those that are made in `network`, in order.
-        restored: Whether `network` is what a quantised model was made of, not the user's own.
+        repairs: Repairs made in `network`, in order.
+        restored: Whether `network` is the original of a quantised model, not the user's own.
         previews: Whether a run may show samples as images and waves.
     """
 
@@ -156,11 +156,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user asked for.
+    """The user's rules.
 
     Attributes:
         keep: Node names or regular expressions (full match), or the word "outputs".
-        keep_op: Operator types; those in `PATTERNS` match their written-out forms too.
+        keep_op: Operator types; those in `PATTERNS` match their decomposed forms too.
         lower: Node names or regular expressions (full match).
     """
 
@@ -187,46 +187,46 @@ CPU = Runtime()
 
 @dataclass(frozen=True)
 class Chosen:
-    """A plan that the user chose.
+    """A plan chosen by the user.
 
     Attributes:
         kept: The compute nodes in FP32.
-        rule: What the user asked for, as reasons tell it.
+        rule: The user's request, as reasons state it.
     """
 
     kept: frozenset[NodeName]
     rule: str
 
     def beside(self, explained: frozenset[NodeName]) -> dict[NodeName, str]:
-        """Return the nodes that nothing but the choice explains, with the rule."""
+        """Return the nodes that only the choice explains, with the rule."""
         return dict.fromkeys(self.kept - explained, self.rule)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to look for a plan.
+    """Settings of the search for a plan.
 
     Attributes:
         rules: User rules.
-        chosen: The plan, instead of searching for one.
+        chosen: The plan to use instead of searching.
         keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
-        int8: Whether nodes get INT8 where that is enough, once a plan with the low format passes.
-        ranges: How ranges of INT8 are found: `RangeMethod`, or "auto": as the outputs decide.
-        io: Type of float graph inputs and outputs: FP32, or the low format; with "fp32", those that
-            the user's file stores in the low format stay so.
+        int8: Whether nodes get INT8 where it is enough, once a plan with the low format passes.
+        ranges: How INT8 ranges are found: `RangeMethod`, or "auto": the outputs decide.
+        io: Type of float graph inputs and outputs: FP32 or the low format. With "fp32", those that
+            the user's file stores in the low format keep it.
         accumulate: Format of running sums inside FP16 ops.
-        no_repair: Rules by which nothing is repaired.
-        allow: What is done only where it is asked for: see `Allowed`.
-        allow_random: Whether a plan that passes on inputs that are not real counts.
-        allow_unjudged: Whether one counts of which the samples leave something untested.
-        headroom: Overflow at this many times the observed range counts as overflow.
-        margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
+        no_repair: Repair rules that are not used.
+        allow: What is done only on request: see `Allowed`.
+        allow_random: Whether a plan counts that passes on inputs that are not real.
+        allow_unjudged: Whether a plan counts although the samples leave something untested.
+        headroom: Exceeding the range at this many times the observed values counts as overflow.
+        margin: Fraction of the tolerance available to the search. A minimal plan uses all of it,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
-        budget: Work for the search, in inferences over the calibration samples.
-        time_budget: Seconds for the search, whatever work is left.
+        budget: Work limit of the search, in inferences over the calibration samples.
+        time_budget: Time limit of the search in seconds, however much work is left.
         runtime: Where models run.
-        large_from: Bytes of float weights in files above which they are rounded on disk.
+        large_from: Bytes of float weights in files from which they are rounded on disk.
     """
 
     rules: Rules = Rules()
@@ -250,7 +250,7 @@ class Settings:
 
     @property
     def searches(self) -> bool:
-        """Whether the plan is searched for: neither chosen nor what a rule about ranges makes."""
+        """Whether the plan is searched for: neither chosen nor given by a rule about ranges."""
         return self.chosen is None and self.keep_above is None
 
 
@@ -260,21 +260,21 @@ class EngineSettings:
 
     Attributes:
         typing: Typing regime; None for the default of the worker's TensorRT.
-        profiles: Optimization profiles; none for those of the data.
-        timing_cache: File that is read where it exists, and written.
+        profiles: Optimization profiles; empty for those of the data.
+        timing_cache: File that is read if it exists, and written.
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level; None for TensorRT's default.
         tactic_sources: Names of tactic sources; None for TensorRT's default.
-        plugins: Plugin libraries on the worker's side.
-        builds: Builds of the delivered plan, the delivered one included.
-        max_builds: Builds that the search for a plan may use, without comparisons and
-            confirmations.
+        plugins: Plugin libraries on the worker.
+        builds: Builds of the delivered plan, including the delivered one.
+        max_builds: Builds for the search for a plan, without comparisons and confirmations.
         build_timeout: Seconds for one build.
         run_timeout: Seconds for one inference, timing or inspection.
-        wait_timeout: Seconds for a GPU that another build has: as long as two builds may take.
-        tf32: Whether what is FP32 in mixed engines may be TF32; kept means FP32 otherwise.
-        verbose: Ask for TensorRT's verbose log.
-        prefer: What decides between engines whose times differ by less than their noise.
+        wait_timeout: Seconds to wait for a GPU in use by another build: as long as two builds may
+            take.
+        tf32: Whether FP32 in mixed engines may be TF32; otherwise kept means FP32.
+        verbose: Request TensorRT's verbose log.
+        prefer: What decides between engines whose times differ by less than the noise.
     """
 
     typing: Typing | None = None

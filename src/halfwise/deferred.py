@@ -1,7 +1,7 @@
-"""Modules that a dependency imports and halfwise has no use for: loaded when they are first used.
+"""Defers modules that a dependency imports but halfwise does not need, until they are used.
 
-`onnx_ir` takes SymPy for arithmetic on symbolic sizes: 33 MiB, and two thirds of the time of its
-own import.
+`onnx_ir` uses SymPy for arithmetic on symbolic sizes: 33 MiB, and two thirds of its own import
+time.
 """
 
 import sys
@@ -26,9 +26,9 @@ class _Later(MetaPathFinder):
 
 
 def defer_unused() -> None:
-    """Let the first import of these modules in this process load nothing yet.
+    """Make the first import of these modules in this process load nothing yet.
 
-    A later one does, as does a look at what they hold.
+    A later import loads them, and so does any access to their content.
     """
     if not any(isinstance(finder, _Later) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Later())

@@ -53,15 +53,15 @@ class CaseError(HalfwiseError):
 
 
 class KernelMissing(CaseError):
-    """The backend accepts the model, and cannot run an operator, or its expansion, in its types."""
+    """The backend accepts the model but cannot run an operator, or its expansion, in its types."""
 
 
 class GraphRefused(CaseError):
-    """The backend finds the graph itself invalid, such as for types that contradict each other."""
+    """The backend finds the graph invalid, for example because types contradict each other."""
 
 
 class BackendMissing(HalfwiseError):
-    """A library, execution provider or device that was asked for is not available."""
+    """A required library, execution provider or device is not available."""
 
     exit_code = 4
 
@@ -76,9 +76,9 @@ class RunFailed(HalfwiseError):
     """A model that loaded failed while running on a sample.
 
     Attributes:
-        node: The innermost node that could not be run; "" where it is not known.
-        why: What the runtime says of it; "" where it says nothing else.
-        late: Whether it was ended because it took longer than it may.
+        node: The innermost node that could not be run; "" if unknown.
+        why: The runtime's message; "" if it has nothing to add.
+        late: Whether it was stopped because it took too long.
     """
 
     exit_code = 6
@@ -93,12 +93,12 @@ class RunFailed(HalfwiseError):
 
 
 class TookTooLong(HalfwiseError):
-    """Evaluations took longer than they may, more than once: no other of the command is tried."""
+    """Evaluations took too long more than once, so the command tries no others."""
 
     exit_code = 6
 
 
 class RecordMismatch(HalfwiseError):
-    """A run folder or record is of another version, another model, or damaged."""
+    """A run folder or record has another version or model, or is damaged."""
 
     exit_code = 7

@@ -1,7 +1,7 @@
-"""Files that users name: only regular ones are read, and no more of them than there should be.
+"""Reads files that users name: regular files only, and of limited size.
 
-A named pipe would be waited for, a device never ends. Everything that opens a file by itself goes
-through here; what hands a path to a library asks `is_regular` before.
+A named pipe would block, and a device never ends. Code that opens a file itself uses this module;
+code that passes a path to a library calls `is_regular` first.
 """
 
 import errno
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEXT_BYTES = 1 << 28
-"""The largest text that is read whole: records, labels, settings. They are megabytes at most."""
+"""The largest text that is read whole: records, labels, settings. They are a few megabytes at most.
+"""
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -24,14 +25,14 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Return what a file that is no regular one is, by its mode, such as `a named pipe`."""
+    """Return what a file other than a regular one is, by its mode, such as `a named pipe`."""
     return _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
 def is_regular(path: Path) -> bool:
-    """Return whether there is a regular file at `path`, or at the end of its symbolic links.
+    """Return whether there is a regular file at `path`, following symbolic links.
 
-    Any path will do, also one that is too long or holds a NUL.
+    Any path is accepted, even one that is too long or contains NUL.
     """
     try:
         return stat.S_ISREG(path.stat().st_mode)
@@ -40,7 +41,7 @@ def is_regular(path: Path) -> bool:
 
 
 def is_special(path: Path) -> bool:
-    """Return whether there is something at `path` that is neither a regular file nor a folder."""
+    """Return whether something at `path` is neither a regular file nor a folder."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -49,14 +50,14 @@ def is_special(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to be read.
+    """Open a regular file for reading.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file; `strerror` tells which.
+        OSError: it cannot be opened, or is not a regular file; `strerror` says which.
     """
     try:
         _demand(path.stat().st_mode, path)
-        # It may have become a pipe since; opening one without a writer would wait.
+        # It may have become a pipe meanwhile; opening one without a writer would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError as error:
         raise OSError(errno.EINVAL, "its name contains NUL", str(path)) from error

@@ -15,7 +15,7 @@ class Format:
 
     Attributes:
         name: Short name used in options and records.
-        precision: Significand bits, the implicit one included.
+        precision: Significand bits, including the implicit one.
         max: Largest finite value.
         smallest_normal: Smallest positive value with full precision.
         smallest_subnormal: Smallest positive value.
@@ -53,9 +53,9 @@ class Format:
 
     @property
     def has_range_of_fp32(self) -> bool:
-        """Whether the exponents are those of binary32: true for BF16, so no range can be left.
+        """Whether it has binary32's exponents: true for BF16, whose range no value leaves.
 
-        Magnitudes beyond `overflow_threshold`, 3.396e38 in BF16, are within 0.2 % of the end of
+        Magnitudes above `overflow_threshold`, 3.396e38 in BF16, are within 0.2 % of the end of
         FP32's own range: mask constants, which saturate, and nothing that a model computes.
         """
         return self.smallest_normal == 2.0**-126
@@ -72,7 +72,7 @@ class Format:
         return float(2.0 ** (np.frexp(magnitude)[1] - self.precision))
 
     def round(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return `array` stored in this format and widened to float32 again.
+        """Return `array` rounded to this format and widened to float32 again.
 
         Args:
             array: f32[*shape]; NaN and infinities stay.
@@ -85,7 +85,7 @@ class Format:
             return array.astype(self.dtype).astype(np.float32)
 
     def vanishes(self, array: NDArray[np.generic]) -> bool:
-        """Return whether `array` is a single number other than zero that rounds to zero."""
+        """Return whether `array` is a single non-zero number that rounds to zero."""
         return array.size == 1 and 0 < abs(float(array.reshape(()))) <= self.flush_threshold
 
     def saturate(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -95,10 +95,10 @@ class Format:
     def store_constant(self, array: NDArray[np.float32]) -> NDArray[np.generic]:
         """Return a whole constant as it is stored, in `dtype`.
 
-        Finite values stay finite, see `store`. A single number other than zero stays so: an eps
-        that would become zero becomes ±`smallest_subnormal`, which still keeps 0/0 out of a
-        quotient (docs/decisions/0010-vanishing-eps.md). Elements of larger arrays do become zero:
-        there the nearest number is zero.
+        Finite values stay finite, see `store`. A single non-zero number stays non-zero: an eps that
+        would become zero becomes ±`smallest_subnormal`, which still keeps a quotient from 0/0
+        (docs/decisions/0010-vanishing-eps.md). Elements of larger arrays do become zero: there the
+        nearest number is zero.
         """
         if self.vanishes(array):
             return np.copysign(np.float32(self.smallest_subnormal), array).astype(self.dtype)
@@ -120,4 +120,4 @@ FP32 = Format("fp32", 24, 2.0**127 * (2 - 2.0**-23), 2.0**-126, 2.0**-149)
 FP16 = Format("fp16", 11, 65504.0, 2.0**-14, 2.0**-24)
 BF16 = Format("bf16", 8, 2.0**127 * (2 - 2.0**-7), 2.0**-126, 2.0**-133)
 LOW_FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
-"""What nodes may be lowered to, by the names that options use."""
+"""Formats that nodes may be lowered to, by their names in options."""

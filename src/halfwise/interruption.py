@@ -1,6 +1,6 @@
-"""Ctrl-C that ends what a run can do without, and keeps what it has found.
+"""Ctrl-C that ends the optional part of a run and keeps what it has found.
 
-Only the command line offers it: who calls the library gets the KeyboardInterrupt of Python.
+Only the command line offers it: users of the library get Python's KeyboardInterrupt.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from pathlib import Path
 
 @dataclass
 class Interruption:
-    """Whether the user wants what there is so far.
+    """Whether the user wants to stop and keep the results so far.
 
     Attributes:
-        ready: Whether there is something to keep: a plan that passes, or one that serves.
+        ready: Whether there is something to keep: a plan that passes or serves.
         asked: Whether the user asked for it.
-        left: The last engine that was proven and put down, by the folder that it is in: what a run
-            that ends at once leaves behind.
-        then: Called when the user asks, by the handler of a signal: they end what takes long.
+        left: The last proven engine that was stored, by its folder: what a run leaves behind that
+            ends at once.
+        then: Called from the signal handler when the user asks, to end what takes long.
     """
 
     ready: bool = False
@@ -28,7 +28,7 @@ class Interruption:
     then: list[Callable[[], None]] = field(default_factory=list)
 
     def take(self) -> bool:
-        """Ask for what there is; return False if there is nothing, or nobody asks twice."""
+        """Request the results so far; return False if there are none, or no second request."""
         if not self.ready or self.asked:
             return False
         self.asked = True
@@ -38,7 +38,7 @@ class Interruption:
 
     @contextmanager
     def ending(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` where the user asks while the block runs."""
+        """Call `end` if the user asks during the block."""
         self.then.append(end)
         try:
             yield
@@ -50,13 +50,13 @@ _offered: ContextVar[Interruption | None] = ContextVar("interruption", default=N
 
 
 def interruption() -> Interruption:
-    """Return that of the command; one that nobody asks where none is offered."""
+    """Return the command's interruption, or one that is never requested."""
     return _offered.get() or Interruption()
 
 
 @contextmanager
 def offered() -> Iterator[Interruption]:
-    """Let what runs in the block be ended early; gives what asks for it."""
+    """Allow the block to be ended early; yields the function that requests it."""
     made = Interruption()
     token = _offered.set(made)
     try:

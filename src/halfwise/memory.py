@@ -1,7 +1,7 @@
-"""How much memory there is, and a ceiling for what this process takes.
+"""Available memory, and a limit on what this process allocates.
 
-Without a ceiling the system ends the process, or another one, when a file declares more than there
-is. With it an allocation fails, and is told with what it asked for.
+Without a limit, the system kills this process or another when a file declares more than there is.
+With it, an allocation fails, and the error says what was requested.
 """
 
 import resource
@@ -11,7 +11,7 @@ from halfwise.errors import CaseError
 from halfwise.wording import size_of
 
 _ASIDE = 1 << 28
-"""What is left for the system and for others."""
+"""Memory left for the system and other processes."""
 
 _CGROUPS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Files of versions 2 and 1 (kernel.org, cgroup-v2.rst and cgroup-v1/memory.rst)."""
@@ -20,8 +20,8 @@ _CGROUPS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.
 def available() -> int | None:
     """Return how many bytes can still be taken without swapping; None if unknown.
 
-    The least of what the system has (`MemAvailable`) and what the cgroup leaves, its page cache
-    counted as free.
+    The smaller of what the system has (`MemAvailable`) and what the cgroup leaves, with its page
+    cache counted as free.
     """
     left = [_field(Path("/proc/meminfo"), "MemAvailable:"), *map(_cgroup_left, _cgroup_folders())]
     known = [amount for amount in left if amount is not None]
@@ -29,12 +29,12 @@ def available() -> int | None:
 
 
 def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
-    """Raise a CaseError where `nbytes` do not fit into the memory that is available.
+    """Raise a CaseError if `nbytes` do not fit into the available memory.
 
     Args:
-        nbytes: What `what` takes once it is read.
-        what: Begins the sentence.
-        hint: What to do about it.
+        nbytes: Size of `what` once it is read.
+        what: Subject of the message.
+        hint: What to do.
     """
     free = available()
     if free is not None and nbytes > free:
@@ -45,16 +45,16 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
 
 
 def peak() -> int:
-    """Return the most bytes that this process had; what getrusage tells includes the parent's."""
+    """Return this process's peak memory in bytes; getrusage would include the parent's."""
     own = _field(Path("/proc/self/status"), "VmHWM:")
     return own or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def cap() -> None:
-    """Let allocations fail from here on that the memory available now does not hold.
+    """Make allocations fail from now on that exceed the memory available now.
 
-    It limits what is private and writable (`RLIMIT_DATA`, Linux 4.7 and later): files mapped for
-    reading do not count. A limit that is lower already stays.
+    The limit covers private writable memory (`RLIMIT_DATA`, Linux 4.7 and later), not files mapped
+    for reading. A lower existing limit stays.
     """
     free, taken = available(), _field(Path("/proc/self/status"), "VmData:")
     if free is None or taken is None:
@@ -66,16 +66,16 @@ def cap() -> None:
 
 
 def uncap(pid: int = 0) -> None:
-    """Take the ceiling away again, from another process too: GPU drivers reserve what they like."""
+    """Remove the limit, in another process too: GPU drivers reserve large ranges."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     try:
         resource.prlimit(pid, resource.RLIMIT_DATA, (hard, hard))
-    except (OSError, ValueError):  # it has ended already, or is somebody else's
+    except (OSError, ValueError):  # it has ended, or belongs to another user
         return
 
 
 def _field(path: Path, name: str) -> int | None:
-    """Return the bytes of a line such as `MemAvailable:  123 kB`."""
+    """Return the bytes from a line such as `MemAvailable:  123 kB`."""
     try:
         lines = path.read_text(encoding="ascii", errors="replace").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
@@ -84,7 +84,7 @@ def _field(path: Path, name: str) -> int | None:
 
 
 def _cgroup_folders() -> list[Path]:
-    """Return the folders of this process's cgroup and of those around it."""
+    """Return the folders of this process's cgroup and of its parents."""
     root = Path("/sys/fs/cgroup")
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()

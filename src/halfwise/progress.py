@@ -1,10 +1,10 @@
-"""How a run tells what it is doing."""
+"""Progress reports of a run."""
 
 from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Is told how far a run is. Everything that a user sees while waiting comes through here."""
+    """Receives the progress of a run. Everything that a user sees while waiting goes through it."""
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
@@ -13,14 +13,14 @@ class Watcher(Protocol):
         """Report progress within the stage."""
 
     def left(self, seconds: float) -> None:
-        """Report how long a stage may go on that a budget ends, at most; inf if unknown."""
+        """Report the longest time that a stage with a budget may take; inf if unknown."""
 
     def note(self, line: str) -> None:
-        """Tell something worth reading."""
+        """Report a message worth reading."""
 
 
 class Silent:
-    """A watcher that tells nothing."""
+    """A watcher that reports nothing."""
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Do nothing."""

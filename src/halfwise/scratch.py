@@ -1,4 +1,4 @@
-"""Temporary folders that are told alive by a lock, so that the next run removes a killed one's."""
+"""Temporary folders marked as in use by a lock, so the next run removes those of killed runs."""
 
 import fcntl
 import os
@@ -12,26 +12,26 @@ from pathlib import Path
 
 _LOCK = "lock"
 _DAYS = 14
-"""More than a run takes. Our choice."""
+"""Longer than any run takes. Our choice."""
 _looked_at: set[Path] = set()
 
 
 @contextmanager
 def scratch(place: Path | None = None, prefix: str = "halfwise.") -> Iterator[Path]:
-    """Give an empty folder, in a temporary one that goes with the block, however that ends.
+    """Yield an empty temporary folder that is removed when the block ends.
 
-    What ends the process at once, such as SIGKILL, leaves it; the lock in it is gone with the
-    process, in whatever container that ran, and the first block of another run in `place` removes
-    it. One that is locked, has no lock, is a link or another user's is left alone. So is one of
-    another machine for `_DAYS`, since not all shared file systems tell machines of each other's
-    locks (mount(8): nfs `nolock`, lustre `localflock`); after a restart, a machine is another.
+    If the process is killed, say by SIGKILL, the folder remains but its lock is released, in any
+    container, and the first block of another run in `place` removes it. Folders that are locked,
+    have no lock, are links or belong to another user stay. Those of another machine stay for
+    `_DAYS`, as not all shared file systems share locks between machines (mount(8): nfs `nolock`,
+    lustre `localflock`); after a restart, a machine counts as another.
 
     Args:
-        place: Where it is made; the system's folder for temporary files by default.
-        prefix: How its name begins.
+        place: Where it is created; by default the system's folder for temporary files.
+        prefix: Beginning of its name.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     place = Path(tempfile.gettempdir()) if place is None else place
     if place not in _looked_at:
@@ -57,7 +57,7 @@ def _locked(folder: Path) -> int:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(file, _machine())
-        # Only now is it one that others try: before, they could have had the lock first.
+        # Only now do others try it: before, they could have taken the lock first.
         unnamed.rename(folder / _LOCK)
     except OSError:
         os.close(file)
@@ -75,10 +75,10 @@ def _remove_abandoned(place: Path, prefix: str) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder whose lock nobody holds, of this machine or old.
+    """Remove a folder whose lock is free, if it is from this machine or old.
 
     Raises:
-        OSError: somebody does, or it has none.
+        OSError: its lock is held or missing.
     """
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
@@ -92,7 +92,7 @@ def _remove_unlocked(folder: Path) -> None:
 
 @cache
 def _machine() -> bytes:
-    """Return what is the same for all containers on a machine until it restarts."""
+    """Return an identifier shared by all containers on a machine until it restarts."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:

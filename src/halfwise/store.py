@@ -1,4 +1,4 @@
-"""The run folder: written beside its place, then renamed, so that it is whole or absent."""
+"""The run folder: written under a temporary name, then renamed, so it is complete or absent."""
 
 import json
 import os
@@ -26,19 +26,18 @@ _PARTIAL = ".halfwise."
 
 
 def engine_file(worker: str = "") -> str:
-    """Return what an engine is called in its run folder, of several devices by its worker."""
+    """Return an engine's name in its run folder, with its worker's name if there are several."""
     return f"model.{worker}.engine" if worker else "model.engine"
 
 
 def refuse_irregular(path: Path, what: str) -> None:
-    """Raise UsageError unless `path`, which is to be replaced, is a regular file or nothing.
+    """Raise UsageError unless `path`, which is to be replaced, is a regular file or missing.
 
-    Writing to a device, a pipe or a link would be another thing than the user meant: renaming puts
-    a file in its place.
+    The file is replaced by renaming, so a device, pipe or link would be lost instead of written to.
 
     Args:
-        path: What is to be replaced.
-        what: Names it in the message, such as an option.
+        path: The file to be replaced.
+        what: Its name in the message, such as an option.
     """
     try:
         mode = path.lstat().st_mode
@@ -54,10 +53,10 @@ def refuse_irregular(path: Path, what: str) -> None:
 
 
 def free_folder(out: str | Path | None) -> Path | None:
-    """Return where a new folder is to be; None for nowhere.
+    """Return the path of a folder to be created; None for none.
 
     Raises:
-        UsageError: something is there.
+        UsageError: something exists there.
     """
     if out is None:
         return None
@@ -66,19 +65,19 @@ def free_folder(out: str | Path | None) -> Path | None:
 
 
 def refuse_existing(folder: Path, what: str = "folder") -> None:
-    """Raise UsageError when `folder` exists (results are never overwritten) or cannot be made.
+    """Raise UsageError if `folder` exists (results are never overwritten) or cannot be created.
 
-    Whether it can is tried, beside it, since not all that refuses shows in permissions: some file
-    systems take no new names. `what` it is: a folder, or a file.
+    Creation is tried beside it, as permissions do not show every obstacle: some file systems accept
+    no new names. `what` is its kind: a folder or a file.
     """
     _refuse_there(folder, what)
-    # Not of the absolute path: folders above the working directory may be closed to the user.
+    # Not the absolute path: folders above the working directory may be closed to the user.
     parent = next(p for p in folder.parents if os.path.lexists(p))
     refuse_unwritable(parent, folder, what)
 
 
 def refuse_unwritable(parent: Path, output: Path, what: str = "folder") -> None:
-    """Raise UsageError unless `output`, or what leads to it, can be made in the folder `parent`."""
+    """Raise UsageError unless `output`, with its parents, can be created in the folder `parent`."""
     try:
         with scratch(parent, _PARTIAL) as place:
             for name in output.relative_to(parent).parts:
@@ -103,9 +102,9 @@ def _refuse_there(folder: Path, what: str) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `folder` that becomes `folder` when the block succeeds.
+    """Yield a temporary folder beside `folder` that becomes `folder` if the block succeeds.
 
-    Whatever ends the block early, Ctrl-C included, removes it.
+    If the block ends early, even by Ctrl-C, it is removed.
 
     Raises:
         UsageError: `folder` exists, or its parent cannot be written to.
@@ -123,7 +122,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def refuse_existing_file(path: Path, *beside: str) -> None:
-    """Raise UsageError when `path`, or it with an ending of `beside`, exists or cannot be made."""
+    """Raise UsageError if `path`, or it with a suffix of `beside`, exists or cannot be made."""
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):
         refuse_existing(file, "file")
     if not path.parent.is_dir():
@@ -134,14 +133,14 @@ def refuse_existing_file(path: Path, *beside: str) -> None:
 
 @contextmanager
 def new_file(path: Path, *beside: str) -> Iterator[Path]:
-    """Give a path whose file comes to `path` when the block succeeds, and those made beside it.
+    """Yield a path whose file moves to `path` if the block succeeds, with the files beside it.
 
     Args:
         path: Must not exist.
-        beside: Endings of files beside it that must not exist either.
+        beside: Suffixes of files beside it that must not exist either.
 
     Raises:
-        UsageError: something of it exists, or cannot be written.
+        UsageError: one of them exists, or cannot be written.
     """
     refuse_existing_file(path, *beside)
     with ExitStack() as stack:
@@ -153,7 +152,7 @@ def new_file(path: Path, *beside: str) -> Iterator[Path]:
         made = sorted(partial.iterdir(), key=lambda file: file.name == path.name)
         for file in made:
             _refuse_there(path.parent / file.name, "file")
-        # The model comes last: where it is, the rest is too.
+        # The model comes last: if it is there, so is the rest.
         for file in made:
             file.rename(path.parent / file.name)
 
@@ -175,7 +174,7 @@ def write_observations(folder: Path, observations: Observations) -> None:
 
 
 def write_evidence(folder: Path, evidence: RunEvidence) -> None:
-    """Write `evidence.json` into `folder`, on one line: most of it is columns of numbers."""
+    """Write `evidence.json` into `folder`, on one line, as it is mostly columns of numbers."""
     (folder / EVIDENCE_FILE).write_text(evidence.model_dump_json() + "\n", encoding="utf-8")
 
 
@@ -189,7 +188,7 @@ def read_observations(folder: Path) -> Observations | None:
 
 
 def read_evidence(folder: Path) -> RunEvidence | None:
-    """Return the evidence in a run folder; None if it has none, as those of old have not.
+    """Return the evidence in a run folder; None if it has none, like older folders.
 
     Raises:
         RecordMismatch: it cannot be read.
@@ -209,7 +208,7 @@ def _read_beside(folder: Path, name: str, kind: type[R]) -> R | None:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run that a folder holds; the path of its `run.json` stands for the folder.
+    """Return the run in a folder; the path of its `run.json` works too.
 
     Raises:
         RecordMismatch: no `run.json`, damaged, or of another schema version.
@@ -225,7 +224,7 @@ def read_run(folder: Path) -> Run:
         ) from error
     try:
         found = json.loads(text).get("schema_version")
-    # ValueError: no JSON, or a number of thousands of digits; RecursionError: nested as deeply.
+    # ValueError: not JSON, or a number of thousands of digits; RecursionError: nested too deeply.
     except (ValueError, AttributeError, RecursionError) as error:
         raise RecordMismatch(f"{path} is damaged: {error}.", "Repeat the run.") from error
     if found != SCHEMA_VERSION:
@@ -244,20 +243,20 @@ def read_run(folder: Path) -> Run:
 
 
 def users_model(run: Run) -> Path:
-    """Return the model that a run was made from: where it was, else by its path as given."""
+    """Return the path of the model of a run: its original location, otherwise the path as given."""
     given = Path(run.provenance.model)
     there = Path(run.provenance.folder, given)
     return there if there.is_file() else given
 
 
 def lost_model(folder: Path, run: Run) -> Path | None:
-    """Return the model that a run of `fix` left beside its record, where it is gone; else None."""
+    """Return the model that `fix` left beside its record if the user's is gone; otherwise None."""
     model = (folder.parent if folder.suffix == ".json" else folder) / MODEL_FILE
     return model if run.kind == "fix" and not model.is_file() else None
 
 
 def refuse_run(path: Path) -> None:
-    """Raise UsageError when `path` is a run folder, where a file of it is meant."""
+    """Raise UsageError if `path` is a run folder, where one of its files is expected."""
     if (path / RUN_FILE).is_file():
         raise UsageError(
             f"{path} is a run folder, expected a model, an engine or outputs to judge.",
@@ -275,11 +274,11 @@ def on_one_device(run: Run, name: str | None) -> Run:
     """Return a run as if one of its devices had been the only one.
 
     Args:
-        run: A run; one with at most one device is returned as it is where no name is given.
-        name: The worker's name; None if nobody named one.
+        run: A run; with at most one device and no name, it is returned unchanged.
+        name: The worker's name; None if none was given.
 
     Raises:
-        UsageError: it has several and none is named, or none of that name.
+        UsageError: it has several devices and none is named, or none has that name.
     """
     names = [engines.worker.name for engines in run.devices]
     if name is None and len(names) < 2:

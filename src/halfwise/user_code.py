@@ -1,4 +1,4 @@
-"""Runs code of the user's, so that whatever it raises, prints or closes stays its own."""
+"""Runs the user's code, and contains whatever it raises, prints or closes."""
 
 import contextlib
 import os
@@ -16,36 +16,36 @@ import numpy as np
 from halfwise.errors import CaseError
 
 RAISED = (Exception, SystemExit, GeneratorExit)
-"""What an object of the user's may raise when it is read; KeyboardInterrupt may be Ctrl-C."""
+"""What reading a user's object may raise; KeyboardInterrupt may be Ctrl-C."""
 _CORRECT = "Fix the function; call it in Python to try it."
 _LONGEST = 300
-"""Characters of a message that are shown."""
+"""Largest number of characters shown of a message."""
 _gone_to: list[str] = []
-"""The working directory that the user's code has changed to; none if it stayed."""
+"""The working directory that the user's code changed to; empty if it stayed."""
 
 
 @contextlib.contextmanager
 def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> Iterator[None]:
-    """Turn whatever the user's code raises into a CaseError that names type, message and line.
+    """Turn anything that the user's code raises into a CaseError with type, message and line.
 
-    What it prints goes to standard error, since standard output is for results. It may close the
-    standard streams, change the working directory, the umask, or how NumPy takes infinities:
-    afterwards all is as before, and where it went it finds itself again the next time.
+    Its output goes to standard error, as standard output is for results. It may close the standard
+    streams, or change the working directory, the umask or NumPy's treatment of infinities: all are
+    restored afterwards, and it finds its working directory again on the next call.
 
     Args:
-        spec: `file.py:function`; the line that is named is one of that file.
-        what: What raised, in place of `spec`.
-        when: On what it did, "" or words that follow the message.
-        hint: What to do about it.
+        spec: `file.py:function`; the line in the message is from that file.
+        what: What raised, instead of `spec`.
+        when: On what input, as words after the message; "" for none.
+        hint: What to do.
 
     Raises:
-        CaseError: It raised anything, also what ends a script; not where Ctrl-C was pressed.
+        CaseError: It raised anything, even SystemExit; but not on Ctrl-C.
     """
     with _noted_interrupts() as interrupts:
         try:
             with _lent_streams(), _own_folder(), _own_mask(), np.errstate():
                 yield
-        # The code in here is the user's and may raise anything, a script's sys.exit() included.
+        # The code in here is the user's and may raise anything, including SystemExit.
         except BaseException as error:
             if interrupts and isinstance(error, KeyboardInterrupt):
                 raise
@@ -56,7 +56,7 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
 
 
 def described(error: BaseException) -> str:
-    """Return type and first line of the message of an error; its own `__str__` may fail."""
+    """Return an error's type and the first line of its message; its `__str__` may fail too."""
     try:
         lines = str(error).strip().splitlines()
     except BaseException:  # noqa: BLE001 - the user's, too
@@ -66,19 +66,19 @@ def described(error: BaseException) -> str:
 
 
 def _place(error: BaseException, spec: str) -> str:
-    """Name the last line of the user's own file that led to the error."""
+    """Return the last line of the user's own file that led to the error."""
     path = Path(spec.rpartition(":")[0])
     if isinstance(error, SyntaxError) and isinstance(error.filename, str) and error.lineno:
         return f"{Path(error.filename).name}, line {error.lineno}"
     frames = traceback.walk_tb(error.__traceback__)
-    # By name alone: the code may have changed the working directory.
+    # By name only: the code may have changed the working directory.
     lines = [line for f, line in frames if Path(f.f_code.co_filename).name == path.name]
     return f"{path.name}, line {lines[-1]}" if lines else path.name
 
 
 @contextlib.contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """Collect the SIGINTs that come meanwhile: a function may raise KeyboardInterrupt by itself."""
+    """Collect SIGINTs meanwhile: a function may raise KeyboardInterrupt itself."""
     noted: list[int] = []
     # What is no function ignores them, and other threads get none.
     before = signal.getsignal(signal.SIGINT)
@@ -99,7 +99,7 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
-    """Give the user's code a working directory of its own: paths of halfwise's may be relative."""
+    """Give the user's code its own working directory, as halfwise's paths may be relative."""
     ours = _folder()
     if _gone_to and ours is not None:
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def _own_folder() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_mask() -> Iterator[None]:
-    """Let the user's code change the modes of its own files alone."""
+    """Give the user's code its own umask."""
     # It cannot be read without setting it.
     ours = os.umask(0o077)
     os.umask(ours)
@@ -135,10 +135,10 @@ def _folder() -> str | None:
 
 @contextlib.contextmanager
 def _lent_streams() -> Iterator[None]:
-    """Give other streams in place of the standard ones, both on standard error.
+    """Replace the standard streams, sending both outputs to standard error.
 
-    The descriptors are exchanged too: libraries print past Python, and streams may be closed below.
-    Where the streams are a notebook's or a test's, only Python's standard output is exchanged.
+    File descriptors are replaced too: libraries write past Python, and streams may be closed below
+    it. If the streams belong to a notebook or a test, only Python's standard output is replaced.
     """
     kept = _kept() if (_number(sys.stdout), _number(sys.stderr)) == (1, 2) else None
     if kept is None:
@@ -168,7 +168,7 @@ def _lent_streams() -> Iterator[None]:
 
 
 def _kept() -> tuple[int, int] | None:
-    """Return copies of the descriptors 1 and 2, None if one is closed or no more may be open."""
+    """Return copies of descriptors 1 and 2; None if one is closed or no more can be opened."""
     try:
         out = os.dup(1)
     except OSError:

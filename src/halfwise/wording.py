@@ -1,7 +1,7 @@
-"""Make names, sentences and numbers fit to be shown: one line, no control characters, short.
+"""Makes names, sentences and numbers fit to show: one line, no control characters, short.
 
-Names in a model are whatever its author wrote. Escape sequences in them could repaint the terminal,
-line breaks could fake lines of a report, and names of thousands of characters could drown it.
+The author of a model chooses its names. Escape sequences in them could repaint the terminal, line
+breaks could fake lines of a report, and thousands of characters could drown it.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isinf, isnan
 
 WIDEST_NAME = 60
-"""Columns that a name may take in running text."""
+"""Columns for a name in running text."""
 
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
@@ -21,10 +21,10 @@ _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def clean(text: str) -> str:
-    """Return `text` with a replacement character for each one that is not plainly visible.
+    """Return `text` with every character that is not plainly visible replaced.
 
-    Control characters, line separators, surrogates and the invisible format characters that can
-    reverse the writing direction all count.
+    These are control characters, line separators, surrogates, and invisible format characters,
+    which can reverse the writing direction.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -36,10 +36,10 @@ def _is_hidden(character: str) -> bool:
 
 
 def shorten(name: str, width: int = WIDEST_NAME) -> str:
-    """Return `name`, clean, cut in the middle where it is longer than `width` (≥ 3) characters.
+    """Return `name`, clean, cut in the middle to at most `width` (≥ 3) characters.
 
-    The end is worth most, since exporters put what a node does there. Of names that TensorFlow
-    joined with `;` the last is left, of the others parts between slashes where they fit.
+    The end matters most, as exporters put the node's function there. Of names joined with `;`, as
+    TensorFlow does, the last remains; of others, whole parts between slashes if they fit.
     """
     if len(name) <= width:
         return clean(name)
@@ -58,20 +58,20 @@ def sentence(text: str) -> str:
 
 
 def capital(clause: str, names: Sequence[str] = ()) -> str:
-    """Return `clause` as the beginning of a sentence; one of `names` there stays as it is."""
+    """Return `clause` with a capital at the start, unless it starts with one of `names`."""
     named = clause.startswith(tuple(filter(None, names)))
     return clause if named else f"{clause[:1].upper()}{clause[1:]}"
 
 
 def stopped(text: str) -> str:
-    """Return `text`, of whoever it is, with one full stop at its end."""
+    """Return `text` with exactly one full stop at its end."""
     return f"{text.rstrip('.')}."
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return `value` with `digits` significant digits; all those before the point up to a million.
+    """Return `value` with `digits` significant digits, and all before the point up to a million.
 
-    So 65504 stands beside 6.55e8, and 0.00012 beside 1.2e−5.
+    So 65504 appears beside 6.55e8, and 0.00012 beside 1.2e−5.
     """
     if isnan(value):
         return "NaN"
@@ -85,7 +85,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def typed(value: float) -> str:
-    """Return `value` as a command line takes it: 15 digits, and a hyphen where it is below 0."""
+    """Return `value` as a command line takes it: 15 digits, with a hyphen for negative values."""
     return str(value) if isinstance(value, int) else number(value, 15).replace("−", "-")
 
 
@@ -98,12 +98,12 @@ def fixed(value: float, digits: int) -> str:
 
 
 def ratio(value: float) -> str:
-    """Return how many times something is something else, such as `2.9 ×`."""
+    """Return a ratio such as `2.9 ×`."""
     return f"{number(value)} ×"
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Return a share in percent with `digits` digits; only nothing is 0 %, and only all 100 %."""
+    """Return a share in percent with `digits` digits; only 0 is 0 %, and only 1 is 100 %."""
     shown = 100 * share
     if 0 < shown < 0.01:
         return "<0.01 %"
@@ -118,7 +118,7 @@ def seconds(value: float) -> str:
 
 
 def size_of(nbytes: int) -> str:
-    """Return a number of bytes with its unit, up to GiB; any integer ≥ 0, however large."""
+    """Return a number of bytes with its unit, up to GiB; accepts any integer ≥ 0."""
     if nbytes.bit_length() > 1000:
         # At least three bits a digit.
         return f"about 10^{nbytes.bit_length() * 3 // 10} bytes"
@@ -127,7 +127,7 @@ def size_of(nbytes: int) -> str:
 
 
 def mebibytes(nbytes: int) -> str:
-    """Return a number of bytes in MiB, without the unit: for tables."""
+    """Return a number of bytes in MiB without the unit, for tables."""
     return number(nbytes / 2**20)
 
 
@@ -138,14 +138,14 @@ def ranges(runs: Sequence[tuple[int, int]], most: int = 4) -> str:
 
 
 def count(quantity: int, noun: str) -> str:
-    """Return such as `1 node` or `3 nodes`."""
+    """Return a count with its noun, such as `1 node` or `3 nodes`."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
 def dimensions(sizes: Sequence[int | str | None] | None) -> str:
-    """Return the sizes of axes as `1×3×height×?`; no axes as `scalar`, None as `of any rank`.
+    """Return a shape as `1×3×height×?`; no axes as `scalar`, None as `of any rank`.
 
-    A size that is None or −1 is not known.
+    A size of None or −1 is unknown.
     """
     if sizes is None:
         return "of any rank"
@@ -153,12 +153,12 @@ def dimensions(sizes: Sequence[int | str | None] | None) -> str:
 
 
 def verb(quantity: int, one: str, more: str) -> str:
-    """Return the form of a verb that goes with so many, such as `was` or `were`."""
+    """Return the form of a verb for a count, such as `was` or `were`."""
     return one if quantity == 1 else more
 
 
 class _Figure(float):
-    """A number in a template; after its colon stands what it is told as, see `filled`."""
+    """A number in a template; the text after its colon is its format, see `filled`."""
 
     def __format__(self, told: str) -> str:
         if told.isdigit() or not told:
@@ -174,15 +174,15 @@ class _Figure(float):
 
 
 def filled(template: str, facts: Mapping[str, str | float]) -> str:
-    """Return a template with names and numbers in their places.
+    """Return a template with names and numbers filled in.
 
-    Of `[a|b]` the first part is told whose facts are all known; none if there is none. A number has
-    three digits, else what its colon asks for: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a share,
-    `{x:dB}`, `{x:itself}` an error relative to what has it, `{x:are}` the verb that goes with so
-    many, `{x:node}` so many nodes. The low format is told in capitals.
+    Of `[a|b]`, the first part whose facts are all known is used; none if there is none. Numbers
+    have three digits, or the format after the colon: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a
+    share, `{x:dB}`, `{x:itself}` an error relative to the value that has it, `{x:are}` the form of
+    a verb for the count, `{x:node}` a count of nodes. The low format is written in capitals.
 
     Raises:
-        KeyError: a fact is not known that stands outside of brackets.
+        KeyError: a fact outside brackets is unknown.
     """
 
     def known(found: re.Match[str]) -> str:
@@ -213,7 +213,7 @@ def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
 
 
 def listed(names: Sequence[str], most: int = 4, width: int = WIDEST_NAME) -> str:
-    """Return `names` as a short list, those that differ in one number merged.
+    """Return `names` as a short list, merging those that differ in one number.
 
     Args:
         names: What to list, such as `/b.0/Pow`, `/b.1/Pow`, `/b.2/Pow`, `/head`.
@@ -230,7 +230,7 @@ def listed(names: Sequence[str], most: int = 4, width: int = WIDEST_NAME) -> str
 
 
 def _merged(names: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield entries and how many names each stands for, in order of first appearance."""
+    """Yield entries with the number of names that each stands for, in order of first appearance."""
     shapes: dict[tuple[str, ...], list[list[str]]] = {}
     for name in names:
         parts = _NUMBER.split(name)

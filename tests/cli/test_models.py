@@ -25,7 +25,7 @@ def test_lint_findings_with_their_place(call, model):
     code, out, err = call("lint", model)
     assert (code, err) == (0, "")
     assert out.startswith("1 warning\n")
-    assert "eps (Add, node 1): the eps 1e−10 before Log becomes zero in FP16 by" in out
+    assert "eps (Add, node 1): the eps 1e−10 before Log becomes zero in FP16 after" in out
 
 
 @pytest.mark.parametrize(("level", "code"), [("error", 0), ("warning", 10), ("info", 10)])

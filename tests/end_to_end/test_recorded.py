@@ -72,7 +72,7 @@ def test_what_has_no_meaning_is_refused(recorded, refused):
     model, inputs, outputs, _ = recorded
     verify = ("verify", model, outputs, "--inputs", inputs)
     message = refused(2, *verify)
-    assert "holds the outputs of 2 runners: trt-runner-N0, trt-runner-N1" in message
+    assert "holds outputs of 2 runners: trt-runner-N0, trt-runner-N1" in message
     assert "--accumulate" in refused(2, *verify, "--runner", "trt", "--accumulate", "fp16")
     assert "not apply to a model" in refused(
         2, "verify", model, model, "--inputs", inputs, "--runner", "trt"

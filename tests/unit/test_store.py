@@ -128,7 +128,7 @@ def test_a_parent_that_takes_nothing_is_refused(tmp_path, monkeypatch, out):
 
 def test_a_parent_that_is_a_link_to_nothing_is_refused(tmp_path):
     (tmp_path / "link").symlink_to("nothing")
-    with pytest.raises(UsageError, match="that name cannot be used in .*link"):
+    with pytest.raises(UsageError, match=r"that name cannot be used in .*link"):
         refuse_existing(tmp_path / "link" / "run")
 
 

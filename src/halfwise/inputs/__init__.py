@@ -1,16 +1,16 @@
-"""Inputs: turns what the user gave into samples that fit the model, and says how it was read.
+"""Inputs: turns the user's data into samples that fit the model, and reports how it was read.
 
-The way of a sample: `loading` finds out what was named, `reading` reads each form of it, and
-`halfwise.options.loading` puts what comes back into a case. `samples` makes samples of the arrays,
-each fitted to its input by `fitting`.
+`loading` finds out what the user named, `reading` reads each kind of it, and
+`halfwise.options.loading` builds a case from the result. `samples` splits arrays into samples, and
+`fitting` fits each to its input.
 
-* `array_files`, `recorded` and `functions` open files of arrays, Polygraphy's, and the user's code.
-* `pairs` finds which files make one sample, where inputs have sources of their own.
-* `pipelines` reads raw samples, and what a pipeline made of them, without a model.
-* `synthetic` makes random samples, and tells made-up data from real data.
-* `heldout` splits samples, and tells what the search has not seen, nor anything near to it.
+* `array_files`, `recorded` and `functions` open array files, Polygraphy files and user code.
+* `pairs` finds which files form one sample if inputs have separate sources.
+* `pipelines` reads raw samples and the results of pipelines, without a model.
+* `synthetic` makes random samples, and distinguishes generated from real data.
+* `heldout` splits samples, and finds those unlike any that the search has seen.
 
-User data is untrusted: nothing is unpickled. A `file.py:function` runs, as the user asked.
+User data is untrusted: nothing is unpickled. A `file.py:function` does run, as requested.
 """
 
 from halfwise.inputs.fitting import InputSpec, fit_to

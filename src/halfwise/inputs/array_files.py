@@ -19,9 +19,9 @@ from halfwise.memory import refuse_beyond
 ARRAY_SUFFIXES = (".npz", ".npy")
 
 _LENGTH_AT = 8
-"""Where a `.npy` file tells the length of its header (numpy.lib.format)."""
+"""Where a `.npy` file stores the length of its header (numpy.lib.format)."""
 _HEADER_BYTES = 1 << 20
-"""NumPy itself refuses headers of more than 10,000 bytes, but after it has read them."""
+"""NumPy refuses headers of more than 10,000 bytes too, but only after reading them."""
 _LARGE = (
     "Save large arrays as .npy, which is read in parts. If the array is small, the file is damaged."
 )
@@ -40,7 +40,7 @@ BROKEN = (
     TypeError,
     tokenize.TokenError,
 )
-"""What NumPy and zipfile raise on files that are cut off, garbled, encrypted or lie about sizes.
+"""What NumPy and zipfile raise for files that are truncated, damaged, encrypted or lie about sizes.
 
 The last four come from headers that NumPy parses as Python literals.
 """
@@ -53,7 +53,7 @@ def read_npy(path: Path) -> NDArray[Any]:
         The array, whose pages are read when they are used.
 
     Raises:
-        CaseError: The file is broken, is no `.npy` file, or holds Python objects.
+        CaseError: The file is broken, not a `.npy` file, or holds Python objects.
     """
     try:
         with open_regular(path):
@@ -70,11 +70,11 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Read the arrays of a `.npz` file into memory, all or those that are wanted.
+    """Read all arrays of a `.npz` file into memory, or only those wanted.
 
     Raises:
-        CaseError: The file is broken, is no `.npz` file, or holds anything but plain arrays; or
-            they do not fit into memory.
+        CaseError: The file is broken, not a `.npz` file, holds anything but plain arrays, or does
+            not fit into memory.
     """
     with _archive(path) as archive:
         chosen = [n for n in archive.files if wanted is None or n in wanted]
@@ -83,9 +83,10 @@ def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDA
 
 
 def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return arrays of zeros in place of those of a `.npz` file, of their shapes and types.
+    """Return zeros with the shapes and types of a `.npz` file's arrays.
 
-    They take no memory, whatever the shape: what does not fit a model is refused before it is read.
+    They take no memory whatever their shape, so what does not fit a model is refused before it is
+    read.
 
     Raises:
         CaseError: As for `read_npz`.
@@ -96,7 +97,7 @@ def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a `.npz` or `.npy` by name, those of a `.npz` without their content.
+    """Return the arrays of a `.npz` or `.npy` file by name, without content for `.npz`.
 
     Raises:
         CaseError: As for `read_npz` and `read_npy`.
@@ -105,7 +106,7 @@ def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a `.npz` or `.npy` by name; that of a `.npy` is named after its file.
+    """Return the arrays of a `.npz` or `.npy` file by name; a `.npy` array is named after its file.
 
     Raises:
         CaseError: As for `read_npz` and `read_npy`.
@@ -153,10 +154,10 @@ def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path)
 
 
 def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:
-    """Raise a CaseError where the arrays of these names, unpacked, do not fit into memory.
+    """Raise a CaseError if the named arrays, unpacked, do not fit into memory.
 
-    An archive may be a thousand times smaller than what it holds. No more comes out of a member
-    than its entry says.
+    An archive may be a thousand times smaller than its content. A member never unpacks to more than
+    its entry says.
     """
     members = archive.zip.infolist() if archive.zip else []
     unpacked = sum(m.file_size for m in members if m.filename.removesuffix(".npy") in names)
@@ -183,7 +184,7 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
             f"{where} does not fit into memory ({error}).",
             _LARGE,
         )
-    # NumPy has no error class of its own for these two; the wording is pinned by tests.
+    # NumPy has no error class for these two; tests pin the wording.
     if "Object arrays" in str(error) or "Python objects" in str(error):
         return _pickled(where)
     reason = "wrong file header" if "pickled" in str(error) else str(error)

@@ -1,4 +1,4 @@
-"""What a model input expects, and one array fitted to it: name, dtype, values, rank, fixed axes."""
+"""A model's inputs, and how an array is fitted to one: name, dtype, values, rank, fixed axes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class InputSpec:
     """One input of the model.
 
     Attributes:
-        name: Name of the input in the graph.
+        name: Its name in the graph.
         dtype: Element type. Text inputs have `np.dtype(object)` or a NumPy string type.
         shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar. None
-            if the model tells no rank: then every array is one sample, of any rank.
+            if the model declares no rank: then every array is one sample, of any rank.
     """
 
     name: str
@@ -29,7 +29,7 @@ class InputSpec:
 
     @property
     def batch_is_dynamic(self) -> bool:
-        """Whether there is a first axis and its length is free."""
+        """Whether there is a first axis of any length."""
         return bool(self.shape and not isinstance(self.shape[0], int))
 
 
@@ -38,7 +38,7 @@ def format_inputs(specs: Sequence[InputSpec]) -> str:
     return ", ".join(f"{s.name} ({s.dtype.name} {dimensions(s.shape)})" for s in specs)
 
 
-# A change of type within these pairs keeps the numbers as far as the model's own precision goes;
+# Conversions within these pairs keep the numbers within the model's own precision;
 # whether each value fits is checked when a sample is loaded.
 _CHECKED_CASTS = {
     ("float64", "float32"): "nearest",
@@ -47,13 +47,13 @@ _CHECKED_CASTS = {
 
 
 def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
-    """Return the values of a mapping as arrays: arrays, numbers, lists or CPU tensors.
+    """Return the values of a mapping (arrays, numbers, lists or CPU tensors) as arrays.
 
     Arrays are not copied.
 
     Args:
         given: Input name → value, from the user's code.
-        where: Place to name in an error.
+        where: Place to name in errors.
 
     Raises:
         CaseError: A key is not a string, or a value cannot be read as an array.
@@ -61,7 +61,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
     arrays = {}
     try:
         pairs = list(given.items())
-    # The mapping, and what it holds, are the user's and may raise anything.
+    # The mapping and its content are the user's and may raise anything.
     except RAISED as error:
         raise CaseError(
             f"{where}: reading the dictionary raised {described(error)}.",
@@ -90,7 +90,7 @@ def match_names(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays by input name, in the order of the model's inputs.
 
-    One array for a model with one input may have any name.
+    For a model with one input, a single array may have any name.
 
     Raises:
         CaseError: An array belongs to no input, or an input has no array.
@@ -113,11 +113,11 @@ def match_names(
 
 
 def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
-    """Check that a dtype can become the input's own without loss.
+    """Check that a dtype converts to the input's own without loss.
 
-    Accepted are equal types, what NumPy calls a safe cast (float16 → float32, uint8 → float32,
-    int32 → int64, …), and two casts whose values are checked by `fit_values`: float64 → float32
-    and int64 → int32. Text inputs take text only.
+    Accepted are equal types, NumPy's safe casts (float16 → float32, uint8 → float32, int32 → int64,
+    …), and two casts whose values `fit_values` checks: float64 → float32 and int64 → int32. Text
+    inputs take text only.
 
     Raises:
         CaseError: The dtype is of another kind or wider, or holds Python objects.
@@ -138,7 +138,7 @@ def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
 
 
 def conversion(stored: np.dtype[Any], spec: InputSpec) -> dict[str, str]:
-    """Return how a dtype that `check_dtype` accepted is converted; nothing where it is not."""
+    """Return how an accepted dtype is converted, in words; "" if it is not."""
     if stored.name == spec.dtype.name or _is_text(spec.dtype):
         return {}
     cast = _CHECKED_CASTS.get((stored.name, spec.dtype.name), "lossless")
@@ -146,16 +146,16 @@ def conversion(stored: np.dtype[Any], spec: InputSpec) -> dict[str, str]:
 
 
 def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
-    """Return the array in the input's dtype, C-contiguous; a view where nothing changes.
+    """Return the array in the input's dtype, C-contiguous; a view if nothing changes.
 
     Args:
         array: Any shape, any dtype.
         spec: The input.
-        where: Place to name in an error.
+        where: Place to name in errors.
 
     Raises:
-        CaseError: See `check_dtype`; or a value is NaN or infinite, a float64 beyond the
-            largest float32, or an int64 beyond int32.
+        CaseError: See `check_dtype`; or a value is NaN, infinite, a float64 above the largest
+            float32, or an int64 outside int32.
     """
     check_dtype(array.dtype, spec, where)
     if _is_text(spec.dtype):
@@ -175,14 +175,14 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
 def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
     """Read an array as a single sample.
 
-    An array of one rank less than the input's gets a batch axis of length 1 if the model's first
+    An array with one axis less than the input gets a batch axis of length 1 if the model's first
     axis is dynamic or 1.
 
     Returns:
         A view of the input's own rank whose fixed axes have the model's lengths.
 
     Raises:
-        CaseError: Wrong rank, or another length on a fixed axis.
+        CaseError: Wrong rank, or wrong length of a fixed axis.
     """
     if spec.shape is None:
         return array
@@ -201,7 +201,7 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
 
 
 def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: str = "") -> None:
-    """Check one sample's shape, of the input's rank if it has one, against axes that are fixed.
+    """Check the fixed axes of one sample, whose rank is the input's.
 
     Raises:
         CaseError: A fixed axis has another length.
@@ -219,7 +219,7 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
 
 
 def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
-    """Help those whose channels are last where the model takes them first, or the other way."""
+    """Return a hint if data is NHWC where the model takes NCHW, or the reverse."""
     if spec.shape is None or len(shape) not in (3, 4):
         return ""
     batch, image = shape[:-3], shape[-3:]
@@ -239,15 +239,15 @@ def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
 def fit_sample(
     arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
 ) -> dict[str, NDArray[Any]]:
-    """Return a complete sample, every array in its input's dtype.
+    """Return a complete sample with every array in its input's dtype.
 
-    An input may have an axis of length 0 (an empty key-value cache is a real input) as long as
-    another one has elements.
+    An input may have an axis of length 0 (an empty key-value cache is a real input) if another
+    input has elements.
 
     Args:
         arrays: Input name → array of the input's rank, complete.
         specs: The inputs.
-        where: Place to name in an error.
+        where: Place to name in errors.
 
     Raises:
         CaseError: See `fit_values`; or no input has any element.
@@ -268,7 +268,7 @@ def fit_to(
     Args:
         arrays: Input name → array of one sample; a batch axis may be missing.
         specs: The inputs.
-        where: Place to name in an error.
+        where: Place to name in errors.
 
     Raises:
         CaseError: It does not fit; see `match_names`, `as_one_sample` and `fit_values`.

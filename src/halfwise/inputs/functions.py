@@ -23,7 +23,7 @@ _END = object()
 
 @dataclass(frozen=True)
 class UserFunction:
-    """A function of the user's, called like any other.
+    """A function from the user's file, callable like any other.
 
     Attributes:
         spec: `file.py:function` as given, for messages.
@@ -35,22 +35,22 @@ class UserFunction:
     path: Path
     function: Callable[..., Any] = field(repr=False)
 
-    # Any, because only the caller knows what this function is meant to return.
+    # Any, because only the caller knows what the function should return.
     def __call__(self, *arguments: object) -> Any:  # noqa: ANN401
         """Call the function.
 
         Raises:
-            CaseError: It takes other arguments, or raised: with type, message and line.
+            CaseError: It takes other arguments, or raised; with type, message and line.
         """
         self._check_arguments(arguments)
         with guarded(self.spec):
             return self.function(*arguments)
 
     def stream(self) -> Iterator[Any]:
-        """Call the function without arguments and yield what it yields or returns a list of.
+        """Call the function without arguments and yield the items that it yields or returns.
 
         Raises:
-            CaseError: As for a call, also while it yields; or what it returns is no iterable.
+            CaseError: As for a call, also while iterating; or the result is not iterable.
         """
         result = self()
         if not isinstance(result, Iterable) or isinstance(result, Mapping):
@@ -85,17 +85,17 @@ class UserFunction:
 
 
 def load_function(spec: str) -> UserFunction:
-    """Load a function from a Python file; this runs the file.
+    """Load a function from a Python file, which runs the file.
 
-    The file's folder is on `sys.path` while it is imported, so that it can import its neighbours.
-    Each call imports the file anew.
+    The file's folder is on `sys.path` during the import, so that it can import its neighbours. Each
+    call imports the file again.
 
     Args:
         spec: `file.py:function`.
 
     Raises:
-        UsageError: The text has another form.
-        CaseError: No such file or function, or the file raised while it was imported.
+        UsageError: `spec` has another form.
+        CaseError: No such file or function, or the file raised during import.
     """
     file, _, name = spec.rpartition(":")
     if not file.endswith(".py") or not name.isidentifier():

@@ -1,4 +1,4 @@
-"""What is held out: a part of the samples, without those that the search has as good as seen."""
+"""Splits off held-out samples, and drops those that the search has practically seen."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
@@ -14,11 +14,11 @@ from halfwise.inputs.samples import hash_sample
 
 
 def split_heldout(samples: Samples) -> tuple[Samples, Samples]:
-    """Split samples into calibration and held-out ones, three to one.
+    """Split samples three to one into calibration and held-out samples.
 
-    Every fourth sample is held out (3, 7, 11, …), so that data in some order is spread over both
-    parts; of two or three samples the last one is. A single sample is not split: the held-out
-    part is empty, as it is for no samples at all.
+    Every fourth sample is held out (3, 7, 11, …), so that ordered data is spread over both parts;
+    of two or three samples, the last. A single sample is not split: the held-out part is empty, as
+    for no samples.
 
     Returns:
         Calibration and held-out samples, each in their first order.
@@ -31,27 +31,28 @@ def split_heldout(samples: Samples) -> tuple[Samples, Samples]:
 
 
 NEAR = 1e-4
-"""Of each float element, and of what is typical in its input: samples no farther apart are one.
+"""Samples this close count as one: relative to each float element, and to the typical magnitude of
+its input.
 
-Rounding to FP16 moves an element by up to 5e-4, so a low model hardly sees the difference. A step
-of an image in 8 bits is 4e-3 of its range: pictures that differ in one pixel are two samples.
+Rounding to FP16 moves an element by up to 5e-4, so a low model hardly sees the difference. One step
+of an 8-bit image is 4e-3 of its range: pictures that differ in one pixel are two samples.
 """
 _BLOCKS = 64
-"""Sums that a sketch has of each input: enough to tell most samples apart without loading them."""
+"""Sums in the sketch of each input: enough to distinguish most samples without loading them."""
 _TYPICAL = 4096
-"""Elements that the typical magnitude is taken of."""
+"""Number of elements for the typical magnitude."""
 _ROUNDING = 1e-12
-"""More than float64 sums are off, relative to the sum of magnitudes."""
+"""Upper bound on the error of float64 sums, relative to the sum of magnitudes."""
 
 
 class Sketch(NamedTuple):
-    """What is kept of a sample to find others that are the same, or nearly so.
+    """A summary of a sample, to find equal or nearly equal ones.
 
     Attributes:
-        sha256: Of all of it.
-        exact: Of all that has to be equal: names, types and shapes, and what is no float.
-        sums: f64[n], sums over blocks of elements of each float input; the first is over all.
-        slack: f64[n], how far each may move where every element moves by what is near.
+        sha256: Hash of the whole sample.
+        exact: Hash of what must be equal: names, types, shapes, and everything but floats.
+        sums: f64[n], sums over blocks of elements of each float input; the first covers all.
+        slack: f64[n], how far each sum may move if every element moves by `NEAR`.
     """
 
     sha256: str
@@ -64,7 +65,7 @@ def sketch_each(samples: Samples) -> tuple[Sketch, ...]:
     """Return the sketch of each sample; loads every sample once.
 
     Raises:
-        CaseError: a sample turns out to be bad when it is loaded.
+        CaseError: a sample turns out to be invalid when it is loaded.
     """
     return tuple(map(sketch, samples))
 
@@ -88,7 +89,7 @@ def sketch(sample: Sample) -> Sketch:
 
 
 def is_near(one: Sample, other: Sample) -> bool:
-    """Return whether samples are the same but for `NEAR`; what is no float has to be equal.
+    """Return whether samples are equal within `NEAR`; non-floats must be equal.
 
     Both have the same inputs, types and shapes.
     """
@@ -96,24 +97,24 @@ def is_near(one: Sample, other: Sample) -> bool:
 
 
 def could_be_near(one: Sketch, other: Sketch) -> bool:
-    """Return whether sketches, of equal `exact`, leave it open whether their samples are near."""
+    """Return whether two samples may be near, from sketches with equal `exact`."""
     return bool(np.all(np.abs(one.sums - other.sums) <= one.slack + other.slack))
 
 
 def unseen(
     calibration: Samples, searched: Sequence[Sketch], heldout: Samples, judged: Sequence[Sketch]
 ) -> list[int]:
-    """Return which held-out samples are near no other, in ascending order.
+    """Return the indices of held-out samples that are near no other, ascending.
 
-    Copies of calibration samples are data that the search has seen. So would copies of one another
-    be, once one of them fails and joins the calibration: of these the first is returned. Only
-    samples whose sketches are near are loaded again.
+    The search has seen copies of calibration samples. It would also have seen copies of held-out
+    samples once one fails and joins the calibration: of these, only the first is returned. Only
+    samples with near sketches are loaded again.
 
     Args:
         calibration: Samples of the search.
-        searched: The sketch of each.
+        searched: Sketch of each calibration sample.
         heldout: Samples to judge on.
-        judged: The sketch of each.
+        judged: Sketch of each held-out sample.
     """
     known, chosen = _Known(), []
     for index, seen in enumerate(searched):
@@ -127,7 +128,7 @@ def unseen(
 
 
 class _Known:
-    """Samples that are taken, and finds again what is near one of them."""
+    """Samples already taken; finds those near a given one."""
 
     def __init__(self) -> None:
         self._taken: list[tuple[Sketch, Callable[[], Sample]]] = []
@@ -156,7 +157,7 @@ def _is_near(one: NDArray[Any], other: NDArray[Any]) -> bool:
     if not _is_float(one):
         return np.array_equal(one, other)
     left, right = np.ravel(one).astype(np.float64), np.ravel(other).astype(np.float64)
-    # Where zeros were moved a little, only the other sample shows what is typical.
+    # If zeros moved a little, only the other sample shows what is typical.
     typical = max(_typical(left), _typical(right))
     return bool(np.all(np.abs(left - right) <= NEAR * (np.abs(left) + typical)))
 
@@ -166,7 +167,7 @@ def _is_float(array: NDArray[Any]) -> bool:
 
 
 def _typical(flat: NDArray[np.float64]) -> float:
-    """Return the median magnitude of elements that are not zero; 0 if all are."""
+    """Return the median magnitude of non-zero elements; 0 if all are zero."""
     some = np.abs(flat[:: max(1, flat.size // _TYPICAL)])
     some = some[some > 0]
     return float(np.median(some)) if some.size else 0.0

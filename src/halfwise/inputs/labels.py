@@ -28,8 +28,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
         its rows; int, float or str of a text file. NaN is passed on to the metric.
 
     Raises:
-        CaseError: The file does not exist, is broken or of another kind, or its length is not
-            `count`.
+        CaseError: The file is missing, broken or of another kind, or does not hold `count` labels.
     """
     readers: dict[str, Callable[[Path], Sequence[Any]]] = {
         ".json": _read_json,
@@ -58,7 +57,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
 def _read_json(path: Path) -> tuple[Any, ...]:
     try:
         content = json.loads(_read_text(path))
-    # ValueError: no JSON, or a number of thousands of digits; RecursionError: nested as deeply.
+    # ValueError: not JSON, or a number of thousands of digits; RecursionError: nested too deeply.
     except (ValueError, RecursionError) as error:
         raise CaseError(
             f"Labels {path.name}: found broken JSON ({error}), expected a list.",
@@ -87,7 +86,7 @@ def _read_array(path: Path, count: int) -> Sequence[Any]:
             "Save a one-dimensional array.",
         )
     if len(array) != count:
-        # How many they are is all that is told of them; a trap may announce any number.
+        # Only their number is known yet; a trap may announce any number.
         return range(len(array))
     array = next(iter(read_arrays(path).values()))
     return [row.item() if array.ndim == 1 else np.array(row) for row in array]

@@ -1,4 +1,4 @@
-"""Finds out what the user named, and hands it to what reads it (`reading`, `recorded`)."""
+"""Finds out what the user named, and passes it to `reading` or `recorded`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,9 +25,9 @@ from halfwise.records import Note
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 IMAGES = "images"
-"""The kind of files with any of these suffixes; of all others, the suffix is the kind."""
+"""The kind of files with any of these suffixes; for others, the suffix is the kind."""
 RANDOM = "random"
-"""The inputs that are made up on request."""
+"""The name for random inputs."""
 _FORMS = (
     "Give a .npz, .npy or Polygraphy .json file, a folder of such files, a folder of images with "
     "--preprocess, file.py:function, or NAME=FOLDER,NAME=FOLDER for several inputs."
@@ -43,7 +43,7 @@ def load_inputs(
         inputs: "random", or as for `load_samples`.
         specs: The model's inputs, at least one.
         preprocess: As for `load_samples`.
-        seed: Of random samples.
+        seed: Seed for random samples.
 
     Raises:
         CaseError, UsageError: they cannot be used.
@@ -59,11 +59,11 @@ def load_inputs(
 def load_samples(
     source: Inputs, specs: Sequence[InputSpec], *, preprocess: str | None = None
 ) -> LoadedSamples:
-    """Turn what the user gave into samples.
+    """Turn the user's data into samples.
 
-    Files are read when a sample is asked for, and its values are checked then. Arrays in memory,
-    and what `file.py:function` yields, are checked here. To say what was understood, at most 16
-    samples are loaded.
+    Files are read, and their values checked, when a sample is requested. Arrays in memory and the
+    results of `file.py:function` are checked here. At most 16 samples are loaded to report how the
+    data was understood.
 
     Args:
         source: One of:
@@ -103,13 +103,13 @@ def load_samples(
 
 
 def data_files(path: Path) -> tuple[str, list[Path]]:
-    """Return the kind of the data files at a path, "images" or a suffix, and them.
+    """Return the data files at a path, and their kind: "images" or a suffix.
 
-    They are those of a folder, sorted by name, or the file itself, whatever its suffix; none if
-    there are none. Hidden files are passed over.
+    For a folder these are its files sorted by name; for a file, the file itself, whatever its
+    suffix; none if there are none. Hidden files are ignored.
 
     Raises:
-        CaseError: The folder cannot be listed, or mixes kinds.
+        CaseError: The folder cannot be read, or mixes kinds.
     """
     if not path.is_dir():
         return _kind(path), [path] if path.is_file() else []
@@ -118,7 +118,7 @@ def data_files(path: Path) -> tuple[str, list[Path]]:
 
 
 def _paths(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Path]:
-    """Return a mapping of paths; empty for any other. Text is data where an input takes it."""
+    """Return a mapping of paths, or an empty one for anything else, such as text inputs."""
     kind = Path if any(spec.dtype.kind == "O" for spec in specs) else (str, Path)
     if not all(isinstance(value, kind) for value in given.values()):
         return {}
@@ -161,9 +161,9 @@ def _load_files(
 
 
 def _load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | None) -> LoadedSamples:
-    """Load samples from the files in a folder, in the order of their names.
+    """Load samples from the files in a folder, sorted by name.
 
-    Hidden files are passed over; whatever else is no data is named in a note.
+    Hidden files are ignored; a note names all other files without data.
     """
     # The folder "." has no name of its own.
     folder = folder.absolute()
@@ -203,14 +203,14 @@ def _load_folders(
 def paired_files(
     sources: Mapping[str, Path], kinds: Sequence[str]
 ) -> tuple[str, Paired, tuple[Note, ...]]:
-    """Return the kind of the files of several inputs, and them as `pair_files` pairs them.
+    """Return the kind of several inputs' files, and the files paired by `pair_files`.
 
     Args:
         sources: Input name → a folder, or a file.
-        kinds: What may be there.
+        kinds: Accepted kinds.
 
     Raises:
-        CaseError: They hold something else, or different kinds, or do not pair up.
+        CaseError: They hold something else or different kinds, or do not pair up.
     """
     found = {name: data_files(path) for name, path in sources.items()}
     held = {kind if files else "" for kind, files in found.values()}
@@ -251,9 +251,9 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _one_kind(entries: Sequence[Path], folder: Path) -> tuple[str, list[Path]]:
-    """Return the kind of the data files in a folder, and those files; "" and none without any.
+    """Return the kind of the data files in a folder, and the files; "" and none without data.
 
-    JSON beside other data is none itself: labels, say.
+    JSON beside other data does not count: it may be labels.
     """
     kinds: dict[str, list[Path]] = {}
     for entry in entries:

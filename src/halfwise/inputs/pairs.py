@@ -1,4 +1,4 @@
-"""Inputs from sources of their own, `left=DIR,right=DIR`: which files make one sample."""
+"""Inputs from separate sources, `left=DIR,right=DIR`: which files form one sample."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ _FORM = "Give NAME=FOLDER for each input, separated by commas: left=DIR,right=DI
 
 
 def split_sources(source: str) -> dict[str, Path]:
-    """Return the source of each input that `name=path,name=path` names; none of any other text.
+    """Return the source of each input named by `name=path,name=path`; empty for other text.
 
-    What is there as a file, a folder or the file of a function is no such text. Commas may stand
-    in paths; neither they nor "=" in names.
+    The path of an existing file or folder, or of a function's file, is not such text. Paths may
+    contain commas, but names neither commas nor "=".
 
     Raises:
         CaseError: An input is named twice, or without a path.
@@ -42,10 +42,10 @@ def split_sources(source: str) -> dict[str, Path]:
 
 
 def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | None = None) -> None:
-    """Refuse sources that are not there, that are the same, or not one for each of `specs`.
+    """Refuse sources that are missing, equal, or not one for each of `specs`.
 
     Raises:
-        CaseError: As said; names the first that is wrong.
+        CaseError: As above; it names the first fault.
     """
     names = [spec.name for spec in specs or ()]
     inputs = f"The model's inputs are: {format_inputs(specs or ())}."
@@ -77,11 +77,11 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
 
 
 def pair_files(folders: Mapping[str, Sequence[Path]]) -> tuple[Paired, tuple[Note, ...]]:
-    """Pair files by equal names, or by the last number in them, or by order with a warning.
+    """Pair files by equal names, by the last number in them, or by order with a warning.
 
-    `left/0001.png` goes with `right/0001.jpg`, and `left/left_1.png` with `right/right_001.png`.
-    Order pairs only as many files of each input that have no name and no number in common:
-    wherever some have, one may be missing, which would shift all the others.
+    `left/0001.png` pairs with `right/0001.jpg`, and `left/left_1.png` with `right/right_001.png`.
+    Order is used only if all inputs have the same number of files, and no name or number in common:
+    otherwise a file may be missing, which would shift all the others.
 
     Args:
         folders: Input name → files, at least one each.
@@ -156,10 +156,10 @@ def _unpaired(folders: Mapping[str, Sequence[Path]]) -> CaseError:
 
 
 def by_input(function: Callable[[Any], Any], first: Mapping[str, object]) -> Callable[[Any], Any]:
-    """Return what makes a sample of {input name: what it is made of}.
+    """Return a function that makes a sample of {input name: its source}.
 
-    That is the function itself, or, where it fails on that of the first sample and works on each
-    input of it alone, the function for each input.
+    This is the function itself. If it fails on the whole dictionary of the first sample but works
+    on each input alone, it is called per input.
     """
     try:
         function(first)

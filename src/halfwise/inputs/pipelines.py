@@ -1,6 +1,6 @@
-"""Reads raw samples, and what preprocessing pipelines make of them, without a model.
+"""Reads raw samples, and the results of preprocessing pipelines, without a model.
 
-Nothing says here what an input should be: a comparison of two pipelines finds out.
+The expected form of an input is unknown here; comparing two pipelines finds it.
 """
 
 import functools
@@ -23,11 +23,11 @@ from halfwise.inputs.samples import MOST_SAMPLES, LoadedSamples, numbered, repea
 from halfwise.records import Note
 
 _STACKED = 4
-"""Axes from which on the first counts samples: an image has at most three."""
+"""Number of axes from which the first counts samples: an image has at most three."""
 ONLY = "input"
-"""Name of an input where a function returns an array alone."""
+"""Input name if a function returns just an array."""
 _KEPT = 64
-"""Results of a function that are kept: a comparison asks for each several times."""
+"""Number of cached results of a function: a comparison asks for each several times."""
 _CHANNELS = 4
 _SIDE = 8
 
@@ -40,11 +40,11 @@ class RawSamples:
 
     Attributes:
         ids: One identifier per sample.
-        argument: What a function is called with for sample i: the path of an image, or an array;
-            by input name where inputs have sources of their own.
-        pixels: The same as an array; None if it cannot be decoded here.
-        notes: What was understood.
-        sources: Input name → its own raw samples, where inputs have sources of their own.
+        argument: What a function is called with for sample i: the path of an image, or an array; a
+            dictionary by input name if inputs have separate sources.
+        pixels: The sample as an array; None if it cannot be decoded here.
+        notes: How the data was understood.
+        sources: Input name → its own raw samples, if inputs have separate sources.
     """
 
     ids: tuple[str, ...]
@@ -64,7 +64,7 @@ def load_raw(source: str | Path) -> RawSamples:
             inputs with images or `.npy` files of their own.
 
     Raises:
-        CaseError: There is nothing of that kind.
+        CaseError: There is no such data.
     """
     if sources := split_sources(str(source)):
         return _raw_by_input(sources)
@@ -120,7 +120,7 @@ def _decoder() -> Callable[[Path], NDArray[np.uint8] | None] | None:
         try:
             with Image.open(path) as image:
                 return np.asarray(image.convert("RGB"))
-        # Whether the functions can read it is theirs to say.
+        # The functions decide whether they can read it.
         except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
             return None
 
@@ -159,7 +159,7 @@ def _where(file: Path, name: str) -> str:
 
 
 def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
-    """Return the samples that a pipeline made.
+    """Return the samples that a pipeline produced.
 
     Args:
         source: One of:
@@ -174,7 +174,7 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
 
     Raises:
         UsageError: A function without raw samples.
-        CaseError: Nothing usable is there, or a value is NaN or infinite.
+        CaseError: Nothing usable was found, or a value is NaN or infinite.
     """
     if isinstance(source, Samples):
         return LoadedSamples(source, ())
@@ -246,7 +246,7 @@ def _demand_numbers(name: str, array: NDArray[Any], where: str, do: str) -> None
 
 
 def _first(path: Path) -> Mapping[str, NDArray[Any]]:
-    """Return the arrays of the first file, those of a `.npz` without their content."""
+    """Return the arrays of the first file, without content for `.npz`."""
     kind, files = data_files(path)
     if kind not in ARRAY_SUFFIXES or not files:
         suffix = files[0].suffix.lower() if files else ""

@@ -1,4 +1,4 @@
-"""Reads each form of inputs: files of arrays, images, arrays in memory, what a function yields."""
+"""Reads each kind of inputs: array files, images, arrays in memory, results of a function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +18,8 @@ from halfwise.inputs.samples import Block, LoadedSamples, load_singles, load_sta
 from halfwise.records import Note
 
 _MOST_YIELDED = 100_000
-"""Samples that a function may yield. They are kept in memory, where each takes half a kilobyte at
-least, and hundreds are enough for a verdict; beyond, a generator most likely has no end.
-"""
+"""Samples that a function may yield. They stay in memory, at half a kilobyte each or more, and a
+verdict needs only hundreds; a generator that goes on most likely never ends."""
 
 
 def load_array_files(
@@ -28,9 +27,9 @@ def load_array_files(
 ) -> LoadedSamples:
     """Load samples from `.npz` files or from `.npy` files.
 
-    Each `.npz` holds all inputs of one or several samples, under the names of the inputs. Each
-    `.npy` holds one or several samples of a model with one input; for a model with several inputs
-    there is one `.npy` per input, named after it.
+    Each `.npz` holds all inputs of one or several samples, by input name. Each `.npy` holds one or
+    several samples of a model with one input; for several inputs, there is one `.npy` per input,
+    named after it.
 
     Args:
         files: At least one, all of one suffix, in the order of their samples.
@@ -41,7 +40,7 @@ def load_array_files(
         CaseError: A file is broken or holds Python objects, or does not fit the model.
     """
     if files[0].suffix.lower() == ".npz":
-        # An archive cannot be mapped, so the one in use stays in memory: its samples come in a row.
+        # An archive cannot be mapped, so the current one stays in memory: samples are consecutive.
         read = lru_cache(maxsize=1)(read_npz)
         return load_stacks(
             [Block(f.name, partial(read, f), partial(peek_npz, f)) for f in files], specs
@@ -67,7 +66,7 @@ def load_paired_arrays(
     def read(files: Mapping[str, Path]) -> Mapping[str, NDArray[Any]]:
         return {name: read_npy(path) for name, path in files.items()}
 
-    # Read anew for each sample: an open map holds a file descriptor, and folders are large.
+    # Read again for each sample: an open map holds a file descriptor, and folders are large.
     return load_stacks([Block(name, partial(read, files)) for name, files in paired], specs)
 
 
@@ -76,23 +75,23 @@ def load_images(
     specs: Sequence[InputSpec],
     preprocess: str | None,
 ) -> LoadedSamples:
-    """Make one sample of each image, or of each set of paired ones, by the user's function.
+    """Make one sample of each image, or of each set of paired images, with the user's function.
 
-    Of paired ones it gets {input name: path}, or each path alone, see `by_input`.
-    The function returns a dictionary of inputs, or the array alone where the model has one input;
-    arrays have the model's rank, or lack its batch axis. It runs each time a sample is asked for,
-    and must return the same each time, see `repeatable`.
+    For pairs it gets {input name: path}, or each path alone, see `by_input`. It returns a
+    dictionary of inputs, or just the array if the model has one input; arrays have the model's
+    rank, or lack its batch axis. It runs whenever a sample is requested, and must return the same
+    each time, see `repeatable`.
 
     Args:
-        named: The name of each sample, and what the function gets: the path of the image, or
+        named: The name of each sample, and the function's argument: the path of the image, or
             {input name: path}.
         specs: The model's inputs.
         preprocess: `file.py:function`.
 
     Raises:
         UsageError: `preprocess` is missing or has another form.
-        CaseError: The function cannot be loaded, or fails on the first image. What it returns for
-            the others is checked when a sample is loaded; the error then names the image.
+        CaseError: The function cannot be loaded, or fails on the first image. Its results for other
+            images are checked when a sample is loaded; the error then names the image.
     """
     if preprocess is None:
         raise UsageError(
@@ -134,7 +133,7 @@ def _apply(
 
 
 def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:
-    """Load samples from input name → array, understood like the content of a `.npz` file.
+    """Load samples from input name → array, interpreted like the content of a `.npz` file.
 
     Nothing is copied; each sample is checked here, one at a time.
 
@@ -152,8 +151,8 @@ def load_sequence(items: object, specs: Sequence[InputSpec], where: str) -> Load
     axis.
 
     Raises:
-        CaseError: It is no sequence or an empty one, or a sample does not fit the model; names
-            the sample as `where[i]`.
+        CaseError: It is not a sequence, is empty, or a sample does not fit the model; names the
+            sample as `where[i]`.
     """
     if not isinstance(items, Sequence):
         raise CaseError(
@@ -167,10 +166,10 @@ def load_sequence(items: object, specs: Sequence[InputSpec], where: str) -> Load
 
 
 def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
-    """Load the samples that a function of the user's yields, and keep them in memory.
+    """Load the samples that the user's function yields, and keep them in memory.
 
     Args:
-        source: `file.py:function`; it takes no arguments and comes to an end.
+        source: `file.py:function`; it takes no arguments and must end.
         specs: The model's inputs.
 
     Raises:

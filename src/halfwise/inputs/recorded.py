@@ -42,12 +42,12 @@ _ARRAY_STARTS = (b"\x93NUMPY", b"PK")
 
 @dataclass(frozen=True)
 class Recorded:
-    """Outputs on record.
+    """Recorded outputs.
 
     Attributes:
-        runner: Who computed them: Polygraphy's runner, or the name of the `.npz`.
-        outputs: {output name: array} of each sample, not yet compared with any model.
-        others: Names of tensors on record that nobody asked for.
+        runner: What computed them: Polygraphy's runner, or the name of the `.npz`.
+        outputs: {output name: array} of each sample, not yet checked against a model.
+        others: Names of recorded tensors that were not requested.
     """
 
     runner: str
@@ -56,29 +56,29 @@ class Recorded:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all that is on record for the first sample."""
+        """Names of all recorded tensors of the first sample."""
         return frozenset((*next(iter(self.outputs), {}), *self.others))
 
 
 def holds_outputs(path: Path) -> bool:
-    """Return whether a path names outputs on record, and not a model."""
+    """Return whether a path names recorded outputs, not a model."""
     return path.suffix.lower() in (SUFFIX, ".npz") or path.is_dir()
 
 
 def load_recorded(
     path: Path, samples: int, runner: str | None = None, *, wanted: Collection[str] | None = None
 ) -> Recorded:
-    """Load outputs on record.
+    """Load recorded outputs.
 
     Args:
         path: Polygraphy's `.json`, a folder of them, or a `.npz`. Each array of a `.npz` holds one
-            output: of sample i the i-th of `samples` equal parts of its first axis.
-        samples: How many samples there have to be outputs for.
-        runner: Name of a runner, or how it begins; needed where there are several.
-        wanted: Names of outputs; others are left out, whatever their shape. None takes all.
+            output: the i-th of `samples` equal parts of its first axis is sample i.
+        samples: Number of samples that must have outputs.
+        runner: Name of a runner, or its beginning; required if there are several.
+        wanted: Names of outputs; others are ignored, whatever their shape. None takes all.
 
     Raises:
-        UsageError: `runner` is needed, means none or more than one, or there are no runners.
+        UsageError: `runner` is required, matches none or several, or there are no runners.
         CaseError: The file cannot be read, or has another number of samples.
     """
     if path.suffix.lower() == ".npz":
@@ -115,10 +115,10 @@ def load_recorded(
 def fit_recorded(
     recorded: Recorded, references: Sequence[Arrays], ids: Sequence[str]
 ) -> list[dict[str, NDArray[Any]]]:
-    """Return the outputs in the references' shapes and dtypes; FP16 is widened.
+    """Return the outputs with the references' shapes and dtypes; FP16 is widened.
 
     Args:
-        recorded: Outputs on record, one for each reference; it may hold more than these.
+        recorded: Recorded outputs, one for each reference; extra ones are ignored.
         references: {output name: array} of each sample.
         ids: Identifiers of the samples, for messages.
 
@@ -159,7 +159,7 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
 
 
 def _chosen(arrays: Arrays, wanted: Collection[str] | None) -> tuple[Arrays, tuple[str, ...]]:
-    """Return the arrays that are wanted, and the names of the others."""
+    """Return the requested arrays, and the names of the others."""
     if wanted is None:
         return arrays, ()
     kept = {name: array for name, array in arrays.items() if name in wanted}
@@ -204,9 +204,9 @@ def _demand_file(path: Path) -> None:
 
 
 def load_feeds(files: Sequence[Path], specs: Sequence[InputSpec]) -> LoadedSamples:
-    """Load samples from files of `polygraphy run --save-inputs`, one from each iteration.
+    """Load samples from files of `polygraphy run --save-inputs`, one per iteration.
 
-    The file in use stays in memory; a folder with a file per iteration needs the least.
+    The current file stays in memory; a folder with one file per iteration needs the least.
 
     Args:
         files: At least one, in the order of their samples.
@@ -302,13 +302,13 @@ def _read(file: Path) -> object:
 
 
 def _largest() -> int:
-    """Return how long a file may be: it lies in memory as text, as Base64 and as arrays."""
+    """Return the largest accepted file: it is held as text, as Base64 and as arrays."""
     free = available()
     return sys.maxsize if free is None else free // 4
 
 
 def _decode(found: dict[str, Any], *, file: Path) -> object:
-    """Return arrays in place of the objects that stand for them; others are left as they are."""
+    """Return arrays for the objects that encode them; other objects stay as they are."""
     former = (name for key, name in _FORMER_TYPES.items() if found.get(key) == _FORMER_MARK)
     match found.get(_TYPE) or next(former, None):
         case "ndarray":

@@ -1,7 +1,7 @@
-"""Samples of arrays: the rule that says how many an array holds, and what is checked of each.
+"""Splits arrays into samples: how many an array holds, and what is checked of each.
 
-Arrays that are read together, such as the content of one `.npz`, are a `Block`; blocks become
-samples by `load_stacks` or `load_singles`.
+Arrays that are read together, such as the content of one `.npz`, form a `Block`; `load_stacks` and
+`load_singles` turn blocks into samples.
 """
 
 import hashlib
@@ -27,19 +27,19 @@ from halfwise.records import Fact, MadeUp, Note
 from halfwise.wording import dimensions
 
 MOST_SAMPLES = 1_000_000
-"""More than any run would get through; what holds more is no list of samples, or a trap."""
+"""More than any run would get through; anything larger is not a list of samples, or is a trap."""
 
 
 @dataclass(frozen=True)
 class LoadedSamples:
-    """Samples and how the user's data was read to get them.
+    """Samples, and how the user's data was read.
 
     Attributes:
-        samples: Each maps every input name to an array of the model's own dtype and rank. Arrays
-            may be views of the user's data: read them, do not write to them.
-        notes: For the user to check, and warnings.
-        made_up: Inputs that look made up; empty for random ones, which are.
-        real: False for random samples, and where all that could be real looks made up.
+        samples: Each maps every input name to an array of the model's dtype and rank. Arrays may be
+            views of the user's data: do not write to them.
+        notes: Remarks for the user to check, and warnings.
+        made_up: Inputs that look generated; empty for random ones.
+        real: False for random samples, and if all data that could be real looks generated.
     """
 
     samples: Samples
@@ -53,8 +53,8 @@ class Layout:
     """How one array is read as samples of one input.
 
     Attributes:
-        kind: "stacked" where an axis before the model's own counts samples, "batched" where the
-            model's dynamic batch axis does, "single" where the array is one sample.
+        kind: "stacked" if an axis before the model's own counts samples, "batched" if the model's
+            dynamic batch axis does, "single" if the array is one sample.
         count: Number of samples, at least 1.
     """
 
@@ -62,7 +62,7 @@ class Layout:
     count: int
 
     def take(self, array: NDArray[Any], index: int) -> NDArray[Any]:
-        """Return sample `index` (0 ≤ index < count) of the input's own rank, as a view."""
+        """Return sample `index` (0 ≤ index < count) with the input's own rank, as a view."""
         match self.kind:
             case "stacked":
                 # With an ellipsis a zero-dimensional result stays an array.
@@ -74,17 +74,16 @@ class Layout:
 
 
 def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
-    """Decide how many samples an array of this shape holds.
+    """Determine how many samples an array of this shape holds.
 
-    An array of rank one above the input's is that many samples. An array of the input's own rank
-    is as many samples as its first axis is long where the model's first axis is dynamic, each
-    kept with a batch axis of length 1, and otherwise one sample; so is every array for an input
-    of unknown rank.
+    With one axis more than the input, the array holds one sample per index of the first axis. With
+    the input's rank and a dynamic first axis, likewise, and each sample keeps a batch axis of
+    length 1. Otherwise it is one sample, and so is every array for an input of unknown rank.
 
     Args:
         shape: Shape of the array.
         spec: The input it is for.
-        where: Place to name in an error.
+        where: Place to name in errors.
 
     Raises:
         CaseError: Any other rank, no samples, or another length on an axis the model fixes.
@@ -123,10 +122,10 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
 
     Args:
         layouts: Input name → layout, at least one.
-        where: Place to name in an error.
+        where: Place to name in errors.
 
     Raises:
-        CaseError: The numbers differ, or one input is a single sample and another one several.
+        CaseError: The numbers differ, or one input is a single sample and another holds several.
     """
     counts = {name: layout.count for name, layout in layouts.items()}
     if len(set(counts.values())) == 1:
@@ -151,11 +150,11 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
 def layout_note(
     layout: Layout, shape: tuple[int, ...], spec: InputSpec, converted: Mapping[str, str]
 ) -> Note:
-    """Return how an array was understood, for the user to check.
+    """Return a note on how an array was understood, for the user to check.
 
     Args:
-        layout: How it was.
-        shape: Of the array.
+        layout: Its layout.
+        shape: Its shape.
         spec: The input.
         converted: How its type is converted; see `conversion`.
     """
@@ -173,7 +172,7 @@ def layout_note(
 
 
 def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
-    """Help those who stacked samples along a batch axis that the model fixes to 1."""
+    """Return a hint for samples stacked along a batch axis that the model fixes to 1."""
     if not spec.shape or len(shape) != len(spec.shape) or spec.shape[0] != 1 or shape[0] == 1:
         return ""
     stacked = dimensions((shape[0], 1, *shape[1:]))
@@ -185,9 +184,9 @@ class Block:
     """Arrays that belong together, such as the content of one `.npz`.
 
     Attributes:
-        where: Name of the block for identifiers and errors.
+        where: Name of the block in identifiers and errors.
         read: Returns name → array; called for every sample that is loaded.
-        peek: Returns the same names, shapes and types without the content, where that is cheaper.
+        peek: Returns the same names, shapes and types without content, if that is cheaper.
     """
 
     where: str
@@ -198,9 +197,9 @@ class Block:
 def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
     """Make samples of blocks whose arrays hold one or several samples each.
 
-    Each block is read, or peeked into, once here for its shapes, and read for every sample; values
-    are checked when a sample is loaded. Identifiers are `where` for one sample and `where[i]` for
-    several.
+    Each block is read, or peeked into, once here for its shapes, and read again for every sample;
+    values are checked when a sample is loaded. Identifiers are `where` for one sample and
+    `where[i]` for several.
 
     Args:
         blocks: At least one.
@@ -248,16 +247,16 @@ def numbered(where: str, count: int) -> list[str]:
 def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
     """Make samples of blocks that hold one sample each.
 
-    Only the first block is read here; the others when they are asked for. Arrays have the rank of
-    the model's input or lack its batch axis.
+    Only the first block is read here, the others on request. Arrays have the rank of the model's
+    input, or lack its batch axis.
 
     Args:
         blocks: At least one.
         specs: The model's inputs.
 
     Raises:
-        CaseError: Wrong names, dtypes, ranks, fixed axes or values in the first block; in others
-            when their sample is loaded. The error names the block.
+        CaseError: Wrong names, dtypes, ranks, fixed axes or values in the first block, or in
+            another one when its sample is loaded. The error names the block.
     """
 
     def fit(block: Block) -> tuple[Mapping[str, NDArray[Any]], Sample]:
@@ -285,18 +284,18 @@ def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedS
 
 
 def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> Samples:
-    """Return samples that a function makes anew whenever they are asked for.
+    """Return samples that a function computes whenever they are requested.
 
-    The first is made twice at once; from then on each must be what it was before, to the bit. Takes
-    a hash of each, which is quick beside decoding an image.
+    The first is computed twice at once; after that, each must stay bitwise the same. This hashes
+    each sample, which is fast compared with decoding an image.
 
     Args:
-        load: Makes sample i.
+        load: Computes sample i.
         ids: One identifier per sample; at least one.
         spec: `file.py:function`, for messages.
 
     Raises:
-        CaseError: A sample is another than before, here or when it is loaded.
+        CaseError: A sample differs from before, here or when it is loaded.
     """
     before: dict[int, str] = {}
 

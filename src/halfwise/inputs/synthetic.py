@@ -1,7 +1,7 @@
-"""Inputs that are made up: random ones for want of data, and recognising them where they are given.
+"""Generated inputs: makes random ones if there is no data, and recognises them in given data.
 
-What rounding breaks depends on the values that real data reaches inside the model, and noise does
-not reach them.
+What rounding breaks depends on the values that real data produces inside the model; noise does not
+produce them.
 """
 
 import re
@@ -33,8 +33,8 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
         seed: The same seed gives the same samples.
 
     Raises:
-        CaseError: An input is neither float, integer nor Boolean, has no rank, or a shape beyond
-            what NumPy takes.
+        CaseError: An input is neither float, integer nor Boolean, has no rank, or has a shape
+            beyond NumPy's limits.
     """
     for spec in specs:
         if spec.shape is None:
@@ -89,49 +89,50 @@ _POOLED_ELEMENTS = 2**16
 _FEWEST_ELEMENTS = 256
 # Per sample; 2^18 take milliseconds.
 _MOST_ELEMENTS = 2**18
-# Standard errors that a figure of noise is away from its expectation at most: once in 16,000.
+# Limit in standard errors; noise exceeds it once in 16,000.
 _ERRORS = 4
 _BINS = 16
-# 99.9 % quantile of χ² with one degree of freedom less than bins.
+# 99.9 % quantile of χ² with one degree of freedom less than there are bins.
 _CHI_SQUARE = 37.7
 _LATENT = re.compile(r"(?:^|[^a-z])(?:z|eps|epsilon|noises?|latents?)(?:$|[^a-z])")
 
 
 def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[MadeUp, ...], bool]:
-    """Say which inputs look made up, and whether that makes the whole data noise.
+    """Return which inputs look generated, and whether that makes all the data noise.
 
-    Samples, evenly spread, are pooled: 16, or more where these have fewer than 2^16 elements; at
-    most 2^18 elements of each. Inputs with fewer than 256 elements in all of them are passed over:
-    what is looked for would drown in the standard errors.
+    Evenly spread samples are pooled: 16, or more if these have fewer than 2^16 elements, with at
+    most 2^18 elements of each. Inputs with fewer than 256 elements in total are skipped, as
+    standard errors would hide any sign.
 
-    * Constant: all elements of a float input are equal. Integers and Booleans count only where
+    * Constant: all elements of a float input are equal. Integers and Booleans count only if
       all such inputs are constant and no float input looks real, because a mask of ones beside
-      real tokens or features is usual.
+      real tokens or features is common.
     * Standard normal: mean 0, standard deviation 1, skewness 0, kurtosis 3, each within four
-      standard errors of n independent draws (1/√n, 1/√2n, √(6/n), √(24/n)), and neighbours along
-      no axis, nor the same elements of successive samples, correlate by more than 4/√pairs.
+      standard errors of n independent draws (1/√n, 1/√2n, √(6/n), √(24/n)), and neither
+      neighbours along any axis nor equal places of successive samples correlate by more than
+      4/√pairs.
     * Uniform in [0, 1], [−1, 1] or [0, 255]: the χ² of a histogram of 16 bins is below its 99.9 %
       quantile, 37.7, and nothing correlates.
 
-    Values cannot tell noise that was made for want of data from noise that the model gets in use.
-    So the data are noise only where some float input looks like noise and no other float input
-    looks real (latents beside the embedding of a text are no reason), and no such input is named
-    as one that takes noise (z, eps, noise, latent); or where every input is constant. What is
-    left, such as the latent of a GAN under another name, is for the user to tell.
+    Values cannot distinguish noise made for lack of data from noise that the model takes in use.
+    So the data is noise only if some float input looks like noise, no other float input looks real
+    (latents beside the embedding of a text are fine), and no such input has a name for noise (z,
+    eps, noise, latent); or if every input is constant. The rest, such as the latent of a GAN under
+    another name, is left to the user.
 
-    Standardised tables and normalised images keep the correlations and the kurtosis of what was
-    measured; whitened data that are normal, too, would be taken for noise. One in a thousand noise
-    inputs is missed.
+    Standardised tables and normalised images keep the correlations and kurtosis of the
+    measurements; whitened data that is also normal would be taken for noise. One in a thousand
+    noise inputs is missed.
 
     Args:
         samples: Samples that fit `specs`.
         specs: The model's inputs.
 
     Returns:
-        The inputs that look made up, and whether the data as a whole look real.
+        The inputs that look generated, and whether the data as a whole looks real.
 
     Raises:
-        CaseError: A sample turns out to be bad when it is loaded.
+        CaseError: A sample turns out to be invalid when it is loaded.
     """
     first = samples[0]
     elements = sum(first[spec.name].size for spec in specs)
@@ -187,7 +188,7 @@ def _look(name: str, arrays: Sequence[NDArray[Any]]) -> MadeUp | None:
 def _distribution(values: NDArray[np.float64]) -> Literal["normal", "uniform"] | None:
     n = values.size
     mean, std = float(values.mean()), float(values.std())
-    # Constant but for what was cropped away.
+    # Constant except for what was cropped.
     if std == 0.0:
         return None
     scaled = (values - mean) / std

@@ -5,4 +5,4 @@ def test_casts_and_types(tmp_path):
     assert said("cast_to_half_and_back", tmp_path) == (
         "x goes from FLOAT to FLOAT16 and then to FLOAT: 11 bits are left"
     )
-    assert said("double", tmp_path) == "it gives double_out in FP64, which becomes FP32"
+    assert said("double", tmp_path) == "it writes double_out in FP64, which becomes FP32"
