@@ -22,7 +22,7 @@ def flow(tmp_path):
 @pytest.mark.usefixtures("flow")
 def test_channels_that_are_last_are_called_so(refused):
     told = refused(3, "fix", "flow.onnx", "--inputs", "nhwc.npz", "-o", "run")
-    assert "The data are NHWC but the model takes NCHW" in told
+    assert "The data is NHWC, but the model takes NCHW" in told
     assert "np.moveaxis(x, -1, -3)" in told
 
 
@@ -31,7 +31,7 @@ def test_channels_that_are_first_are_called_so(refused, tmp_path):
     onnx.save(s.proto(s.op("Relu", s.input("x", [1, 8, 9, 3]))), tmp_path / "tf.onnx")
     np.save(tmp_path / "x.npy", signals(1, 3, 8, 9, seed=2, count=1)[0])
     told = refused(3, "observe", "tf.onnx", "--inputs", "x.npy")
-    assert "The data are NCHW but the model takes NHWC" in told
+    assert "The data is NCHW, but the model takes NHWC" in told
     np.save(tmp_path / "x.npy", signals(1, 8, 7, 3, seed=2, count=1)[0])
     assert "Resize or crop" in refused(3, "observe", "tf.onnx", "--inputs", "x.npy")
 

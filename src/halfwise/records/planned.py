@@ -1,7 +1,7 @@
-"""The plan: which nodes stay in FP32 and why, how that was found, and what it is worth.
+"""The plan: which nodes stay in FP32 and why, how it was found, and what it is worth.
 
 Costs are relative to everything low: the mixed model that keeps nothing. Nodes without a low type
-are in FP32 there too, and so are nodes that move data from an FP32 input to an FP32 output.
+are FP32 there too, as are nodes that move data from an FP32 input to an FP32 output.
 """
 
 from typing import Literal
@@ -58,8 +58,7 @@ class Because(Record):
             headroom.
         contribution: What the node or its group alone adds to the error, relative to what the
             search allows.
-        opposed: Rules that lower other nodes, if the outputs fail even with all free nodes in FP32;
-            otherwise None.
+        opposed: Rules that lower other nodes, if even all free nodes in FP32 fail; otherwise None.
     """
 
     guard: int | None = None
@@ -184,8 +183,7 @@ class Plan(Record):
         keep: The compute nodes that stay in FP32, in graph order.
         data_movement: Nodes that only move data between kept nodes, in FP32 at no cost.
         constants: Constants stored at other values than plain rounding gives.
-        unsupported: Nodes that must be FP32, because of their schema or because ONNX does not know
-            them; not in `keep`.
+        unsupported: Nodes that must be FP32 by schema, or unknown to ONNX; not in `keep`.
         minimal: True if removing any kept node was seen to fail the search tolerance on the
             calibration samples.
         candidates: Number of compute nodes that could be low.
@@ -246,12 +244,10 @@ class Search(Record):
         budget: Work limit, in inferences over the calibration samples at the start of the run; None
             in older records.
         spent: Work done, in the same unit, including work that was not optional.
-        late: Runs of a sample that took longer than --run-timeout and counted as failed; another
-            run may then give another plan.
-        ended_by: What ended stages; if anything but the work limit did, another run may give
-            another plan.
-        r2: R² of predicted errors of plans, on a log scale, over plans that were tried and not used
-            for fitting; below 0.8, predictions chose none. None if nothing was predicted.
+        late: Runs of a sample that exceeded --run-timeout and failed; another run may differ.
+        ended_by: What ended stages; unless it was the work limit alone, another run may differ.
+        r2: R² of predicted errors of plans, on a log scale, over tried plans outside the fit; below
+            0.8, predictions chose none. None if nothing was predicted.
         seen: First 16 digits of the SHA-256 of each sample that was used by this search, or by an
             earlier one that the plan comes from; empty in older records.
     """
@@ -274,9 +270,9 @@ class Search(Record):
 
 LEAST_SAVED = 0.25
 """A plan that saves less than this share of what everything low saves gains little: a convention.
-Such a plan costs more work than it brings; plans that keep a few small nodes save 0.9."""
+It costs more work than it brings; plans that keep a few small nodes save 0.9."""
 LEAST_DEARER = 1.01
-"""A plan that costs this many times FP32's cost is dearer: a convention, what three digits show."""
+"""A plan that costs this many times FP32's cost is dearer: a convention."""
 
 
 class NearPlan(Record):
