@@ -23,7 +23,7 @@ def classifier():
 def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, classifier, call):
     ended = fix(classifier, "--metric", "auto")
     assert ended.code == 0, ended.out
-    assert "taken for class scores (rows sum to 1) and judged by top1" in " ".join(
+    assert "recognised as class scores (rows sum to 1) and judged by top1" in " ".join(
         ended.err.split()
     )
     criterion, verdict = ended.record["criterion"], ended.record["verdict"]
@@ -34,7 +34,7 @@ def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, clas
     assert ended.kept == set()
     assert [repair["rule"] for repair in ended.record["plan"]["repairs"]] == ["scale"]
     told = " ".join(ended.out.split())
-    assert "other outputs by the default tolerance" in told
+    assert "default tolerance for other outputs" in told
     assert "emulated: top1 of" in told
     assert "top1 and the largest error of other outputs are each one number of all" in told
     assert "auto 0" not in told

@@ -267,8 +267,8 @@ def test_random_inputs_are_not_real_data(call, files):
     assert ended.code == 10
     verdict = ended.record["verdict"]
     assert not verdict["passed"]
-    assert any("not on real data" in reason for reason in verdict["reasons"])
-    assert "not on real data" in ended.out
+    assert any("not real data" in reason for reason in verdict["reasons"])
+    assert "not real data" in ended.out
     allowed = call(
         *("fix", files[0], "--inputs", "random", "-o", "allowed", "--allow-random"),
         folder="allowed",
@@ -287,7 +287,7 @@ def test_noise_in_a_file_is_judged_as_the_word_random(call, files, draw):
     ended = call(*fixing(files[0], "noise.npz"))
     assert ended.code == 10
     (reason,) = ended.record["verdict"]["reasons"]
-    assert "not on real data" in reason
+    assert "not real data" in reason
     assert "--allow-random" in reason
     allowed = call(
         *("fix", files[0], "--inputs", "noise.npz", "-o", "allowed", "--allow-random"),

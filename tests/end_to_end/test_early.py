@@ -84,7 +84,7 @@ def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_
     (delivered,) = (tried for tried in found["rungs"] if tried["end"] == "delivered")
     assert (delivered["rung"], delivered["band"]["least"]) == ("tf32", 0.0)
     assert delivered["band"]["most"] > 0
-    assert "The run was interrupted when an engine was proven" in told(ended)
+    assert "The run was interrupted after an engine was proven" in told(ended)
     assert "interrupted before anything lower was built" in told(ended)
     assert not (tmp_path / "run.proven").exists()
 
@@ -109,7 +109,7 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     found = ended.record["engines"]
     assert [build["status"] for build in found["builds"]] == ["built", "built", "interrupted"]
     assert (found["rung"], found["causes"], found["rounds"]) == ("tf32", [], [])
-    assert "(the plan of the emulation) was ended after" in told(ended)
+    assert "(the plan of the emulation) was interrupted after" in told(ended)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -181,5 +181,5 @@ def test_no_plan_is_looked_for_where_a_right_engine_is_faster_than_fp16(engines)
         "plain low precision with TF32",
     ]
     assert [spared["kind"] for spared in found["spared"]] == ["slower"]
-    why = "No further plan was built: with nothing kept a run takes 4 ms (build 5), and 3.5 ms in"
+    why = "No more plans were built: with nothing kept a run takes 4 ms (build 5), and 3.5 ms in"
     assert why in told(ended)

@@ -133,7 +133,7 @@ def test_an_fp32_engine_that_crashes_when_it_is_timed_is_the_last_resort(call, a
     assert (row["rung"], row["latency"], row["lost"]) == ("fp32", None, False)
     assert "SIGSEGV" in row["untimed"]
     assert "It could not be timed: Timing ended with SIGSEGV" in told(ended)
-    assert "FP32, TF32 off has no times" in told(ended)
+    assert "FP32, TF32 off was not timed" in told(ended)
 
 
 def test_an_engine_that_cannot_be_fetched_leaves_the_next_one(

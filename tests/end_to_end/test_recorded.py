@@ -110,7 +110,7 @@ def test_records_may_hold_every_tensor(call, record):
     assert ended.code == 0, ended.err
     assert set(ended.record["verdict"]["outputs"]) == {"b_out"}
     (warning,) = ended.record["warnings"]
-    assert "only the candidate gives out: a_out" in warning
+    assert "only the candidate has them as outputs: a_out" in warning
     assert "a_out" in ended.out
 
 
@@ -139,4 +139,4 @@ def test_inner_tensors_that_the_candidate_does_not_give_out(call, tmp_path):
     ended = call("verify", "marked.onnx", "plain.onnx", "--inputs", "in.npz", "-o", "run")
     assert ended.code == 0, ended.err
     assert set(ended.record["verdict"]["outputs"]) == {"b_out"}
-    assert "only the model gives out" in ended.record["warnings"][0]
+    assert "only the model has them as outputs" in ended.record["warnings"][0]

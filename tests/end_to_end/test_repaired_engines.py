@@ -108,7 +108,7 @@ def test_the_plan_that_is_known_without_repairs_is_built_beside(engines, call):
     assert engine["builds"][-1]["config"]["model_sha256"] == plain
     assert not (ended.folder / "model.built.onnx").exists()
     assert {n["asked"] for n in engine["results"][-1]["proof"]["nodes"]} == {"fp32", None}
-    assert "The best engine that passed is of the model without its 1 repair" in told(ended)
+    assert "The best engine that passed is without the 1 repair" in told(ended)
     chosen = call("choose", "run", "-o", "chosen", "--kept", 3, folder="chosen")
     assert chosen.code == 0, chosen.err
     assert sha256(chosen.model) == own
@@ -127,7 +127,7 @@ def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(eng
     assert last["config"]["model_sha256"] == sha256(ended.folder / "model.fp32.onnx")
     (spared,) = engine["spared"]
     assert (spared["kind"], spared["beside"]) == ("slower", last["number"])
-    assert "No further plan was built but one without repairs" in told(ended)
+    assert "No more plans were built but one without repairs" in told(ended)
 
 
 def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines, monkeypatch):

@@ -187,4 +187,4 @@ def test_random_inputs_are_not_real_data(saved, call):
     model, _ = saved(models.small())
     ended = call("verify", model, model, "--inputs", "random", "-o", "run")
     assert ended.code == 10
-    assert "not on real data" in ended.out
+    assert "not real data" in ended.out

@@ -68,7 +68,7 @@ def mask_infinite() -> Ill:
 
 @illness(FAMILY, "NVIDIA/TensorRT#2466", "huggingface/transformers#17306")
 def mask_at_the_edge() -> Ill:
-    """-65504 plus a score of -16 is -inf, and a row masked as a whole becomes NaN."""
+    """-65504 plus a score of -16 is -inf, and a fully masked row becomes NaN."""
     s = Sketch()
     scores = s.input("scores", [1, 8, 8])
     bias = s.input("bias", [1, 8, 8])

@@ -8,7 +8,7 @@ from halfwise.wording import count, listed, number, percent, shorten
 
 _FAULTS = {
     "saturated": "saturates",
-    "outlier": "is for few outliers",
+    "outlier": "is set by a few outliers",
     "wide": "is too wide",
     "unset": "has no scale",
 }

@@ -1,4 +1,4 @@
-"""The report on a comparison: where errors leave the tolerance, where they are born, their way."""
+"""The report on a comparison: where errors start, where they leave the tolerance, their paths."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from halfwise.records import Comparison, NodeComparison, NodeName
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, cut, present
 from halfwise.wording import count, listed, number, ratio, sentence, shorten
 
-_AMPLIFIED = "{} amplified: beyond the tolerance, while what is read there is within it"
+_AMPLIFIED = "{} amplified: out of tolerance although its inputs are within it"
 _MEANING = {
     "constant": "constant, folded away",
     "fused": "fused away in the engine",
     "missing": "missing on one side",
-    "refused": "that no engine can give out",
+    "refused": "that no engine can output",
     "skipped": "not looked at",
 }
 
@@ -21,21 +21,21 @@ _MEANING = {
 def comparison(found: Comparison) -> Report:
     """Return the report on a comparison.
 
-    Where errors first leave the tolerance, where they are born, and their ways; what was not
+    Where errors first leave the tolerance, where they start, and their paths; what was not
     compared.
     """
     parts = present(
         _amplified(found),
-        _way(found, found.amplified, "On its way from there"),
+        _way(found, found.amplified, "Path of the error from there"),
         _divergence(found),
         _outputs(found),
-        _way(found, found.path, "On its way to the output"),
+        _way(found, found.path, "Path of the error to the output"),
         _born(found),
         _rest(found),
     )
     about = (
         f"A: {sentence(found.a)} · B: {sentence(found.b)} · {count(len(found.samples), 'sample')} "
-        f"· a tensor is good up to a relative RMS error of {number(found.tolerance)}"
+        f"· tolerance: a relative RMS error of {number(found.tolerance)}"
     )
     return Report(_title(found), not found.different, about, parts)
 
@@ -46,12 +46,12 @@ def _title(found: Comparison) -> str:
         where = listed(_amplifier(found).region or found.amplified[:1])
         title = f"First divergence: {where}, where an error is amplified"
         if not found.first:
-            return f"{title}; it is born at no node alone"
-        return f"{title}; the first that is born and counts: {listed(found.first)}"
+            return f"{title}; it starts at no single node"
+        return f"{title}; the first node where an error that matters starts: {listed(found.first)}"
     if found.first:
         return f"First divergence: {listed(found.first)}"
     if found.differs:
-        return "The outputs differ, and the error is born at no node alone: it adds up"
+        return "The outputs differ, and the error starts at no single node: it adds up"
     return f"No divergence in {count(compared, 'node')} that both sides have"
 
 
@@ -64,20 +64,20 @@ def _amplified(found: Comparison) -> Lines | None:
         return None
     node = _amplifier(found)
     if node.factor is None:
-        reads = "What is read there does not differ, so that it is roundings that grow"
+        reads = "Its inputs do not differ, so rounding errors grow here"
     else:
         reads = (
-            f"What is read there is good, off by at most {number(node.inherited)}; the error grows "
-            f"to {ratio(node.factor)} that"
+            f"Its inputs are good, off by at most {number(node.inherited)}; the error grows to "
+            f"{ratio(node.factor)} that"
         )
     lines = [
         f"{shorten(node.tensor)} is off by {number(node.error or 0.0)}; worst on "
         f"{shorten(node.worst_sample or '')}.",
-        f"{reads}. Nothing else is computed there than the model says.",
+        f"{reads}. It computes what the model says.",
     ]
     if len(node.region) > 1:
         lines.append(_one_of(node.region))
-    return Lines("Amplified there", tuple(lines))
+    return Lines("Where it is amplified", tuple(lines))
 
 
 def _divergence(found: Comparison) -> Lines | None:
@@ -86,17 +86,17 @@ def _divergence(found: Comparison) -> Lines | None:
     node = next(n for n in found.nodes if n.status == "born" and n.region == found.first)
     side = "A" if node.side == "a" else "B"
     lines = [
-        f"{side}, given these very inputs, is off by {number(node.born or 0.0)} of what "
+        f"{side}, given the same inputs, is off by {number(node.born or 0.0)} of what "
         f"{'the node' if len(found.first) == 1 else 'these nodes'} should give "
         f"({shorten(node.tensor)}); worst on {shorten(node.worst_sample or '')}."
     ]
     if len(found.first) > 1:
         lines.append(_one_of(found.first))
-    return Lines("Born there", tuple(lines))
+    return Lines("Where it starts", tuple(lines))
 
 
 def _one_of(region: Sequence[str]) -> str:
-    return f"It is one of these {len(region)} nodes: the tensors between them are not there."
+    return f"It is one of these {len(region)} nodes: the tensors between them are not available."
 
 
 def _outputs(found: Comparison) -> Table | None:
@@ -148,7 +148,7 @@ def _born(found: Comparison) -> Table | None:
         return None
     others.sort(key=lambda n: n.born or 0.0, reverse=True)
     rows = [_row(node) for node in others]
-    title = f"Errors are born elsewhere too ({count(len(others), 'node')})"
+    title = f"Errors start elsewhere too ({count(len(others), 'node')})"
     return Table(title, _COLUMNS, cut(rows))
 
 

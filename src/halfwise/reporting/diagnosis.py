@@ -13,6 +13,7 @@ from halfwise.reporting.parts import (
     lines_of,
     present,
 )
+from halfwise.reporting.reasons import stated
 from halfwise.wording import clean, count, listed, sentence
 
 QUESTIONS: dict[RungName, str] = {
@@ -34,7 +35,8 @@ def diagnosed(run: Run) -> Report:
     if failed is not None:
         parts += _failed(failed)
     elif not run.verdict.passed:
-        parts.append(Lines("Why it is not judged", tuple(map(sentence, run.verdict.reasons))))
+        why = stated(run.verdict.reasons, run.verdict.failures)
+        parts.append(Lines("Why it is not judged", why))
         parts.append(Lines("What to do", tuple(map(clean, run.next_step))))
     parts += [part for rung in run.diagnosis if rung is not failed for part in _warnings(rung)]
     samples = count(len(run.verdict.samples), "sample")

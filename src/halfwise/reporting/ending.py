@@ -18,7 +18,7 @@ def spent(search: Search) -> str:
 def allow_more(search: Search) -> str:
     """Return what lets an ended search go on, as a clause."""
     if "interrupt" in search.ended_by:
-        return "let the search, which was interrupted, come to its end"
+        return "let the interrupted search finish"
     by_work = search.budget is not None and "seconds" not in search.ended_by
     more = "more work (--budget N)" if by_work else "more time (--time-budget SECONDS)"
     return f"give the search {more}"

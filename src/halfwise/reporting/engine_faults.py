@@ -16,7 +16,7 @@ _CURES: Mapping[CureKind, str] = {
     "level": "optimization level {level}",
     "tactics": "the tactic sources {sources}",
     "marks": "{marks} marked as outputs, which ends fusions there",
-    "anew": "all kernels timed anew",
+    "anew": "all kernels timed again",
 }
 
 
@@ -34,13 +34,13 @@ def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -
     wrong += f": {stopped(message)}" if message else f" although {than} is right."
     if found.everywhere:
         return (
-            f"{wrong} Where is unknown: every part that was tried alone ends likewise, "
-            "so it may be the driver, the GPU or the installation."
+            f"{wrong} The place is unknown: every part that was tried alone fails likewise, so it "
+            "may be the driver, the GPU or the installation."
         )
     if not found.faults and found.interrupted:
-        return f"{wrong} Where is unknown: the search was ended by Ctrl-C."
+        return f"{wrong} The place is unknown: Ctrl-C ended the search."
     if not found.faults:
-        return f"{wrong} Where is unknown: no nodes alone or in small parts are wrong."
+        return f"{wrong} The place is unknown: no node or small part is wrong alone."
     where = "; ".join(map(_where, found.faults))
     return f"{wrong} This is not precision: a kernel or compiler fault at {where}."
 
@@ -69,19 +69,20 @@ def _shown(found: EngineDiagnosis, fault: EngineFault) -> Sign:
     places = f", at {count(len(fault.places), 'place')}" if len(fault.places) > 1 else ""
     what = f"{' and '.join(fault.operators)}{places}"
     if found.symptom != "outputs":
-        text = f"{what}: an engine of nothing else {_SYMPTOMS[found.symptom]} either."
+        text = f"{what}: an engine of it alone {_SYMPTOMS[found.symptom]} either."
         return Sign(severity="error", text=text, nodes=nodes)
-    text = f"{what}: on the true inputs{_db(fault.snr_db)}, where {found.limit_db:.0f} dB are right"
+    right = f"{found.limit_db:.0f} dB would be right"
+    text = f"{what}: on the true inputs{_db(fault.snr_db)}, where {right}"
     alone = {
-        True: "an engine of nothing else is wrong too",
-        False: "an engine of nothing else is right, so it only fails beside others",
-        None: "an engine of nothing else was not tried",
+        True: "an engine of it alone is wrong too",
+        False: "an engine of it alone is right, so it fails only beside others",
+        None: "an engine of it alone was not tried",
     }[fault.alone]
     told = f"{text}; {alone}."
     if fault.unmarked:
         readers = [name for name in nodes if not any(name in place for place in fault.unmarked)]
-        told += f" What {listed(readers)} reads is as wrong where another node reads it, and right "
-        told += "where it is an output."
+        told += f" What {listed(readers)} reads is just as wrong when another node reads it, and "
+        told += "right as an output."
     return Sign(severity="error", text=told, nodes=nodes)
 
 
@@ -92,8 +93,8 @@ def _marked(found: EngineDiagnosis) -> list[Sign]:
     nodes = count(len(found.suspects), "node")
     said = {
         "shown": f"{with_marks} computes something wrong at {nodes}.",
-        "cured": f"{with_marks} is right: what is wrong is something that such outputs end.",
-        "hidden": f"{with_marks} is wrong, and no node computes anything wrong in it.",
+        "cured": f"{with_marks} is right: these outputs prevent the fault.",
+        "hidden": f"{with_marks} is wrong, but no node in it is.",
         "refused": f"{with_marks} cannot be built, or does not run.",
         "late": f"{with_marks} takes too long to build.",
     }[found.marks]
@@ -105,7 +106,7 @@ def _cut_short(found: EngineDiagnosis) -> list[Sign]:
     told = []
     if found.late and found.build_seconds is not None:
         builds = count(found.late, "build")
-        told.append(f"{builds} took longer than {found.build_seconds:.0f} s and told nothing.")
+        told.append(f"{builds} took longer than {found.build_seconds:.0f} s and showed nothing.")
     if found.interrupted:
         told.append("Ctrl-C ended the search: more may be wrong, and other builds may help.")
     return [Sign(severity="info", text=text) for text in told]
@@ -114,28 +115,26 @@ def _cut_short(found: EngineDiagnosis) -> list[Sign]:
 def _db(snr_db: float | None) -> str:
     if snr_db is None:
         return ""
-    return f", {fixed(snr_db, 1)} dB" if isfinite(snr_db) else ", not finite or all of it wrong"
+    return f", {fixed(snr_db, 1)} dB" if isfinite(snr_db) else ", not finite or entirely wrong"
 
 
 def _explained(found: EngineDiagnosis) -> list[Sign]:
     if not found.faults or found.explained is None:
         return []
-    alike = count(len(found.alike), "place")
-    alike = f" and of {alike} that look alike, and may be right," if found.alike else ""
+    alike = count(len(found.alike), "similar place")
+    alike = f" and of {alike}, which may be right," if found.alike else ""
     fed = f"With the true outputs of these nodes{alike} fed in, the engine of the rest"
     if found.explained:
         said = {"outputs": "is right", "build": "is built", "run": "runs"}[found.symptom]
         return [Sign(severity="info", text=f"{fed} {said}{_db(found.fed_db)}.")]
-    text = f"{fed} {_SYMPTOMS[found.symptom]}{_db(found.fed_db)}: there is more."
+    text = f"{fed} {_SYMPTOMS[found.symptom]}{_db(found.fed_db)}: more is wrong."
     return [Sign(severity="warning", text=text)]
 
 
 def _tried(cure: Cure) -> Sign:
     what = named(cure)
     if cure.right is None:
-        return Sign(
-            severity="info", text=f"With {what}: there is no engine: {stopped(cure.message)}"
-        )
+        return Sign(severity="info", text=f"With {what}: no engine. {stopped(cure.message)}")
     speed = "" if cure.median_ms is None else f", {fixed(cure.median_ms, 3)} ms"
     said = "right" if cure.right else "still wrong"
     return Sign(
@@ -145,7 +144,7 @@ def _tried(cure: Cure) -> Sign:
 
 
 def named(cure: Cure) -> str:
-    """Return what is done to build an engine otherwise."""
+    """Return what was changed to build another engine."""
     return _CURES[cure.kind].format(
         nodes=listed(cure.nodes),
         level=cure.level,
@@ -157,7 +156,7 @@ def named(cure: Cure) -> str:
 def _untried(found: EngineDiagnosis) -> list[Sign]:
     if len(found.cures) + found.builds < found.most_builds:
         return []
-    text = f"All {found.most_builds} builds that a diagnosis of this model may use were used."
+    text = f"All {found.most_builds} builds allowed for this diagnosis were used."
     return [Sign(severity="info", text=text)]
 
 
@@ -165,7 +164,7 @@ def _reproducer(found: EngineDiagnosis) -> list[Sign]:
     if found.reproducer is None:
         return []
     nodes = count(len(found.faults[0].places[0]), "node")
-    text = f"{found.reproducer}/ holds {nodes} with their real inputs, and reproduce.py runs them."
+    text = f"{found.reproducer}/ holds {nodes} with their real inputs; reproduce.py runs them."
     return [Sign(severity="info", text=text)]
 
 
@@ -176,11 +175,11 @@ def advice(found: EngineDiagnosis) -> tuple[str, ...]:
     if best is not None:
         told = f"Use the engine {found.delivered}" if found.delivered else "Build it"
         model = f"; {found.delivered_model} is its model" if found.delivered_model else ""
-        lines.append(f"{told}, built with {named(best)}{model}, until the fault is repaired.")
+        lines.append(f"{told}, built with {named(best)}{model}, until the fault is fixed.")
     elif found.cures:
-        lines.append("Try another version of TensorRT: no other build of this one is right.")
+        lines.append("Try another TensorRT version: no other build of this one is right.")
     else:
-        lines.append("Try another version of TensorRT, or another optimization level.")
+        lines.append("Try another TensorRT version or optimization level.")
     if found.reproducer:
         lines.append(f"Report it to NVIDIA with the folder `{found.reproducer}`.")
     return tuple(lines)

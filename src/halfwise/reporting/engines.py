@@ -45,10 +45,10 @@ _MOST_LINES = 8
 _ENDS = {
     "failed": "failed",
     "crashed": "crashed",
-    "timeout": "took too long and was ended",
+    "timeout": "took too long and was stopped",
     "lost": "was lost with its worker",
     "skipped": "was skipped",
-    "interrupted": "was ended",
+    "interrupted": "was interrupted",
 }
 _LOW = ("FP16", "BF16")
 """What the engine with everything low is called; the others are compared with its time."""
@@ -68,17 +68,17 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         lines_of("Not as asked", _findings(engines.results)),
         lines_of("About the engines", _remarks(engines)),
         _precision(engines.results),
-        lines_of("Time of the delivered engine over that of others", _beside(engines.results)),
+        lines_of("Time of the delivered engine over others", _beside(engines.results)),
         _table(engines.results),
     )
     return present(*parts)
 
 
 _FORMS: Mapping[CoreForm, str] = {
-    "whole": "kept in FP32 as a whole: TensorRT fuses no attention of which only a part is",
-    "upcast": "kept in FP32 as a whole, its queries, keys and values cast up: TensorRT 11.3 and "
-    "later fuse that, and sum in FP32",
-    "split": "kept in FP32 in part: that was faster than the whole of it",
+    "whole": "kept in FP32 as a whole: TensorRT does not fuse attention that is only partly so",
+    "upcast": "kept in FP32 as a whole, with queries, keys and values cast up: TensorRT 11.3 and "
+    "later fuse that, and accumulate in FP32",
+    "split": "kept in FP32 in part, which was faster than as a whole",
 }
 
 
@@ -122,7 +122,7 @@ def made(engines: Engines) -> Iterator[str]:
     if engines.emulated is not None and engines.emulated.outputs:
         judged = "passed" if engines.emulated.within else "failed"
         error = number(largest(engines.emulated, "max_abs"))
-        yield f"Emulated, the plan that was proposed first {judged}; largest error {error}."
+        yield f"In the emulation the first plan {judged}; largest error {error}."
 
 
 def _what(engines: Engines) -> str:
@@ -140,7 +140,7 @@ def _confirmed(engines: Engines) -> str:
     errors = f"its error is {most}" if built == 1 else f"their errors are {least} to {most}"
     return (
         f"Confirmed: {engines.confirmed} of {count(built, 'build')} of this plan passed on the "
-        f"calibration samples; {errors} of what is allowed."
+        f"calibration samples; {errors} times what is allowed."
     )
 
 
@@ -186,7 +186,7 @@ def _failed(engines: Engines) -> Lines | None:
     lines = [_failure(build) for build in failed[:_MOST_LINES]]
     if len(failed) > _MOST_LINES:
         lines.append(f"and {count(len(failed) - _MOST_LINES, 'more build')}")
-    return Lines("Builds without an engine", tuple(lines))
+    return Lines("Failed builds", tuple(lines))
 
 
 def _failure(build: BuildOutcome) -> str:
@@ -243,10 +243,9 @@ def _remarks(engines: Engines) -> Iterator[str]:
         assert latency is not None
         yield timing_line(latency)
         yield (
-            f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
-            f"percentile {number(latency.transfer_p99_ms)} ms); without, "
-            f"{number(latency.per_second)} runs per second. It takes "
-            f"{size_of(latency.device_bytes)} of GPU memory."
+            f"{shown.name} takes {number(latency.transfer_median_ms)} ms with transfers (99th "
+            f"percentile {number(latency.transfer_p99_ms)} ms), makes {number(latency.per_second)} "
+            f"runs per second without, and uses {size_of(latency.device_bytes)} of GPU memory."
         )
     for result in engines.results:
         if result.failure:
@@ -254,7 +253,7 @@ def _remarks(engines: Engines) -> Iterator[str]:
         if shows := shows_line(result):
             yield capital(f"{result.name}: {shows}")
         if result.untimed:
-            yield f"{result.name} has no times: {result.untimed.rstrip('.')}."
+            yield f"{result.name} was not timed: {result.untimed.rstrip('.')}."
     override = (engines.worker.tf32_remark,) if engines.worker.tf32_remark else ()
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
     yield from dict.fromkeys(
@@ -265,7 +264,7 @@ def _remarks(engines: Engines) -> Iterator[str]:
 def timing_line(latency: Latency) -> str:
     """Return what times are times of, as a sentence."""
     return (
-        f"Times are of one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
+        f"Times are for one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
         f"and 99th percentile of {count(latency.iterations, 'run')}."
     )
 
@@ -273,7 +272,7 @@ def timing_line(latency: Latency) -> str:
 def _beside(results: Sequence[EngineResult]) -> list[str]:
     return [
         f"{r.name}: {number(r.ratio.low)} to {number(r.ratio.high)}, by "
-        f"{count(r.ratio.rounds, 'round')} in which they took turns"
+        f"{count(r.ratio.rounds, 'round')} of taking turns"
         for r in results
         if r.ratio is not None
     ]
@@ -296,7 +295,7 @@ def _precision(results: Sequence[EngineResult]) -> Table | None:
         Column("of compute nodes"),
         Column("of layer time"),
     )
-    table = Table("What the engines compute in, by their inspector", columns, tuple(rows))
+    table = Table("Precision of the engines, by their inspector", columns, tuple(rows))
     return table.without_empty_columns() if rows else None
 
 

@@ -25,13 +25,13 @@ CAUSES: dict[GuardKind, str] = {
     "residual": "small branches lost in sums",
     "mask": "mask values beyond the range",
     "margin": "choices between nearly equal scores",
-    "infinite": "values that would be infinite inside, although the outputs pass",
+    "infinite": "values that become infinite inside although the outputs pass",
     "decision": "decisions that depend on where values are rounded",
 }
 
 _BY_OTHERS: Mapping[KeptBy, str] = {
-    "model": "Kept by the model itself: its file computes this node in FP32 among lower ones.",
-    "engine": "the engine needs it, or is faster with it, although the emulation does not",
+    "model": "Kept by the model itself: its file has this node in FP32 among lower ones.",
+    "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
 }
 _READS_BEYOND = "it reads what may overflow"
 
@@ -54,13 +54,13 @@ _WORDS: Mapping[GuardKind, str] = {
     "{low}|all of it becomes {becomes} in {low}, whose smallest normal number is {limit}]",
     "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}"
     "[ by plain conversion ({stored} as stored here)], "
-    "[and values as small as {smallest} rest on it|which matters once a value is near zero]",
+    "[and values as small as {smallest} depend on it|which matters once a value is near zero]",
     "cancellation": "operands rounded to {low} [cancel in {inside} ({op}): they are {value} times "
     "the result, which keeps an error of about {share:%}|mostly cancel to zero in {inside} ({op})]"
     "[ (sample {sample})]",
     "floor": "{node} ({op}) adds up terms that cancel, so that in {low} [results are off by up to "
     "{error:%}|its smallest results are nothing but rounding error]; {reader} ({reader_op}) needs "
-    "small values to their own scale and reads some that are off by {read:itself}",
+    "small values to be relatively exact and reads some that are off by {read:itself}",
     "constant-range": "{elements:d} of the {size:d} values of constant {tensor} {elements:are} "
     "beyond {low}'s {limit:6}, up to {value}",
     "constant-subnormal": "[storing the variance {tensor} in {low} changes the scale of "
@@ -75,16 +75,16 @@ _WORDS: Mapping[GuardKind, str] = {
     "residual": "from {node} (Add) on, {elements:sum} on the stream add branches down to 1/{value} "
     "of it, less than {low}'s spacing there: up to {share:%} of it is lost",
     "mask": "mask constant {tensor} = {value} [plus a score goes beyond {low}'s {limit:6} to -inf "
-    "before {reader} ({op}), and a row masked as a whole becomes NaN|is selected before {reader} "
+    "before {reader} ({op}), and a fully masked row becomes NaN|is selected before {reader} "
     "({op}), at or beyond the edge of {low}'s range]",
     "margin": "{inside} ({op}) decides between scores that differ by [{value} of {low}'s spacing "
     "there|nothing at all][ (sample {sample})]",
     "infinite": "{tensor} [reaches {value}, beyond {low}'s {limit:6}: {elements:value} would be "
     "infinite inside|is not finite in {elements:value} inside where it is in FP32]"
     "[, and {reader} ({op}) reads that], although the outputs pass",
-    "decision": "{node} ({op}) decides {elements:d} of {size:d} values otherwise where what leads "
-    "to it is not rounded value by value, as ONNX Runtime runs the file: {value} × what is "
-    "allowed, although the emulation passes",
+    "decision": "{node} ({op}) decides {elements:d} of {size:d} values differently when ONNX "
+    "Runtime runs the file, where what leads to it is not rounded value by value: {value} × what "
+    "is allowed, although the emulation passes",
 }
 """Templates, see `wording.filled`."""
 _EFFECT = (
@@ -156,7 +156,7 @@ def _why(
     if guard is None:
         if not effect and facts.opposed is not None:
             way = " and ".join(facts.opposed) or "low inputs and outputs"
-            return f"Not lowered: with all that is free in FP32 it fails; in the way: {way}."
+            return f"Not lowered: it fails even with all free nodes in FP32; in the way: {way}."
         if not effect:
             return "Not lowered before the search ended; nothing is known of it."
         inside = kept.op in _BODIES

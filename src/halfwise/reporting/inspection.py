@@ -17,9 +17,19 @@ from halfwise.records import (
 from halfwise.reporting.engines import largest, shape_line, timing_line
 from halfwise.reporting.parts import Column, Lines, Report, Table, cut, lines_of, present
 from halfwise.reporting.precision import inspected, proof_parts
-from halfwise.reporting.reasons import reasons
+from halfwise.reporting.reasons import reasons, stated
 from halfwise.reporting.remade import remade_line
-from halfwise.wording import clean, count, dimensions, fixed, number, sentence, shorten, size_of
+from halfwise.wording import (
+    clean,
+    count,
+    dimensions,
+    fixed,
+    number,
+    sentence,
+    shorten,
+    size_of,
+    stopped,
+)
 
 _MOST_LINES = 12
 
@@ -95,7 +105,11 @@ def repeated(found: Repetition) -> Report:
     )
     rows = tuple(_row(row) for row in found.rows)
     said = [line for row in found.rows for line in _why(row)]
-    said += [] if found.remade is None else reasons(found.remade.failures)
+    said += (
+        []
+        if found.remade is None
+        else stated(reasons(found.remade.failures), found.remade.failures)
+    )
     shapes = [
         f"{shorten(row.name, 24)}, {row.what}: {shape_line(judged)}"
         for row in found.rows
@@ -136,7 +150,7 @@ def _why(row: Repeated) -> Iterator[str]:
     if row.verdict is None:
         yield f"{where}: {row.failure}"
     elif not row.verdict.passed:
-        yield from (f"{where}: {reason}" for reason in row.verdict.reasons)
+        yield from (f"{where}: {stopped(reason)}" for reason in row.verdict.reasons)
 
 
 def _file(engine: EngineFile) -> str:

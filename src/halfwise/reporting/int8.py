@@ -13,7 +13,7 @@ _WHY = (
     "|with INT8 here alone {metric} falls by {more} more than is allowed"
     "|with INT8 here alone the error is at least {excess} × what the search allows"
     "|INT8 here, or in its group, contributes {contribution} × what the search allows"
-    "|not tried alone before the search ended; nothing is known of it]."
+    "|not tried alone before the search ended, so nothing is known of it]."
 )
 
 
@@ -63,13 +63,13 @@ def nothing_in_int8(run: Run) -> str:
     """Return what the plan's title has to add where INT8 was tried, and nothing has it; else ""."""
     if run.plan is None or not run.without_int8:
         return ""
-    told = f"No product has INT8: the plan is that of {run.plan.low.upper()}"
+    told = f"No product is in INT8: this is the {run.plan.low.upper()} plan"
     return f"{told}. {_all(run.all_int8)}" if run.all_int8 else f"{told}."
 
 
 def _all(verdict: Verdict) -> str:
     if verdict.passed:
-        return "With all in INT8 held-out samples pass, and samples of the search do not."
+        return "With all in INT8, held-out samples pass and samples of the search fail."
     return f"With all in INT8, {'; '.join(reasons(verdict.failures))}."
 
 
@@ -82,7 +82,7 @@ def int8_lines(run: Run) -> Iterator[str]:
     of_all = count(len(plan.int8) + len(plan.left_out), "product")
     yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}."
     if plan.left_out and plan.minimal:
-        yield "Minimal: on the calibration samples none of those left out could have INT8 alone."
+        yield "Minimal: on the calibration samples none of those left out can have INT8 alone."
     elif plan.left_out:
         why = f": {spent(run.search)}" if run.search is not None and run.search.exhausted else ""
         yield f"Not shown to be minimal{why}."

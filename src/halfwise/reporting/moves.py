@@ -6,16 +6,16 @@ from halfwise.records import BuildConfig, BuildOutcome, Move, MoveKind, Refusal,
 from halfwise.wording import count, sentence, shorten, verb
 
 _MOVES: Mapping[MoveKind, str] = {
-    "computing": "nothing constrained there that moves data",
-    "border": "constrained there at the border only",
+    "computing": "nothing that moves data is constrained there",
+    "border": "constrained only at the border there",
     "region": "all of the region kept",
     "level": "optimization level {level}",
     "tf32": "TF32 allowed",
     "written-out": "its GRUs and LSTMs written out",
-    "one-node": "each of its normalisations as one node",
+    "one-node": "each of its norms as one node",
     "half": "half of the region kept",
     "island": "{island} kept",
-    "certain": "only what guards are certain about kept there",
+    "certain": "only what guards are certain of is kept there",
     "none": "nothing kept there",
 }
 _REFUSALS: Mapping[RefusalKind, str] = {
@@ -80,6 +80,6 @@ def _refusal(group: Sequence[Refusal], signal: str | None) -> str:
     text += f" {where}" if refusal.kind != "unknown" or refusal.ends else ""
     text += f", by {signal}" if signal else ""
     if avoided := sum(r.avoided for r in group):
-        text += f"; {count(avoided, 'plan')} with the same there not built"
+        text += f"; {count(avoided, 'plan')} with the same region not built"
     said = f" It said: {shorten(refusal.said, 160)}" if refusal.said else ""
     return sentence(f"{text}.{said}")

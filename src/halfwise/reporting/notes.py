@@ -15,15 +15,15 @@ _NOISE = {"normal": "standard normal noise", "uniform": "uniform noise"}
 _REPAIRED = {
     "NAMELESS": "the graph has no name",
     "SPARSE": "sparse constants are dense now ({names})",
-    "REPEATED": "values are described more than once, and the first counts ({names})",
+    "REPEATED": "values are described more than once; the first counts ({names})",
     "SHAPELESS": "inputs or outputs have no shape ({names})",
-    "UNSORTED": "nodes stand before those that they read from",
-    "MISDECLARED": "declared shapes are not what the nodes compute, and are passed over ({names})",
+    "UNSORTED": "nodes come before those that they read from",
+    "MISDECLARED": "declared shapes do not match what the nodes compute, and are ignored ({names})",
 }
 _CASTS = {"nearest": "rounded to nearest", "checked": "every value has to fit"}
 _WHOSE = {
-    "candidate": "only the candidate gives out",
-    "model": "only the model gives out, though its nodes read them",
+    "candidate": "only the candidate has them as outputs",
+    "model": "only the model has them as outputs, and its own nodes read them",
 }
 
 
@@ -54,10 +54,10 @@ def not_real(found: Sequence[MadeUp]) -> str:
         found: What looks made up; empty where random inputs were asked for.
     """
     if not found:
-        return "the inputs are random, so this says nothing: not on real data"
+        return "the inputs are random, not real data, so this says nothing"
     return (
-        f"{'; '.join(_look(one.model_dump()) for one in found)}: not on real data. Where the model "
-        "gets just that in use, --allow-random judges on it"
+        f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data. If the model gets "
+        "just that in use, add --allow-random"
     )
 
 
@@ -74,8 +74,8 @@ def _look(facts: Mapping[str, Any]) -> str:
 
 def _made_up(facts: Mapping[str, Any]) -> str:
     return (
-        f"{_look(facts)}; what rounding breaks on real data may be another matter, so give real "
-        "inputs, unless this is what the model gets in use"
+        f"{_look(facts)}; rounding may break other things on real data, so give real inputs, "
+        "unless the model gets just that in use"
     )
 
 
@@ -90,7 +90,7 @@ def _layout(facts: Mapping[str, Any]) -> str:
         "batched": "the model's dynamic batch axis counts samples",
         "single": "it has the model's own axes"
         if facts["ranked"]
-        else "the model tells no rank, so every array is one sample",
+        else "the model declares no rank, so every array is one sample",
     }
     return (
         f"input '{facts['input']}': {dimensions(facts['shape'])} is read as "
@@ -123,7 +123,7 @@ def _ignored(facts: Mapping[str, Any]) -> str:
 def _paired(facts: Mapping[str, Any]) -> str:
     how = {
         "number": "the last number in their names",
-        "order": "order alone, since no two names or numbers are alike",
+        "order": "order alone, since no names or numbers match",
     }
     return f"files are paired by {how[facts['by']]}: {' with '.join(facts['names'])}, and so on"
 
@@ -131,8 +131,8 @@ def _paired(facts: Mapping[str, Any]) -> str:
 def _random(facts: Mapping[str, Any]) -> str:
     return (
         f"random inputs ({facts['samples']} samples, seed {facts['seed']}: {facts['shapes']}); "
-        "what rounding breaks on real data is another matter, so give real inputs before trusting "
-        "the result"
+        "rounding may break other things on real data, so give real inputs before you trust the "
+        "result"
     )
 
 
@@ -141,15 +141,15 @@ def _repaired(facts: Mapping[str, Any]) -> str:
     rest = len(names) - _MOST_NAMES
     more = [f"and {count(rest, 'more value')}"] if rest > 0 else []
     shown = ", ".join([*names[:_MOST_NAMES], *more])
-    return f"repaired on the way in: {_REPAIRED[facts['flaw']].format(names=shown)}"
+    return f"repaired while reading: {_REPAIRED[facts['flaw']].format(names=shown)}"
 
 
 def _copies(facts: Mapping[str, Any]) -> str:
     copies, heldout = facts["copies"], facts["heldout"]
     left = "" if copies < heldout else "; none is left to judge on"
     return (
-        f"left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one that the "
-        f"search uses, or of another one that is held out, but for the last digits{left}"
+        f"left out {copies} of {count(heldout, 'held-out sample')}: each copies, up to the last "
+        f"digits, a sample that the search uses or another held-out one{left}"
     )
 
 
@@ -161,7 +161,7 @@ def _linted(facts: Mapping[str, Any]) -> str:
     mended = f" as given, before {count(repairs, 'repair')}" if repairs else ""
     return (
         f"the linter finds {', '.join(rules + more)} in the file{mended}; `{facts['command']}` "
-        "tells what to do"
+        "says what to do"
     )
 
 
@@ -170,7 +170,7 @@ def quantised_products(facts: Mapping[str, Any]) -> str:
     whole, half, integers = (facts[name] for name in ("whole", "half", "integers"))
     kinds = (
         (whole, f"{verb(whole, 'reads', 'read')} data and weights through Q/DQ"),
-        (half, f"{verb(half, 'reads', 'read')} one of both so"),
+        (half, f"{verb(half, 'reads', 'read')} only one of the two so"),
         (integers, f"{verb(integers, 'computes', 'compute')} with integers"),
     )
     told = listed([f"{number} {what}" for number, what in kinds if number]) or "none is INT8"
@@ -188,8 +188,8 @@ def _quantised(facts: Mapping[str, Any]) -> str:
     if facts["whose"] == "candidate":
         return words
     return (
-        f"{words}; it is its own reference here, and low precision moves it by whole steps of "
-        "quantisation. Judge it by the model before: `halfwise verify ORIGINAL QUANTISED`, "
+        f"{words}; it is its own reference here, and low precision moves it by whole quantisation "
+        "steps. Judge it against the original: `halfwise verify ORIGINAL QUANTISED`, "
         "`halfwise fix ORIGINAL --start-from QUANTISED`"
     )
 
@@ -197,12 +197,12 @@ def _quantised(facts: Mapping[str, Any]) -> str:
 def _recognised(facts: Mapping[str, Any]) -> str:
     seen = ", ".join(SEEN[one] for one in facts["evidence"])
     names = f"{verb(len(facts['outputs']), 'output', 'outputs')} {listed(facts['outputs'])}"
-    return f"{names}: taken for {KINDS[facts['kind']]} ({seen}) and judged by {facts['metric']}"
+    return f"{names}: recognised as {KINDS[facts['kind']]} ({seen}) and judged by {facts['metric']}"
 
 
 _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "samples": _samples,
-    "array": "array '{array}' of {where} is taken for input '{input}'",
+    "array": "array '{array}' of {where} is used for input '{input}'",
     "layout": _layout,
     "first-sample": _first,
     "ignored": _ignored,
@@ -210,26 +210,26 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "random": _random,
     "dynamic": "dynamic axes have length 1",
     "preprocess": "each image goes through {function}",
-    "no-decoder": "resize kernels are not fitted: Pillow is missing (pip install "
+    "no-decoder": "resize kernels are not identified: Pillow is missing (pip install "
     "'halfwise[images]')",
     "repaired": _repaired,
     "repairs-unread": lambda facts: (
-        "the file's entry on repairs is left out of what is written, for verify could not read "
-        f"it: {facts['why']}"
+        "the file's metadata on repairs cannot be read, and is left out of what is written: "
+        f"{facts['why']}"
     ),
     "stored": lambda facts: (
         f"the model stores {' and '.join(facts['formats'])}; the reference is "
         "the same model with all of it in FP32"
     ),
     "ranks": lambda facts: (
-        "the model tells no rank of some inputs; taken from the first sample: "
+        "the model declares no rank for some inputs; taken from the first sample: "
         + ", ".join(map("{} {}".format, facts["inputs"], facts["ranks"]))
     ),
     "made-up": _made_up,
     "split": lambda facts: (
         f"{count(facts['searched'], 'sample')} to search on, {facts['heldout']} held out"
     ),
-    "single": "there is a single sample, so nothing can be held out",
+    "single": "there is only one sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,
     "lint-failed": "the linter failed on this file ({error}); please report it",
@@ -238,7 +238,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     ),
     "quantised": _quantised,
     "none-low": "nothing in the candidate is FP16 or BF16",
-    "of-the-run": "these are the inputs of the run, so only what it held out is judged",
+    "of-the-run": "these are the inputs of the run: only those that it held out are judged",
     "recognised": _recognised,
     "refused": "the model does not take {whose}: {error}",
 }
@@ -256,33 +256,32 @@ def frozen_cause(found: FrozenSize) -> str:
     size = f"on batches of {found.runs}" if found.batch else f"where it is {found.runs} long"
     text = f"The model declares the axis dynamic, fails {where}, and runs {size}"
     if not found.nodes:
-        return f"{text}; no constant is known that holds this size. {found.failure}"
+        return f"{text}; no constant is known to hold this size. {found.failure}"
     hold = verb(len(found.nodes), "holds", "hold")
-    held = f"{listed(found.nodes)} {hold} the size of the export in a constant"
+    held = f"{listed(found.nodes)} {hold} the exported size in a constant"
     if found.shown:
-        return f"{text}: {held}; with {found.given} in its place, the model runs."
-    return f"{text}: {held}, as far as the file shows. {found.failure}"
+        return f"{text}: {held}; with {found.given} instead, the model runs."
+    return f"{text}: {held}, judging by the file. {found.failure}"
 
 
 def frozen_advice(found: FrozenSize) -> tuple[str, ...]:
     """Return what to do: once for good, and with the file as it is."""
-    again = "Export it again with this axis dynamic: `halfwise lint` tells how."
+    again = "Export the model again with this axis dynamic: `halfwise lint` says how."
     if not found.batch:
         return (again, f"Until then, give data whose axis is {found.runs} long.")
     return (
         again,
-        f"Until then, give samples that are batches of {found.runs}: arrays of [samples, "
-        f"{found.runs}, …].",
+        f"Until then, give samples in batches of {found.runs}: arrays of [samples, {found.runs}, "
+        "…].",
     )
 
 
 _LEFT_OUT: dict[CutStage, str] = {
-    "observe": "what is inside operators and tensors was not looked at on all samples, so guards "
-    "may be missing",
+    "observe": "operators and tensors were not observed on all samples, so guards may be missing",
     "emulate": "samples were not ordered by their errors",
-    "repair": "not all repairs were tried, or tried without",
-    "growth": "where the error comes from that no guard explains was not followed",
-    "notes": "what the margin or another tolerance would change was not measured",
+    "repair": "not all repairs were tried, with and without",
+    "growth": "the error that no guard explains was not traced",
+    "notes": "the effect of the margin and of other tolerances was not measured",
     "worth": "not all cheaper plans were measured",
     "curve": "not all plans to choose from were measured",
 }
@@ -299,7 +298,7 @@ def cut_lines(run: Run) -> tuple[str, ...]:
         lines.append(f"{': '.join(filter(None, (capital(spent(search)), '; '.join(told))))}.")
     if search.late:
         lines.append(
-            f"{count(search.late, 'run')} of a sample took longer than one may and "
+            f"{count(search.late, 'run')} of a sample took longer than allowed and "
             f"{verb(search.late, 'counts', 'count')} as failed, so another run may give another "
             "plan; --run-timeout SECONDS allows more."
         )

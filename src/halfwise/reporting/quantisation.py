@@ -1,4 +1,4 @@
-"""Words on what quantisation does to outputs, and on the pairs of Q and DQ that do it."""
+"""Words on what quantisation does to outputs, and on the Q/DQ pairs that do it."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from halfwise.reporting.parts import Lines
 from halfwise.wording import count, listed, number, percent, ratio, shorten, verb
 
 _PAIRLESS = (
-    "Causes cannot be looked for: no product reads through a pair of Q and DQ, which could be left "
-    "out. With such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify looks for them."
+    "Causes cannot be found: no product reads through a Q/DQ pair that could be left out. With "
+    "such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify finds them."
 )
 _RIGHT: dict[Right, str] = {
-    "original": "Right is what the original gives.",
-    "framework": "Right is what the framework gave.",
-    "floats": "Right is what this model gives without its pairs, its stored weights as they are.",
+    "original": "The reference is what the original gives.",
+    "framework": "The reference is what the framework gave.",
+    "floats": "The reference is what this model gives without its pairs, its weights as stored.",
 }
 _EVEN = 0.01
 """Part of a range that its ends may differ by where ± tells both: one step of INT8 in 127."""
@@ -38,12 +38,12 @@ def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
 
 def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
     """Yield how many pairs have to be left out, if any, and what that does to the outputs."""
-    pairs = count(loss.pairs, "pair")
+    pairs = count(loss.pairs, "Q/DQ pair")
     right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
     if not loss.explained:
         yield (
-            f"With all {pairs} of Q and DQ left out, the error is still {number(loss.without_all)} "
-            f"times what is allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
+            f"Even without all {pairs} the error is {number(loss.without_all)} times what is "
+            f"allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
         )
         return
     assert loss.without is not None
@@ -53,23 +53,23 @@ def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
         if number_of := len(loss.causes):
             makes, them = verb(number_of, "makes", "make"), verb(number_of, "it", "them")
             yield (
-                f"{number_of} of {pairs} of Q and DQ {makes} most of the error: "
+                f"{number_of} of {pairs} {makes} most of the error: "
                 f"without {them} it is {left_out} times what is allowed, "
-                f"{number(loss.error)} times with all. For the rest, {further} finds the nodes "
-                f"that cost least.{right}"
+                f"{number(loss.error)} times with all. For the rest, {further} finds the "
+                f"nodes that cost least.{right}"
             )
             return
         worst = f"the {len(loss.gravest)} that do most harm alone ({listed(loss.gravest, 3)})"
         yield (
-            f"No few of the {pairs} of Q and DQ are to blame: without {worst} the error is "
+            f"No small group of the {pairs} is to blame: without {worst} the error is "
             f"{left_out} times what is allowed, {number(loss.error)} times with all. "
             f"{further} finds the nodes that cost least.{right}"
         )
         return
-    few = f"{loss.needed} of {pairs} of Q and DQ {verb(loss.needed, 'is', 'are')} left out"
+    few = f"{loss.needed} of {pairs}"
     yield (
-        f"The outputs are within what is allowed where {few}: the error is {left_out} times what "
-        f"is allowed, {number(loss.error)} times with all.{right}"
+        f"The outputs pass without {few}: the error is then {left_out} times what is allowed, "
+        f"{number(loss.error)} times with all.{right}"
     )
 
 
@@ -94,21 +94,21 @@ def _fault(cause: PairLoss) -> str:
         assert cause.beyond is not None
         assert cause.clipped is not None
         return (
-            f"saturated, {percent(cause.beyond)} of its values are beyond {span}, up to {reach}, "
+            f"saturated: {percent(cause.beyond)} of its values are beyond {span}, up to {reach}, "
             f"which is {percent(cause.clipped)} of its squared error"
         )
     if cause.fault == "outlier":
         return (
-            f"its range {span} is for few outliers, up to {reach}; all others are below "
+            f"its range {span} is set by a few outliers, up to {reach}; all others are below "
             f"{number(cause.usual)}"
         )
     if cause.fault == "wide":
-        return f"its range {span} is too wide, no value is beyond {reach}"
+        return f"its range {span} is too wide: no value is beyond {reach}"
     if cause.fault == "channels":
-        return "its channels differ by over 100 times and have one scale"
+        return "its channels differ by over 100 times but share one scale"
     if cause.fault == "scale":
-        return "its scale is no positive number"
-    return f"{cause.bits} bits are too few for it"
+        return "its scale is not a positive number"
+    return f"it needs more than {cause.bits} bits"
 
 
 def _span(cause: PairLoss) -> str:
@@ -124,5 +124,5 @@ def _else(loss: QuantisationLoss) -> str:
         return "something else is wrong"
     return (
         f"something else is wrong, or {listed(loss.foreign, 2)}: what is stored for "
-        f"{verb(len(loss.foreign), 'it', 'them')} is no rounded constant of the original"
+        f"{verb(len(loss.foreign), 'it', 'them')} is not a rounded constant of the original"
     )

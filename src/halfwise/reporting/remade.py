@@ -8,17 +8,18 @@ def remade_line(found: Remade) -> str:
     """Return what a candidate names, and whether that holds; or where it differs unnamed."""
     if found.differs:
         return (
-            f"The candidate's graph differs from the original's, first at {found.differs}, and its "
-            "metadata names no repairs: only its outputs were compared."
+            f"The candidate's graph differs from the original, first at {found.differs}, and its "
+            "metadata lists no repairs: only outputs were compared."
         )
     number_of = len(found.repairs)
     rules = listed(list(dict.fromkeys(repair.rule for repair in found.repairs)))
-    named = f"The candidate's metadata names {count(number_of, 'repair')} ({rules})"
+    named = f"The candidate's metadata lists {count(number_of, 'repair')} ({rules})"
     if not found.holds:
         return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
+    same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
     if found.proof is None:
-        return f"{named}: made again on the original, the same graph; approximate, so not proven."
+        return f"{named}: {same}; approximate, so not proven."
     samples = count(sum(found.proof.samples.values()), "sample")
     off = f"off by {number(found.proof.repaired)} of an output's largest value"
     shown = "equal bit for bit" if found.proof.equal else off
-    return f"{named}: made again on the original, the same graph, and in FP32 {shown} on {samples}."
+    return f"{named}: {same}, in FP32 {shown} on {samples}."

@@ -13,14 +13,14 @@ _SHOWN = 3
 _ADVICE = 300
 """Characters of an advice that are shown."""
 DONE: Mapping[RepairRule, str] = {
-    "scale": "stored times powers of two",
+    "scale": "scaled by powers of two",
     "fold": "folded into one",
     "stable": "written in a form that stays in range",
-    "one-node": "written as one node, whose inside is FP32",
+    "one-node": "fused into one node, which computes in FP32 inside",
     "mask": "masks that stay in range",
-    "phase": "phases computed beforehand",
+    "phase": "phases computed in advance",
     "epsilon": "a larger epsilon",
-    "saturate": "bounded by what the data showed",
+    "saturate": "bounded by the ranges in the data",
 }
 
 
@@ -59,7 +59,7 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     yield f"{done}{_effect(first)}{_proven(first.proof)}."
     guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
     if guards:
-        yield f"Mended: {_few([shorten(guard, 60) for guard in guards], ', ')}."
+        yield f"Fixed: {_few([shorten(guard, 60) for guard in guards], ', ')}."
     advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
     if advice:
         yield f"In the training or export code: {_few(advice, ' ')}"
@@ -96,11 +96,11 @@ def _effect(repair: Repair) -> str:
     if before is None or after is None or not after < before:
         return ""
     was = f"{ratio(before)} the limit" if isfinite(before) else "infinite"
-    return f"; error of everything low {was} before, {ratio(after)} the limit after"
+    return f"; error with everything low: {was} before, {ratio(after)} the limit after"
 
 
 def _powers(group: Sequence[Repair]) -> str:
-    """Return the powers of two that tensors are stored times."""
+    """Return the powers of two that tensors are scaled by."""
     found = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
     least, most = min(found, default=0), max(found, default=0)
     powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
@@ -115,8 +115,8 @@ def _proven(proof: Proof | None) -> str:
     where += f", {widened} of them widened" if widened else ""
     if proof.equal:
         return f"; in FP32 equal bit for bit on {where}"
-    beside = f", the original {number(proof.original)} off FP64" if proof.original else ""
-    off = f"{number(proof.repaired)} of an output's largest value off{beside}"
+    beside = f", the original by {number(proof.original)} from FP64" if proof.original else ""
+    off = f"off by {number(proof.repaired)} of an output's largest value{beside}"
     return f"; in FP32 {off}, on {where}"
 
 

@@ -32,47 +32,47 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "delivered": "delivered",
     "slower": "passed, and is slower",
     "not-preferred": "passed, and is not shown to be slower",
-    "no-part": "nothing of it has a part in the outputs of what passed",
+    "no-part": "passed, but nothing of it contributes to the outputs",
     "held-out": "passed the search, and failed on held-out samples or at other shapes",
-    "unsteady": "passed in half of the builds of its plan or less",
+    "unsteady": "passed in at most half of the builds of its plan",
     "tolerance": "out of tolerance",
     "not-run": "no engine runs to the end",
     "unbuildable": "no engine could be built",
     "refused": "the builder refused every plan that is predicted to pass",
     "unfetched": "passed, and could not be fetched",
-    "elsewhere": "passed on this device, and not on each",
-    "lost": "the worker was lost, which tells nothing of it",
+    "elsewhere": "passed on this device, but not on all",
+    "lost": "unknown: the worker was lost",
 }
 
 _WHY_FULL: Mapping[RungEnd, str] = {
     "slower": "it is faster than the {low} engines that passed",
-    "not-preferred": "{low} engines that passed are not shown to be faster",
-    "no-part": "nothing of {low} has a part in the outputs of any engine that passed",
+    "not-preferred": "no {low} engine that passed is shown to be faster",
+    "no-part": "nothing in {low} contributes to the outputs of any engine that passed",
     "unfetched": "the {low} engine that passed could not be fetched",
-    "elsewhere": "no {low} plan passed on each device",
+    "elsewhere": "no {low} plan passed on all devices",
     "refused": "the builder refused every {low} plan that the emulation predicts to pass{place}",
     "lost": "the worker was lost before any {low} engine was judged",
 }
 """Why FP32 is delivered, by how the low rung ended."""
 _CAUSES: Mapping[CauseKind, str] = {
-    "lost": "nothing is known of engines of the low format: the worker was lost in all of {builds}",
-    "no-engine": "no engine of the low format could be built, in {builds}",
+    "lost": "nothing is known of low engines: the worker was lost in all of {builds}",
+    "no-engine": "no low engine could be built, in {builds}",
     "refused": "the builder refused every plan that the emulation predicts to pass[, at {place}] "
     "({builds})[; the nearest engine has {excess} times what is allowed, where low precision "
     "explains {least} to {most}|; the nearest engine has {excess} times what is allowed]",
-    "not-run": "no engine of the low format runs, of {builds}",
-    "ignored": "the builder did not honour constraints: the inspector shows {nodes} in the low "
-    "format, where FP32 was asked for ({builds})",
-    "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess}|"
-    "unknown] of what is allowed, {other} with nothing kept ({builds})",
+    "not-run": "no low engine runs, of {builds}",
+    "ignored": "the builder ignored constraints: the inspector shows {nodes} in the low format, "
+    "where FP32 was asked for ({builds})",
+    "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess} "
+    "times what is allowed|unknown], {other} with nothing kept ({builds})",
     "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in what was "
-    "asked, and its error is [{excess}|unknown] of what is allowed, where [low precision explains "
-    "{least} to {most}; the engine that has these nodes in FP32 too is right|the emulation "
-    "predicts {other}] ({builds})",
+    "asked, and its error is [{excess} times what is allowed|unknown], where [low precision "
+    "explains {least} to {most}; the engine that has these nodes in FP32 too is right|the "
+    "emulation predicts {other}] ({builds})",
     "precision": "low precision explains it: the nearest has [{excess} times what "
-    "is allowed|too large an error][, where {least} to {most} was to be expected] ({builds})",
-    "unknown": "why the engines are off is unknown: none shows a constraint that was not honoured "
-    "or a kernel at fault[; the nearest has {excess} times what is allowed, where low precision "
+    "is allowed|too large an error][, where {least} to {most} was expected] ({builds})",
+    "unknown": "why the engines are off is unknown: no constraint was ignored and no kernel is "
+    "shown to be at fault[; the nearest has {excess} times what is allowed, where low precision "
     "explains {least} to {most}|; the nearest has {excess} times what is allowed, {other} by the "
     "emulation] ({builds})",
 }
@@ -102,7 +102,9 @@ def rung_line(tried: RungTried) -> str:
         whose = "its error is" if tried.end == "delivered" else "the nearest has"
         kept = f" with {count(tried.kept, 'node')} kept" if tried.kept else ""
         explained = f", where low precision explains {band_text(tried.band)}" if tried.band else ""
-        facts.append(f"{whose} {number(tried.excess)} of what the search may use{kept}{explained}")
+        facts.append(
+            f"{whose} {number(tried.excess)} times what the search allows{kept}{explained}"
+        )
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
@@ -117,10 +119,10 @@ def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
 
 
 _SPARED: Mapping[SparedKind, str] = {
-    "slower": "no further plan was built[ but one without repairs (build {beside})]: with nothing "
-    "kept a run takes {median_ms} ms (build {build}), and {full_ms} ms in an FP32 engine that "
-    "passes (build {full})",
-    "interrupted": "the run was interrupted when an engine was proven, so no further one was built",
+    "slower": "no more plans were built[ but one without repairs (build {beside})]: with nothing "
+    "kept a run takes {median_ms} ms (build {build}), and {full_ms} ms in an FP32 engine "
+    "that passes (build {full})",
+    "interrupted": "the run was interrupted after an engine was proven, so no more were built",
     "no-tf32": "no engine with TF32 was built: this GPU has none",
 }
 """Templates, see `wording.filled`."""
@@ -158,7 +160,7 @@ def rung_caution(engines: Engines | None) -> str:
         return ""
     row = engines.row
     if not engines.full:
-        return f"Of the delivered engine: {shows_line(row)}" if row and row.shows else ""
+        return f"The delivered engine: {shows_line(row)}" if row and row.shows else ""
     why = _WHY_FULL.get(low.end, "no {low} plan passed").format(
         low=_RUNGS[low.rung],
         place="".join(
@@ -174,13 +176,13 @@ def shows_line(row: EngineResult) -> str:
     """Return that nothing low has a part in what an engine gives, a sentence; "" where it may."""
     if row.shows is None or row.verdict is None:
         return ""
-    as_much = "the outputs are those of the TF32 engine, to the last digit"
+    as_much = "the outputs equal those of the TF32 engine to the last digit"
     if row.shows == "fp32":
         worst = fixed(min(o.snr_db for o in row.verdict.outputs.values()), 1)
         as_much = f"it is as exact as the FP32 engine (SNR {worst} dB"
         as_much += ", where one rounding to FP16 leaves about 71 dB)"
     low = (row.build.config.low or "the low format").upper()
-    return f"{as_much}: whatever of it is in {low} has no part in the outputs."
+    return f"{as_much}: what is in {low} does not contribute to the outputs."
 
 
 def _untimed(engines: Engines) -> str:
@@ -235,10 +237,9 @@ def own_criterion(verdict: Verdict) -> str:
     """Return what the FP32 engine was held to before all else, as a sentence."""
     if verdict.metric is not None:
         held = listed(verdict.metric.metrics)
-        return f"The FP32 engine without TF32 was held to {held} before all else."
+        return f"First, the FP32 engine without TF32 was held to {held}."
     worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
     return (
-        f"The FP32 engine without TF32 was held to its own criterion before all else, "
-        f"SNR ≥ {number(FP32_SNR_DB)} dB: it has {fixed(worst, 1)} dB. In the table it is "
-        "held to that of the run, as all others."
+        f"First, the FP32 engine without TF32 was held to SNR ≥ {number(FP32_SNR_DB)} dB: it has "
+        f"{fixed(worst, 1)} dB. In the table it is held to the same limits as all others."
     )

@@ -11,6 +11,7 @@ from halfwise.reporting.ladder import brief_ladder
 from halfwise.reporting.parts import Report, commands, lines_of, present
 from halfwise.reporting.plan import in_words, plan_lines
 from halfwise.reporting.quantisation import quantisation_lines
+from halfwise.reporting.reasons import stated
 from halfwise.reporting.trouble import low_name, mended, trouble
 from halfwise.reporting.view import caution, metric_lines, report
 from halfwise.reporting.worth import cost_line
@@ -92,7 +93,8 @@ def _why(run: Run) -> tuple[str, list[str]]:
     if not verdict.passed:
         pairs = quantisation_lines(run.quantisation)
         blamed = pairs.lines[:1] if pairs is not None else ()
-        lines = [*verdict.reasons[: _CAUSES - len(blamed)], *blamed]
+        told = stated(verdict.reasons, verdict.failures)
+        lines = [*told[: _CAUSES - len(blamed)], *blamed]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if low is None or run.plan is None:
         return "Why", []

@@ -16,7 +16,7 @@ def allowed_together(criterion: Criterion) -> str:
         f"{one.metric} of {listed(one.outputs, _MOST_OUTPUTS)} {_limit(one.metric, one.required)}"
         for one in criterion.recognised
     )
-    return sentence(f"{', '.join(each)}, other outputs by the default tolerance")
+    return sentence(f"{', '.join(each)}, default tolerance for other outputs")
 
 
 def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from halfwise.reporting.plan import (
     plan_lines,
 )
 from halfwise.reporting.quantisation import pairless_lines, quantisation_lines
+from halfwise.reporting.reasons import stated
 from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
@@ -232,6 +233,6 @@ def _remarks(run: Run) -> Lines | None:
 
 
 def _reasons(verdict: Verdict) -> Lines | None:
-    lines = tuple(map(sentence, verdict.reasons))
+    lines = stated(verdict.reasons, verdict.failures)
     title = f"Why it {'failed' if verdict.judged else 'is not judged'}"
     return Lines(title, lines) if lines else None

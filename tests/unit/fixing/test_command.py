@@ -70,8 +70,8 @@ def test_an_unreadable_entry_on_repairs_is_dropped_and_told_of(ill, text):
     assert result.run.verdict.passed
     assert result.model is not None
     assert [p.key for p in result.model.metadata_props] == ["author"]
-    assert any("verify could not read it" in warning for warning in result.run.warnings)
-    assert any(note.startswith("warning: the file's entry on repairs") for note in heard.notes)
+    assert any("cannot be read" in warning for warning in result.run.warnings)
+    assert any(note.startswith("warning: the file's metadata on repairs") for note in heard.notes)
     assert api.verify(proto, result.model, dict(ill.inputs)).run.verdict.passed
 
 

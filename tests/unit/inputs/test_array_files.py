@@ -179,7 +179,7 @@ def test_an_array_of_another_name_is_told_and_a_file_of_one_array_is_none(tmp_pa
     np.savez(tmp_path / "a.npz", image=x)
     np.save(tmp_path / "b.npy", x)
     notes = map(told, load_array_files([tmp_path / "a.npz"], [X], "a.npz").notes)
-    assert "array 'image' of a.npz is taken for input 'x'" in notes
+    assert "array 'image' of a.npz is used for input 'x'" in notes
     for own in (tmp_path / "b.npy", tmp_path / "x.npz"):
         np.savez(tmp_path / "x.npz", x=x)
         read = load_array_files([own], [X], own.name)

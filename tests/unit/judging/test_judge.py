@@ -124,7 +124,7 @@ def test_what_is_finite_where_the_reference_is_not_is_said_the_right_way_round()
     prepared = prepare(models.layer_norm())
     infinite = [{n: np.full_like(a, np.inf) for n, a in r.items()} for r in prepared.references]
     found = judge(mixed(prepared), prepared.samples, infinite, Criterion(), None).verdict
-    assert "in which the reference is not" in found.reasons[0]
+    assert "where the reference is not" in found.reasons[0]
 
 
 def test_a_metric_decides_but_not_over_new_nonfinite_values():

@@ -26,10 +26,10 @@ def test_the_first_divergence_is_the_title():
 
 def test_what_each_part_tells():
     found = parts(comparison())
-    assert found["Born there"].lines[0].startswith("B, given these very inputs, is off by inf")
+    assert found["Where it starts"].lines[0].startswith("B, given the same inputs, is off by inf")
     assert [row[2] for row in found["Outputs"].rows] == ["off", "good"]
-    assert [row[0] for row in found["On its way to the output (2 nodes)"].rows] == ["b", "c"]
-    assert [row[0] for row in found["Errors are born elsewhere too (1 node)"].rows] == ["d"]
+    assert [row[0] for row in found["Path of the error to the output (2 nodes)"].rows] == ["b", "c"]
+    assert [row[0] for row in found["Errors start elsewhere too (1 node)"].rows] == ["d"]
     assert found["What else to know"].lines == (
         "1 node constant, folded away",
         "1 node fused away in the engine",
@@ -63,26 +63,26 @@ def test_what_is_amplified_first_is_named_first():
     amplified = (NodeName("m"), NodeName("a"))
     report = shown(comparison(nodes=nodes, amplified=amplified))
     assert report.title.startswith("First divergence: m, where an error is amplified; the first")
-    assert report.title.endswith("counts: b")
+    assert report.title.endswith("starts: b")
     assert [part.title for part in report.parts][:3] == [
-        "Amplified there",
-        "On its way from there (2 nodes)",
-        "Born there",
+        "Where it is amplified",
+        "Path of the error from there (2 nodes)",
+        "Where it starts",
     ]
     found = texts(comparison(nodes=nodes, amplified=amplified))
     assert "off by at most 0.001; the error grows to 7 × that" in found
     alone = shown(comparison(nodes=nodes, amplified=amplified, first=(), path=()))
-    assert alone.title.endswith("where an error is amplified; it is born at no node alone")
+    assert alone.title.endswith("where an error is amplified; it starts at no single node")
 
 
 def test_roundings_that_grow_have_no_factor():
     nodes = (AMPLIFIED.model_copy(update={"factor": None, "inherited": 0.0}), *comparison().nodes)
-    assert "roundings that grow" in texts(comparison(nodes=nodes, amplified=(NodeName("m"),)))
+    assert "rounding errors grow" in texts(comparison(nodes=nodes, amplified=(NodeName("m"),)))
 
 
 def test_what_is_amplified_elsewhere_is_counted():
     told = texts(comparison(nodes=(*comparison().nodes, AMPLIFIED)))
-    assert "1 node amplified: beyond the tolerance" in told
+    assert "1 node amplified: out of tolerance" in told
 
 
 def test_what_is_on_the_way_is_not_born_elsewhere_too():
@@ -94,9 +94,7 @@ def test_what_is_cut_says_how_many_more_there_are():
     others = tuple(node(f"o{i}", "born") for i in range(MOST_ROWS + 3))
     outputs = {f"y{i}": 1.0 for i in range(MOST_ROWS + 1)}
     found = parts(comparison(nodes=(*comparison().nodes, *others), outputs=outputs))
-    assert (
-        found[f"Errors are born elsewhere too ({MOST_ROWS + 4} nodes)"].rows[-1][0] == "and 4 more"
-    )
+    assert found[f"Errors start elsewhere too ({MOST_ROWS + 4} nodes)"].rows[-1][0] == "and 4 more"
     assert found["Outputs"].rows[-1] == ("and 1 more", "", "")
     assert len(found["Outputs"].rows) == MOST_ROWS + 1
 
@@ -111,7 +109,7 @@ def test_a_long_way_is_thinned_to_where_the_error_grows():
         nodes[i] = node(f"n{i}", "inherited", error=500, inherited=499)
     path = tuple(NodeName(f"n{i}") for i in range(40))
     found = comparison(nodes=tuple(nodes), first=(NodeName("n0"),), path=path)
-    rows = parts(found)["On its way to the output (40 nodes)"].rows
+    rows = parts(found)["Path of the error to the output (40 nodes)"].rows
     names = [row[0] for row in rows]
     assert len(names) == MOST_ROWS + 1
     assert names[0] == "n0"

@@ -13,7 +13,7 @@ from tests.unit.reporting.runs import search
             "the time budget of 300 s was spent, so another run may give another plan",
             "--time-budget SECONDS",
         ),
-        (("seconds", "interrupt"), "the run was interrupted", "come to its end"),
+        (("seconds", "interrupt"), "the run was interrupted", "let the interrupted search finish"),
     ],
 )
 def test_what_ended_a_search_and_what_lets_it_go_on(ended_by, told, more):

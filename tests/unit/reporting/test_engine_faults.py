@@ -34,33 +34,36 @@ def test_what_is_wrong_and_where():
 
 def test_where_nothing_was_shown_nothing_is_blamed():
     said = cause(diagnosis(), "engine", "", emulated=False)
-    assert said.endswith("Where is unknown: no nodes alone or in small parts are wrong.")
+    assert said.endswith("The place is unknown: no node or small part is wrong alone.")
     found = diagnosis(symptom="run", everywhere=True)
     said = cause(found, "engine", "It died", emulated=False)
     assert said.endswith("so it may be the driver, the GPU or the installation.")
     assert (found.verdict, "kernel" in said) == ("unknown", False)
     said = cause(diagnosis(interrupted=True), "engine", "", emulated=False)
-    assert said.endswith("Where is unknown: the search was ended by Ctrl-C.")
+    assert said.endswith("The place is unknown: Ctrl-C ended the search.")
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (diagnosis(PAIR), "on the true inputs, 12.0 dB, where 60 dB are right; an engine of noth"),
-        (diagnosis(EVERY), "is right, so it only fails beside others."),
-        (diagnosis(EVERY), "GRU, at 2 places: on the true inputs, not finite or all of it wrong"),
-        (diagnosis(PAIR, symptom="run"), "an engine of nothing else cannot be run either."),
+        (
+            diagnosis(PAIR),
+            "on the true inputs, 12.0 dB, where 60 dB would be right; an engine of it al",
+        ),
+        (diagnosis(EVERY), "is right, so it fails only beside others."),
+        (diagnosis(EVERY), "GRU, at 2 places: on the true inputs, not finite or entirely wrong"),
+        (diagnosis(PAIR, symptom="run"), "an engine of it alone cannot be run either."),
         (diagnosis(PAIR, explained=True, fed_db=99.0), "the engine of the rest is right, 99.0 dB."),
-        (diagnosis(PAIR, explained=False, fed_db=9.0), "the rest is wrong, 9.0 dB: there"),
+        (diagnosis(PAIR, explained=False, fed_db=9.0), "the rest is wrong, 9.0 dB: more is wrong."),
         (diagnosis(PAIR, reproducer="r"), "r/ holds 2 nodes with their real inputs"),
         (diagnosis(PAIR, marks="shown", suspects=(A, B)), "wrong at 2 nodes."),
-        (diagnosis(PAIR, marks="cured"), "as outputs is right: what is wrong is something that"),
-        (diagnosis(marks="hidden"), "as outputs is wrong, and no node computes anything wrong in"),
+        (diagnosis(PAIR, marks="cured"), "as outputs is right: these outputs prevent the"),
+        (diagnosis(marks="hidden"), "as outputs is wrong, but no node in"),
         (diagnosis(marks="refused"), "as outputs cannot be built, or does not run."),
         (diagnosis(marks="late"), "as outputs takes too long to build."),
-        (diagnosis(late=1, build_seconds=180.0), "1 build took longer than 180 s and told noth"),
+        (diagnosis(late=1, build_seconds=180.0), "1 build took longer than 180 s and showed noth"),
         (diagnosis(interrupted=True), "Ctrl-C ended the search: more may be wrong"),
-        (diagnosis(PAIR, builds=9, most_builds=9), "All 9 builds that a diagnosis of this model"),
+        (diagnosis(PAIR, builds=9, most_builds=9), "All 9 builds allowed for this diagnosis"),
     ],
 )
 def test_what_it_rests_on(found, expected):
@@ -76,13 +79,16 @@ def test_what_it_rests_on(found, expected):
         ),
         (
             Cure(kind="tactics", tactic_sources=("X", "Y"), message="No."),
-            "With the tactic sources X and Y: there is no engine: No.",
+            "With the tactic sources X and Y: no engine. No.",
         ),
         (
             Cure(kind="marks", marks=(TensorName("t"),), right=True, snr_db=80.0, median_ms=0.5),
             "With t marked as outputs, which ends fusions there: the engine is right, 80.0 dB, 0.5",
         ),
-        (Cure(kind="anew", right=False), "With all kernels timed anew: the engine is still wrong."),
+        (
+            Cure(kind="anew", right=False),
+            "With all kernels timed again: the engine is still wrong.",
+        ),
     ],
 )
 def test_what_was_tried(cure, expected):
@@ -92,13 +98,13 @@ def test_what_was_tried(cure, expected):
 def test_what_to_do():
     none, wrong = diagnosis(PAIR), Cure(kind="anew", right=False)
     right = Cure(kind="written-out", nodes=(A,), right=True, median_ms=1.0)
-    assert advice(none) == ("Try another version of TensorRT, or another optimization level.",)
-    assert advice(diagnosis(PAIR, cures=(wrong,)))[0].startswith("Try another version of TensorRT:")
+    assert advice(none) == ("Try another TensorRT version or optimization level.",)
+    assert advice(diagnosis(PAIR, cures=(wrong,)))[0].startswith("Try another TensorRT version:")
     found = diagnosis(
         PAIR, cures=(wrong, right), delivered="e", delivered_model="m", reproducer="r"
     )
     assert advice(found) == (
         "Use the engine e, built with a written out as steps; m is its model, until the fault is "
-        "repaired.",
+        "fixed.",
         "Report it to NVIDIA with the folder `r`.",
     )

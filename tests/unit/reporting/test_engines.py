@@ -49,10 +49,10 @@ def test_the_final_table_comes_last():
     assert [p.title.split(" (")[0] for p in parts] == [
         "Engines",
         "Rounds",
-        "Builds without an engine",
+        "Failed builds",
         "Shapes of the profiles",
         "About the engines",
-        "What the engines compute in, by their inspector",
+        "Precision of the engines, by their inspector",
         "Errors and speed of the engines",
     ]
 
@@ -170,12 +170,12 @@ def test_failed_builds_with_signal_and_last_line():
             *(failed(i) for i in range(5, 13)),
         )
     )
-    found = lines(several, "Builds without")
+    found = lines(several, "Failed builds")
     assert found[0] == (
         "Build 2 (whether 3 kept nodes are needed) crashed by SIGSEGV after 12.3 s: The builder "
         "crashed. Last line of the log: [V] Tactic: 0x3e8"
     )
-    assert found[1].endswith("took too long and was ended after 12.3 s.")
+    assert found[1].endswith("took too long and was stopped after 12.3 s.")
     assert "was skipped by SIGSEGV" in found[2]
     assert found[-1] == "and 3 more builds"
 
@@ -196,7 +196,7 @@ def test_where_it_was_built_what_is_delivered_and_how_sure_it_is():
         "typing.",
         "Delivered: model.engine, 10 MiB, SHA-256 abababababab…; 13 nodes in FP32.",
         "Confirmed: 3 of 3 builds of this plan passed on the calibration samples; their errors are "
-        "0.41 to 0.52 of what is allowed.",
+        "0.41 to 0.52 times what is allowed.",
     )
     gone = engines(delivered=None)
     assert lines(gone, "Engines")[1] == "No engine is delivered: the verdict says why."
@@ -204,7 +204,7 @@ def test_where_it_was_built_what_is_delivered_and_how_sure_it_is():
     nothing = engines(delivered=None, spread=(), emulated=verdict(), results=(wrong,))
     assert lines(nothing, "Engines")[1:] == (
         "No engine is delivered: none passed.",
-        "Emulated, the plan that was proposed first passed; largest error 0.00722.",
+        "In the emulation the first plan passed; largest error 0.00722.",
     )
 
 
@@ -229,7 +229,7 @@ def test_what_the_environment_does_to_tf32():
 
 
 def test_shares_by_precision():
-    assert rows(part(engines(), "What the engines"))[3] == {
+    assert rows(part(engines(), "Precision of"))[3] == {
         "engine": "mixed",
         "FP32 asked": "13",
         "of compute nodes": "FP16 90 %, FP32 10 %",
@@ -240,12 +240,12 @@ def test_shares_by_precision():
 def test_times_are_explained():
     about = lines(engines(), "About")
     assert about[0] == (
-        "Times are of one run on the GPU at image 32×1×28×28, without transfers: median and 99th "
+        "Times are for one run on the GPU at image 32×1×28×28, without transfers: median and 99th "
         "percentile of 400 runs."
     )
     assert about[1] == (
-        "With transfers, mixed takes 1.55 ms (99th percentile 1.65 ms); without, 952 runs per "
-        "second. It takes 50 MiB of GPU memory."
+        "mixed takes 1.55 ms with transfers (99th percentile 1.65 ms), makes 952 runs per second "
+        "without, and uses 50 MiB of GPU memory."
     )
     assert about[2] == "Keeping 9 nodes passed in 2 of 3 builds only"
 
@@ -256,7 +256,7 @@ def test_how_sure_it_is_that_what_is_delivered_is_as_fast():
     first = found.results[0].model_copy(update={"ratio": ratio})
     told = found.model_copy(update={"results": (first, *found.results[1:])})
     assert lines(told, "Time of the delivered engine over") == (
-        "FP32, TF32 off: 0.912 to 1.02, by 28 rounds in which they took turns",
+        "FP32, TF32 off: 0.912 to 1.02, by 28 rounds of taking turns",
     )
 
 
@@ -300,7 +300,7 @@ def test_hostile_names_stay_on_one_line():
 def test_a_build_that_was_refused_is_told_once():
     refusal = Refusal(kind="crash", build=2, said="Tactic: 0x3e8")
     found = engines(refusals=(refusal,))
-    assert "Builds without an engine" not in [part.title for part in engine_parts(found)]
+    assert "Failed builds" not in [part.title for part in engine_parts(found)]
     assert tuple(lines(found, "What the builder refused")) == (
         "Build 2: the builder crashed in the model, by SIGSEGV. It said: Tactic: 0x3e8",
     )

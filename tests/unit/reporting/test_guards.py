@@ -60,7 +60,7 @@ def test_a_node_that_is_needed_by_another_says_by_which() -> None:
 @pytest.mark.parametrize(
     ("kept_by", "because", "reason"),
     [
-        ("engine", Because(), "the engine needs it, or is faster with it, although "),
+        ("engine", Because(), "The engine needs it or is faster with it, although "),
         ("rule", Because(rule="--keep n"), "Kept by the rule --keep n."),
         (
             "rule",

@@ -161,7 +161,7 @@ def test_several_workers_in_one_table():
     why = part(report, "Why")
     assert isinstance(why, Lines)
     assert why.lines == (
-        "orin, delivered: output y is off",
+        "orin, delivered: output y is off.",
         "away, rebuilt: It does not answer.",
     )
     assert repeated(Repetition(run="r", samples=1, rows=rows[:1])).passed

@@ -13,7 +13,7 @@ A, B = NodeName("a"), NodeName("b")
         (Move(kind="level", refused=2, level=5), "instead of build 2: optimization level 5"),
         (
             Move(kind="computing", refused=3, ends=("a", "b")),
-            "instead of build 3: nothing constrained there that moves data",
+            "instead of build 3: nothing that moves data is constrained there",
         ),
         (
             Move(kind="island", refused=2, island="whole branches"),
@@ -32,7 +32,7 @@ def test_moves(move, line):
             Refusal(kind="no-kernel", build=2, ends=("a", "b"), nodes=(A, B), shown=True,
                     avoided=3),
             "Build 2: the builder has no kernel for 2 nodes from a to b; 3 plans with the same "
-            "there not built.",
+            "region not built.",
         ),
         (
             Refusal(kind="crash", build=4, ends=("a", "b"), nodes=(A,)),
@@ -55,8 +55,8 @@ def test_builds_that_were_refused_alike_are_told_once():
     lines = refusal_lines([*alike, refused(7, "crash"), refused(8, "crash")], [failed(7)])
     where = "2 nodes from a to b in the order of the file"
     assert list(lines) == [
-        f"Builds 3, 5, 6: the builder has no kernel for {where}; 14 plans with the same there not "
-        f"built. It said: {said}",
+        f"Builds 3, 5, 6: the builder has no kernel for {where}; 14 plans with the same region "
+        f"not built. It said: {said}",
         f"Build 7: the builder crashed in {where}, by SIGSEGV.",
         f"Build 8: the builder crashed in {where}.",
     ]

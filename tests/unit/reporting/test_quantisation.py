@@ -27,13 +27,13 @@ LOSS = QuantisationLoss(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({}, "saturated, 35 % of its values are beyond ±0.202, up to 2.62"),
+        ({}, "saturated: 35 % of its values are beyond ±0.202, up to 2.62"),
         ({"fault": "outlier", "rescale": 0.1}, "all others are below 2.5"),
-        ({"fault": "wide", "rescale": 0.1}, "is too wide, no value is beyond 2.62"),
+        ({"fault": "wide", "rescale": 0.1}, "is too wide: no value is beyond 2.62"),
         ({"fault": "channels", "rescale": None}, "differ by over 100 times"),
-        ({"fault": "rounding", "rescale": None}, "8 bits are too few for it"),
-        ({"fault": "rounding", "rescale": None, "bits": 4}, "4 bits are too few for it"),
-        ({"fault": "scale", "rescale": None}, "its scale is no positive number"),
+        ({"fault": "rounding", "rescale": None}, "it needs more than 8 bits"),
+        ({"fault": "rounding", "rescale": None, "bits": 4}, "it needs more than 4 bits"),
+        ({"fault": "scale", "rescale": None}, "its scale is not a positive number"),
         ({"ends": (-0.204, 0.202)}, "beyond ±0.202"),
         ({"ends": (-0.1, 0.202)}, "beyond −0.1 … 0.202, up to"),
         ({"ends": (0.0, 0.202)}, "beyond 0 … 0.202, up to"),
@@ -44,7 +44,7 @@ def test_each_fault_is_told_with_its_cost(changed, words):
     lines = quantisation_lines(LOSS.model_copy(update={"causes": (cause,)}))
     assert lines is not None
     head, line = lines.lines
-    assert "1 of 8 pairs of Q and DQ is left out: the error is 0.439 times" in head
+    assert "without 1 of 8 Q/DQ pairs: the error is then 0.439 times" in head
     assert line.startswith("x, read by conv: ")
     assert words in line
     assert "With it, the error is 16.8 times what is allowed" in line

@@ -28,10 +28,10 @@ def test_a_failure_of_something_else_says_of_what() -> None:
         "at min shapes: in batches of 4, output y has 1 non-finite value that the reference lacks"
     )
     sides = [wrong.model_copy(update={"numbers": {side: 2}}) for side in ("finite", "unlike")]
-    assert told(sides[0]) == "output y is finite in 2 elements in which the reference is not"
-    assert told(sides[1]).startswith("output y has 2 elements in which it or the reference is not")
+    assert told(sides[0]) == "output y is finite in 2 elements where the reference is not"
+    assert told(sides[1]).startswith("output y has 2 elements where it or the reference is not")
     (seen,) = under("seen", "", [wrong])
-    assert told(seen).startswith("on samples that the search saw, output y has 1 ")
+    assert told(seen).startswith("on samples that the search used, output y has 1 ")
 
 
 def test_what_fails_too_comes_last_unless_it_is_graver() -> None:
@@ -58,9 +58,9 @@ def test_numbers_of_slices_are_told_by_their_scale_or_their_span() -> None:
 
 def test_what_it_is_worth_may_be_unknown() -> None:
     known = Failure(kind="worth", numbers={"allowed": 2.0, "cost": 3.0})
-    assert told(known) == "it costs 3 × as much as everything low, 2 × is required"
+    assert told(known) == "it costs 3 × everything low, and at most 2 × is required"
     unknown = Failure(kind="worth", numbers={"allowed": 2.0})
-    assert told(unknown) == "what it is worth is not known, and --require-worth asks for it"
+    assert told(unknown) == "its cost is unknown, and --require-worth needs it"
 
 
 def test_failures_survive_the_file(tmp_path) -> None:

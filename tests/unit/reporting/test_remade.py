@@ -7,7 +7,7 @@ from halfwise.reporting.remade import remade_line
 
 REPAIR = Repair(rule="fold", nodes=(NodeName("n"),))
 PROOF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
-NAMED = "The candidate's metadata names 1 repair (fold)"
+NAMED = "The candidate's metadata lists 1 repair (fold)"
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,6 @@ def test_an_unnamed_difference_is_told_and_judged_by_outputs_alone() -> None:
     found = Remade(repairs=(), differs="/Add")
     assert found.holds
     assert remade_line(found) == (
-        "The candidate's graph differs from the original's, first at /Add, and its metadata names "
-        "no repairs: only its outputs were compared."
+        "The candidate's graph differs from the original, first at /Add, and its metadata lists no "
+        "repairs: only outputs were compared."
     )

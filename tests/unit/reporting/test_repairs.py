@@ -32,10 +32,10 @@ def test_each_repair_is_told_with_its_numbers_and_what_code_could_do():
     assert lines() == ()
     assert lines(SCALED) == (
         "Repairs: 1",
-        "scale (stored times powers of two, 2 tensors 2^-10 to 2^3, as (x·s)·W/s = x·W) at /a.0, "
-        "/b.0; error of everything low infinite before, 0.25 × the limit after; in FP32 equal bit "
-        "for bit on 10 samples, 4 of them widened.",
-        "Mended: overflow at /a.0.",
+        "scale (scaled by powers of two, 2 tensors 2^-10 to 2^3, as (x·s)·W/s = x·W) at /a.0, "
+        "/b.0; error with everything low: infinite before, 0.25 × the limit after; in FP32 equal "
+        "bit for bit on 10 samples, 4 of them widened.",
+        "Fixed: overflow at /a.0.",
         "In the training or export code: Divide the input by 1024.",
     )
 
@@ -53,8 +53,8 @@ def test_alike_repairs_share_a_line_and_others_do_not():
     assert shared.startswith("20 × scale (")
     assert "at 20 nodes (/a.{0–19}); " in shared
     assert advice.endswith("Divide 0. Divide 1. Divide 2. (and 17 more alike)")
-    assert "in FP32 2e−6 of an output's largest value off, on 10 samples" in own
-    assert "2e−6 of an output's largest value off, the original 3e−6 off FP64, on" in other
+    assert "in FP32 off by 2e−6 of an output's largest value, on 10 samples" in own
+    assert "2e−6 of an output's largest value, the original by 3e−6 from FP64, on" in other
 
 
 def test_what_was_undone_is_told_once():

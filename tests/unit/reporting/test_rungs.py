@@ -28,15 +28,15 @@ def tried(**changed):
 
 def test_a_rung_is_told_with_what_was_tried():
     assert rung_line(tried(excess=1.43, kept=3)) == (
-        "FP16: out of tolerance (5 plans, 2 of 5 builds gave an engine; the nearest has 1.43 of "
-        "what the search may use with 3 nodes kept)."
+        "FP16: out of tolerance (5 plans, 2 of 5 builds gave an engine; the nearest has 1.43 times "
+        "what the search allows with 3 nodes kept)."
     )
     assert rung_line(tried(rung="tf32", end="delivered", excess=0.75)) == (
-        "TF32: delivered (its error is 0.75 of what the search may use)."
+        "TF32: delivered (its error is 0.75 times what the search allows)."
     )
     band = Band(least=0.25, most=0.5)
     assert rung_line(tried(rung="tf32", end="slower", excess=0.3, band=band)) == (
-        "TF32: passed, and is slower (the nearest has 0.3 of what the search may use, where low "
+        "TF32: passed, and is slower (the nearest has 0.3 times what the search allows, where low "
         "precision explains 0.25 to 0.5 (6.02 dB))."
     )
     assert band_text(Band(least=0, most=0.5)) == "0 to 0.5"
@@ -52,9 +52,9 @@ def test_an_engine_that_computes_nothing_low_is_called_so():
     assert told("slower", "fp32") == (
         "The delivered engine is FP32 without TF32: it is faster than the FP16 engines that passed."
     )
-    assert "not shown to be faster" in told("not-preferred")
+    assert "no FP16 engine that passed is shown to be faster" in told("not-preferred")
     assert told("no-part", "tf32") == (
-        "The delivered engine is FP32 with TF32: nothing of FP16 has a part in the outputs of any "
+        "The delivered engine is FP32 with TF32: nothing in FP16 contributes to the outputs of any "
         "engine that passed."
     )
     cause = Cause(kind="refused", builds=(3,), nodes=(NodeName("mean"), NodeName("div")))
@@ -74,8 +74,8 @@ def test_an_engine_with_nothing_low_in_its_outputs_is_told_so():
     assert shows_line(low) == ""
     low = low.model_copy(update={"shows": "tf32"})
     said = (
-        "the outputs are those of the TF32 engine, to the last digit: whatever of it is in FP16 "
-        "has no part in the outputs."
+        "the outputs equal those of the TF32 engine to the last digit: what is in FP16 "
+        "does not contribute to the outputs."
     )
     assert shows_line(low) == said
     assert "it is as exact as the FP32 engine (SNR" in shows_line(
@@ -84,29 +84,31 @@ def test_an_engine_with_nothing_low_in_its_outputs_is_told_so():
     results = tuple(low if r is row else r for r in found.results)
     rungs = (tried(end="no-part"),)
     found = found.model_copy(update={"results": results, "rung": "fp16", "rungs": rungs})
-    assert rung_caution(found) == f"Of the delivered engine: {said}"
-    assert rung_line(rungs[0]).startswith("FP16: nothing of it has a part in the outputs")
+    assert rung_caution(found) == f"The delivered engine: {said}"
+    assert rung_line(rungs[0]).startswith("FP16: passed, but nothing of it contributes to")
 
 
 def test_causes_are_told_with_their_builds():
     def line(kind, **more):
         return cause_line(Cause(kind=kind, builds=(2, 3), **more))
 
-    assert line("no-engine") == "no engine of the low format could be built, in builds 2, 3"
+    assert line("no-engine") == "no low engine could be built, in builds 2, 3"
     assert line("not-run").endswith("runs, of builds 2, 3")
-    assert line("lost").startswith("nothing is known of engines of the low format")
+    assert line("lost").startswith("nothing is known of low engines")
     assert "shows square in the low format" in line("ignored", nodes=(NodeName("square"),))
-    assert "its error is 9 of what is allowed, 9.5 with" in line("no-effect", excess=9.0, other=9.5)
+    assert "its error is 9 times what is allowed, 9.5 with" in line(
+        "no-effect", excess=9.0, other=9.5
+    )
     kernel = line("kernel", nodes=(NodeName("conv"),), excess=9.0, other=0.5)
     assert kernel.startswith("a kernel or the compiler is to blame in conv: ")
     band = Band(least=0.25, most=0.5)
     shown = line("kernel", nodes=(NodeName("conv"),), excess=9.0, band=band)
     assert "low precision explains 0.25 to 0.5; the engine that has these nodes in" in shown
-    assert "where 0.25 to 0.5 was to be" in line("precision", excess=0.4, band=band)
+    assert "where 0.25 to 0.5 was exp" in line("precision", excess=0.4, band=band)
     assert line("precision").endswith("too large an error (builds 2, 3)")
     assert "where low precision explains 0.25 to 0.5" in line("unknown", excess=1.4, band=band)
     assert "the nearest has 1.4 times" in line("unknown", excess=1.4)
-    assert line("unknown").endswith("a kernel at fault (builds 2, 3)")
+    assert line("unknown").endswith("is shown to be at fault (builds 2, 3)")
 
 
 def test_what_is_not_known_of_the_delivered_engine_is_told():
@@ -143,11 +145,11 @@ def test_what_is_proven_while_the_run_goes_on():
 def test_what_was_not_built_is_told_with_its_reason():
     slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
     assert spared_line(slower) == (
-        "no further plan was built: with nothing kept a run takes 0.614 ms (build 4), and 0.57 ms "
+        "no more plans were built: with nothing kept a run takes 0.614 ms (build 4), and 0.57 ms "
         "in an FP32 engine that passes (build 2)"
     )
     beside = spared_line(slower.model_copy(update={"beside": 5}))
-    assert beside.startswith("no further plan was built but one without repairs (build 5): with no")
+    assert beside.startswith("no more plans were built but one without repairs (build 5): with no")
     assert "was interrupted" in spared_line(Spared(kind="interrupted"))
     assert spared_line(Spared(kind="no-tf32")).endswith("this GPU has none")
     full = engines().model_copy(update={"rung": "tf32", "rungs": (tried(rung="tf32"),)})

@@ -48,9 +48,7 @@ def test_what_fails_is_told_with_its_limit() -> None:
 
 def test_what_is_allowed_names_each_output() -> None:
     told = allowed_together(Criterion(metric="auto", recognised=(MASK, FLOW)))
-    assert told == (
-        "mask-iou of m ≥ 0.99, epe of a, b ≤ 0.1, other outputs by the default tolerance"
-    )
+    assert told == ("mask-iou of m ≥ 0.99, epe of a, b ≤ 0.1, default tolerance for other outputs")
 
 
 def test_what_a_score_rests_on_is_told_in_its_unit() -> None:

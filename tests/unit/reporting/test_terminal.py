@@ -66,7 +66,7 @@ def test_a_failed_run(capsys):
     )
     out = printed(capsys)
     assert out.startswith("FAILED (emulated)")
-    assert "Why it failed\n  output logits is out of tolerance" in out
+    assert "Why it failed\n  Output logits is out of tolerance." in out
 
 
 def test_a_verification(capsys):

@@ -16,7 +16,7 @@ def test_what_is_undone_is_told_with_its_numbers():
     more = more.model_copy(update={"numbers": {**more.numbers, "value": 1e-3}})
     assert remark(more).endswith(
         "FP32 is off by 0.001 of an output's largest value with it, and by 1e−6 without; 2 "
-        "elements are NaN or infinite with it alone."
+        "elements are NaN or infinite only with it."
     )
     outdone = remark(Remark(kind="repair-outdone", names=names))
     assert outdone == "A repair was undone, fold at a, b: no plan with it passes."
@@ -32,6 +32,6 @@ def test_errors_that_are_no_numbers_are_not_told_as_such():
     assert told == "A repair was undone, fold at a: everything low fails as it does without it."
     untried = Remark(kind="repair-untried", numbers={"elements": 2, "size": 3})
     assert remark(untried) == (
-        "Of 3 repairs, 2 were not left out one by one: the plan passes with all of them, and may "
-        "do so with fewer."
+        "2 of 3 repairs were not tested one by one: the plan passes with all of them, and may "
+        "pass with fewer."
     )

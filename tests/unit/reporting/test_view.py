@@ -366,7 +366,7 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
                 "Hint: Use top1.",
             ),
         ),
-        ("Why it failed", ("output logits is wrong",)),
+        ("Why it failed", ("Output logits is wrong.",)),
         ("Next", ("Give more samples.",)),
     ]
 
@@ -411,7 +411,7 @@ def quantised(whose, **changed):
 def test_where_a_failing_candidate_has_no_pairs_causes_cannot_be_looked_for():
     failed, mine = verdict(passed=False), quantised("candidate")
     told = part(report(verification(verdict=failed, provenance=mine)), "Quantisation")
-    assert "Causes cannot be looked for" in told.lines[0]
+    assert "Causes cannot be found" in told.lines[0]
     paired = quantised("candidate", whole=1)
     for other in ({"provenance": mine}, {"verdict": failed, "provenance": paired}):
         assert "Quantisation" not in text(report(verification(**other)))

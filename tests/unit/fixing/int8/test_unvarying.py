@@ -45,6 +45,6 @@ def test_a_run_leaves_them_out_and_says_so():
     assert run.plan.int8 == ("of_x",)
     (note,) = [note for note in run.plan.notes if "INT8" in note]
     assert note == (
-        "1 node is left out of INT8, since the calibration samples leave what it reads at one "
-        "value, or without a finite one, from which no range follows: z."
+        "1 node is left out of INT8: on the calibration samples what it reads is constant or not "
+        "finite, so it has no range: z."
     )

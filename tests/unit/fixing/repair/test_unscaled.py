@@ -22,8 +22,8 @@ def test_each_operator_that_needs_or_gives_a_tensor_as_it_is_is_named_once():
     kept = frozenset(map(node_name, network.nodes()))
     words = [remark(found) for found in unscaled(network, guards, kept)]
     assert words == [
-        "large_out is not stored times a power of two: exp0 (Exp) needs it as it is.",
-        "exp0_out is not stored times a power of two: exp0 (Exp) gives it as it is.",
+        "large_out is not scaled by a power of two: exp0 (Exp) needs it as it is.",
+        "exp0_out is not scaled by a power of two: exp0 (Exp) gives it as it is.",
     ]
     assert not list(unscaled(network, guards, frozenset()))
 

@@ -85,7 +85,7 @@ def test_only_what_was_asked_is_blamed_where_a_builder_dies_at_some_of_many(subj
     assert found.explained
     assert set(rung.nodes) <= {"exp1", "sigmoid1", "exp4", "sigmoid4"}
     assert found.alike
-    assert "and may be right, fed in" in " ".join(sign.text for sign in rung.evidence)
+    assert "which may be right, fed in" in " ".join(sign.text for sign in rung.evidence)
 
 
 def test_a_node_that_only_reads_what_is_wrong_is_not_blamed(subject):
@@ -98,7 +98,7 @@ def test_a_node_that_only_reads_what_is_wrong_is_not_blamed(subject):
     assert rung.nodes == fault.nodes
     (found,) = told(rung).faults
     assert found.places == ((*fault.nodes, "m12"),)
-    assert any("What m12 reads is as wrong" in sign.text for sign in rung.evidence)
+    assert any("What m12 reads is just as wrong" in sign.text for sign in rung.evidence)
 
 
 @pytest.mark.parametrize("place", ["build", "run"])

@@ -119,7 +119,7 @@ def test_a_build_that_takes_too_long_tells_nothing_and_the_search_goes_on(heard,
     assert (found.marks, found.late, found.build_seconds) == ("late", 2, 2.0)
     assert found.faults
     assert all(set(place) & set(GRUS) for fault in found.faults for place in fault.places)
-    assert "2 builds took longer than 2 s and told nothing." in {s.text for s in rung.evidence}
+    assert "2 builds took longer than 2 s and showed nothing." in {s.text for s in rung.evidence}
 
 
 def test_of_many_suspects_one_of_each_shape_is_asked_about(heard, monkeypatch):

@@ -65,7 +65,10 @@ def test_the_same_outputs_change_nothing(case):
 def test_what_the_candidate_has_more_is_warned_of(case):
     more = shared_outputs(case, {"a_out", "b_out", "c"}, Silent())
     assert more.network is case.network
-    assert told(more.notes[-1]) == "warning: not judged, since only the candidate gives out: c"
+    assert (
+        told(more.notes[-1])
+        == "warning: not judged, since only the candidate has them as outputs: c"
+    )
 
 
 def test_inner_tensors_may_be_missing_and_the_model_stays(case):

@@ -61,7 +61,7 @@ def test_an_outlier_that_the_scale_is_for(monkeypatch):
     assert cause.usual < 20
     assert cause.reach == pytest.approx(4000)
     assert cause.rescaled <= 1 < cause.restored
-    assert "is for few outliers, up to 4000; all others are below" in told(run.quantisation, 1)
+    assert "is set by a few outliers, up to 4000; all others are below" in told(run.quantisation, 1)
 
 
 @pytest.mark.parametrize(("scale", "fault"), [(1.0, "rounding"), (0.004, "saturated")])
@@ -88,7 +88,7 @@ def test_where_many_have_to_go_none_is_a_cause(monkeypatch):
     assert len(found.gravest) == 2
     assert 1 < found.without < found.error
     assert (
-        "No few of the 6 pairs of Q and DQ are to blame: without the 2 that do most harm"
+        "No small group of the 6 Q/DQ pairs is to blame: without the 2 that do most harm"
         in told(found, 0)
     )
 
@@ -105,7 +105,7 @@ def test_faults_are_most_of_an_error_of_which_the_rest_is_of_many(monkeypatch):
     }
     assert found.without < found.error / 2
     assert all(cause.rescaled < cause.restored for cause in found.causes)
-    assert told(found, 0).startswith("2 of 6 pairs of Q and DQ make most of the error")
+    assert told(found, 0).startswith("2 of 6 Q/DQ pairs make most of the error")
 
 
 def test_more_faults_than_causes_are_told_are_all_needed(monkeypatch):
@@ -124,7 +124,7 @@ def test_a_scale_of_zero_is_the_cause():
     _, found = loss(damaged)
     assert found.explained
     assert [(c.node, c.fault) for c in found.causes] == [("second/w", "scale")]
-    assert "its scale is no positive number" in told(found, 1)
+    assert "its scale is not a positive number" in told(found, 1)
 
 
 def test_what_another_scale_makes_worse_does_not_saturate(monkeypatch):
@@ -151,7 +151,7 @@ def test_another_model_is_not_blamed_on_quantisation(monkeypatch):
     assert not found.explained
     assert found.causes == ()
     assert "something else is wrong, or second/w_out: what is stored for it" in told(found, 0)
-    assert "Right is what the original gives." in told(found, 0)
+    assert "The reference is what the original gives." in told(found, 0)
 
 
 def test_a_metric_decides_alone():

@@ -58,7 +58,7 @@ def test_what_fix_repaired_holds_and_is_told(written):
     assert [repair.rule for repair in run.remade.repairs] == ["scale", "scale"]
     assert run.remade.proof is not None
     assert run.remade.proof.repaired < 1e-6
-    assert "metadata names 2 repairs (scale): made again" in str(report(run))
+    assert "metadata lists 2 repairs (scale): repeated" in str(report(run))
     assert Run.model_validate_json(run.model_dump_json()) == run
 
 
@@ -190,7 +190,7 @@ def test_a_repaired_model_whose_metadata_is_gone_is_told(written):
     assert run.verdict.passed
     assert run.remade is not None
     assert run.remade.differs
-    assert "differs from the original's, first at" in str(report(run))
+    assert "differs from the original, first at" in str(report(run))
     assert Run.model_validate_json(run.model_dump_json()) == run
     # What differs in types alone does not.
     plain = api.fix(ILL.proto, dict(ILL.inputs), no_repair=["scale"]).model
