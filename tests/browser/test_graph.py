@@ -117,7 +117,7 @@ def test_a_link_shows_a_node_and_says_where_there_is_none(look: Look, page_of: P
     panel = page.get_by_role("region", name="Selected")
     panel.get_by_text("/blocks.0/norm2/Sqrt", exact=True).wait_for()
     page.evaluate("halfwise.open('graph', 'gone')")
-    page.get_by_text("The graph that is shown has no gone").wait_for()
+    page.get_by_text("The graph shown has no gone").wait_for()
 
 
 def test_kept_nodes_casts_and_layers_are_told_apart_without_colour(

@@ -115,7 +115,7 @@ def test_no_room_is_one_sentence(call, answer):
     answer("fix", OSError(errno.ENOSPC, "No space left on device", "run/model.onnx"))
     code, _, err = call(*FIX)
     assert code == 2
-    assert err.startswith("error: There is no room left for run/model.onnx.\nhint: Free some")
+    assert err.startswith("error: There is no space left for run/model.onnx.\nhint: Free some")
     answer("fix", OSError(errno.EBADF, "Bad file descriptor"))
     with pytest.raises(OSError, match="Bad file"):
         main()

@@ -46,7 +46,7 @@ def test_a_result_that_cannot_be_written_is_an_error(monkeypatch):
         sys.stdout.write("lost")
     error = told(failed.value)
     assert error is not None
-    assert error.message == "There is no room left for standard output."
+    assert error.message == "There is no space left for standard output."
 
 
 def test_asking_whether_a_stream_takes_bytes_writes_nothing(monkeypatch):
@@ -114,10 +114,10 @@ def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "name", "words"),
     [
-        (errno.ENOSPC, None, "no room left."),
-        (errno.EDQUOT, "a/b", "no room left for a/b"),
-        (errno.EMFILE, "a/b", "More files are needed than may be open"),
-        (errno.EACCES, b"a\xff", "no permission for a\udcff, or for a folder above"),
+        (errno.ENOSPC, None, "no space left."),
+        (errno.EDQUOT, "a/b", "no space left for a/b"),
+        (errno.EMFILE, "a/b", "Too many files are open"),
+        (errno.EACCES, b"a\xff", "is denied for a\udcff, or for a folder above"),
         (errno.EIO, None, "The system reported: Input/output error."),
         (errno.EROFS, "a/b", "a/b cannot be used: Read-only file system"),
     ],
@@ -151,7 +151,7 @@ def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert ended.exit_code == 130
-    assert "what it found so far is kept" in capfd.readouterr().err
+    assert "keeps what it found so far" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 

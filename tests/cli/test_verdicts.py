@@ -45,7 +45,7 @@ def test_one_screen_the_whole_report_or_the_verdict_alone(call, answer, passed):
 def test_what_no_folder_holds_is_shown_whole_by_the_option(call, answer):
     answer("verify", verification())
     line = ("verify", "m.onnx", "c.onnx", "--inputs", "x.npz")
-    assert call(*line)[1].endswith("This is a part of the report; --full prints all of it.\n")
+    assert call(*line)[1].endswith("This is only part of the report; --full prints all of it.\n")
 
 
 def test_out_and_a_watcher_reach_the_library(call, answer):
@@ -172,7 +172,7 @@ def test_report_of_a_saved_run_exits_as_the_run_did(call, tmp_path, made, passed
     code, out, err = call("report", str(tmp_path))
     assert code == (0 if passed else 10)
     assert out.startswith("PASSED" if passed else "FAILED")
-    gone = f"warning: {tmp_path / 'model.onnx'} is not there any more"
+    gone = f"warning: {tmp_path / 'model.onnx'} no longer exists"
     assert " ".join(err.split()) == (gone if saved.kind == "fix" else "")
     (tmp_path / "model.onnx").touch()
     assert call("report", str(tmp_path))[2] == ""

@@ -190,7 +190,7 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("m.onnx",), 2, "Nothing is given to judge against m.onnx."),
+        (("m.onnx",), 2, "There is nothing to judge against m.onnx."),
         (("m.onnx", "m.onnx", "--trt-python", "p"), 2, "the candidate is not an engine"),
         (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
         (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),

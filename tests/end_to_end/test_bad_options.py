@@ -136,4 +136,4 @@ def test_labels_that_do_not_fit(refused, files, tmp_path):
 def test_a_model_that_an_option_takes_for_its_value_is_named(refused):
     told = refused(2, "fix", "--no-repair", "absent.onnx", "--inputs", "absent.npz", "-o", "run")
     assert "--no-repair takes absent.onnx" in told
-    assert "put absent.onnx before it" in told
+    assert "Put absent.onnx before" in told

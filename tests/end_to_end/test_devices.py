@@ -134,7 +134,7 @@ def test_where_no_low_plan_passes_on_each_device(on_devices):
 def test_a_wrong_fp32_engine_on_one_device(on_devices):
     ended = on_devices(orin={}, a100={"broken": {"third": 1.5}})
     assert ended.code == 10, ended.err
-    assert "on a100: the FP32 engine without TF32 is already wrong" in told(ended)
+    assert "On a100: the FP32 engine without TF32 is already wrong" in told(ended)
     line = next(n for n in ended.record["next_step"] if "halfwise diagnose" in n)
     assert "--trt-worker a100" in line
     assert [e["worker"]["name"] for e in ended.record["further"]] == ["a100"]

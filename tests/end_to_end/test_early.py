@@ -132,7 +132,7 @@ def test_what_is_proven_outlives_a_run_that_ends_at_once(
     assert ended.code == code
     assert not ended.folder.exists()
     where, further, end_ = ended.err.splitlines()[-3:]
-    assert where.startswith("proven already: ")
+    assert where.startswith("already proven: ")
     assert where.endswith("run.proven/build-2/model.engine")
     assert "--resume" in further
     assert end_ == last

@@ -29,7 +29,7 @@ OBJECTS_PER_COLLECTION = 100_000
 """Objects that Python makes between two searches for unreachable ones, in place of 700.
 
 Graphs of thousands of nodes are millions of objects that live on. At 1,500 nodes searching took
-half of the time that is not spent in ONNX Runtime; so it takes little, and 8 % more memory.
+half of the time outside ONNX Runtime; now it takes little, for 8 % more memory.
 """
 
 COLLECTIONS = (20, 50)
@@ -90,7 +90,7 @@ def _run(ended: Ended) -> None:
         try:
             app(prog_name="halfwise")
         finally:
-            # Now, while it can be told that it fails.
+            # Now, while a failure can still be reported.
             sys.stdout.flush()
     except HalfwiseError as error:
         _complain(error)
@@ -124,7 +124,7 @@ def _complain(error: HalfwiseError) -> None:
 
 
 def _readable(text: str) -> str:
-    """Return a text cut in the middle where it is longer than anybody reads: names may be."""
+    """Return a text, cut in the middle where it is too long to read: names may be."""
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
@@ -141,9 +141,9 @@ def _out_of_memory(error: MemoryError) -> CaseError:
 def _say(ended: Ended) -> None:
     left = [path for path in interruption().left.values() if path.is_file()]
     for path in left:
-        typer.echo(f"proven already: {clean(str(path))}", err=True)
+        typer.echo(f"already proven: {clean(str(path))}", err=True)
     if left:
-        typer.echo("to go on with the run, give the same command with --resume", err=True)
+        typer.echo("to continue the run, give the same command with --resume", err=True)
     typer.echo("interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}", err=True)
 
 

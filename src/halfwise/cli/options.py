@@ -45,7 +45,7 @@ InputsOption = Annotated[str, _inputs]
 MaybeInputsOption = Annotated[str | None, _inputs]
 RunnerOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whose outputs, if the file holds those of several runners."),
+    typer.Option(metavar="NAME", help="Runner whose outputs to use, if the file holds several."),
 ]
 
 
@@ -65,12 +65,10 @@ class Display(NamedTuple):
 
 _prints = partial(typer.Option, rich_help_panel="Output")
 _DISPLAY: dict[str, Any] = {
-    "as_json": Annotated[bool, _prints("--json", help="Print the record as JSON, nothing else.")],
-    "full": Annotated[
-        bool, _prints("--full", help="Print the whole report, not one screen of it.")
-    ],
+    "as_json": Annotated[bool, _prints("--json", help="Print only the record, as JSON.")],
+    "full": Annotated[bool, _prints("--full", help="Print the whole report, not just one screen.")],
     "quiet": Annotated[
-        bool, _prints("--quiet", help="Print the verdict alone, on one line, and no progress.")
+        bool, _prints("--quiet", help="Print only the verdict, on one line, without progress.")
     ],
 }
 _TRUST = inspect.Parameter(
@@ -163,8 +161,8 @@ class Command(TyperCommand):
             value = _ALONE.get(arg)
             if value is not None and following is not None and _names_file(following):
                 raise UsageError(
-                    f"{arg} takes {following}, which follows it, for its own value.",
-                    f"Let another option follow {arg}, or nothing: put {following} before it.",
+                    f"{arg} takes {following}, which follows it, as its value.",
+                    f"Put {following} before {arg}, so that another option or nothing follows it.",
                 )
             if value is not None and (following is None or following.startswith("-")):
                 whole.append(value)

@@ -1,4 +1,4 @@
-"""Call the library while the terminal tells how far it is; show what it returns, and end."""
+"""Call the library while the terminal shows progress; show what it returns, and exit."""
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from halfwise.records.record import Record
     from halfwise.reporting.parts import Report
 
-WHOLE = "This is a part of the report; --full prints all of it."
-"""Stands below what is not whole and in no folder."""
+WHOLE = "This is only part of the report; --full prints all of it."
+"""Printed below a partial report that lies in no folder."""
 
 R = TypeVar("R")
 Shown = TypeVar("Shown", bound="Record")

@@ -1,4 +1,4 @@
-"""What a process finds around it: streams that fail, signals, a working directory, few files."""
+"""The environment of a process: streams that fail, signals, working directory, open files."""
 
 import errno
 import io
@@ -24,9 +24,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
-"""What the system says where a program calls it wrongly."""
+"""System errors of a program that makes wrong calls."""
 _KEPT = (
-    b"\ninterrupted: the search ends, and what it found so far is kept; Ctrl-C again ends at once\n"
+    b"\ninterrupted: the search stops and keeps what it found so far; Ctrl-C again quits at once\n"
 )
 _ELSEWHERE = "Check it, or name another."
 
@@ -77,7 +77,7 @@ def demand_folder() -> None:
 
 
 def told(error: OSError) -> UsageError | None:
-    """Return what to tell of an error of the system; None where that could be a fault of halfwise.
+    """Return the message for a system error; None where it could be a fault of halfwise.
 
     Args:
         error: What reached the command line.
@@ -86,34 +86,32 @@ def told(error: OSError) -> UsageError | None:
     what = os.fsdecode(name) if isinstance(name, str | bytes) else None
     if error.errno in _FULL:
         where = f" for {what}" if what else ""
-        return UsageError(f"There is no room left{where}.", "Free some, or write elsewhere.")
+        return UsageError(f"There is no space left{where}.", "Free some, or write elsewhere.")
     if error.errno in _TOO_MANY:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return UsageError(
-            f"More files are needed than may be open, {limit}.", f"Allow more: ulimit -n {_FILES}."
+            f"Too many files are open: {limit} are allowed.", f"Allow more: ulimit -n {_FILES}."
         )
     if what is None:
         if error.errno in _OURS:
             return None
         # Such as that there is no folder for temporary files, with those that were tried.
         return UsageError(
-            f"The system reported: {error.strerror}.", "Check what is around halfwise."
+            f"The system reported: {error.strerror}.", "Check the environment of the command."
         )
     if error.errno in _FORBIDDEN:
-        return UsageError(
-            f"There is no permission for {what}, or for a folder above it.", _ELSEWHERE
-        )
+        return UsageError(f"Permission is denied for {what}, or for a folder above it.", _ELSEWHERE)
     return UsageError(f"{what} cannot be used: {error.strerror}.", _ELSEWHERE)
 
 
 class _Stream:
     """A standard stream; once it fails, what is written to it is dropped.
 
-    A reader that is gone (`| head`) ends nothing: the exit code is that of the verdict.
+    A reader that is gone (`| head`) does not end the command: the exit code is the verdict's.
     """
 
     def __init__(self, stream: TextIO, *, whatever: bool = False) -> None:
-        """Wrap `stream`; errors but that of a missing reader are raised unless `whatever`."""
+        """Wrap `stream`; errors other than a missing reader are raised unless `whatever`."""
         self._stream, self._whatever = stream, whatever
 
     def write(self, text: str) -> int:
@@ -158,14 +156,14 @@ def _open_closed_streams() -> None:
 
 
 def _write_any_name() -> None:
-    """Let standard output and error take characters that their encoding lacks, replaced."""
+    """Let standard output and error replace characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _allow_files() -> None:
-    """Raise the number of open files that is allowed, where it is low and may be raised."""
+    """Raise the limit on open files where it is low and may be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -175,7 +173,7 @@ def _allow_files() -> None:
 
 @contextmanager
 def _interrupting() -> Iterator[Ended]:
-    """Let signals that end a process do what Ctrl-C does: everything temporary is removed."""
+    """Let signals that end a process act as Ctrl-C: everything temporary is removed."""
     ended = Ended()
 
     def end(number: int, _: FrameType | None) -> None:

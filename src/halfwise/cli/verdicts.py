@@ -81,7 +81,7 @@ _ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="FILE",
-        help="What the framework gives for the inputs: .npz, Polygraphy .json, or "
+        help="The framework's outputs for the inputs: .npz, Polygraphy .json, or "
         "file.py:factory that returns a torch.nn.Module.",
     ),
 ]
@@ -186,8 +186,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whose outputs to judge, if the file holds those of several runners; a prefix is "
-            "enough.",
+            help="Runner whose outputs to judge, if the file holds several; a prefix is enough.",
         ),
     ] = None,
     target: Annotated[
@@ -206,7 +205,7 @@ def verify(
         _repeat(model, inputs, unfit, options, display)
     if candidate is None:
         raise UsageError(
-            f"Nothing is given to judge against {model}.",
+            f"There is nothing to judge against {model}.",
             "Give a candidate: verify MODEL CANDIDATE --inputs DATA; or, to repeat a run, verify "
             "RUN --target tensorrt --inputs DATA.",
         )
@@ -225,8 +224,8 @@ def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
     lists = {name: options[name] for name in options if name in Workers.__annotations__}
     if (named := sum(map(len, lists.values()))) > 1:
         raise UsageError(
-            f"{named} workers are named, and one judges an engine.",
-            "Name one; several repeat a run: verify RUN --target tensorrt.",
+            f"{named} workers are named, but one judges an engine.",
+            "Name one. Several can repeat a run: verify RUN --target tensorrt.",
         )
     return options | {name: words[0] for name, words in lists.items()}
 
@@ -238,14 +237,14 @@ def _repeat(
     options: dict[str, Any],
     display: Display,
 ) -> NoReturn:
-    """Judge the plan of a run on several workers; exit as all of them together ended."""
+    """Judge the plan of a run on several workers; exit with their joint verdict."""
     from halfwise.reporting.inspection import repeated
 
     others = options.keys() - RepeatOptions.__annotations__.keys()
     unfit = {**unfit, **{spelt(n): v for n, v in options.items() if n in others}}
     if wrong := next((name for name, value in unfit.items() if value is not None), None):
         raise UsageError(
-            f"{wrong} does not apply with --target: the plan and what is acceptable are the run's.",
+            f"{wrong} does not apply with --target: the plan and the limits are the run's.",
             "Leave it out, or leave --target out to judge a candidate.",
         )
     found = watched(
@@ -302,10 +301,10 @@ def report(
     from halfwise.wording import clean
 
     if out is not None and not html:
-        raise UsageError("--out names the page, and none is asked for.", "Add --html.")
+        raise UsageError("--out names a page, but none is asked for.", "Add --html.")
     found = api.report(run, **options)
     if lost := lost_model(run, found):
-        typer.echo(clean(f"warning: {lost} is not there any more"), err=True)
+        typer.echo(clean(f"warning: {lost} no longer exists"), err=True)
     if html:
         from halfwise.page import write_page
 

@@ -1,4 +1,4 @@
-"""What was built: what emulation told of each engine, what it showed, what its builder said."""
+"""The builds: what emulation predicted for each engine, what it did, what its builder said."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 
 
 def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
-    """Yield each build that emulation told something of, or that was measured.
+    """Yield each build that emulation predicted something for, or that was measured.
 
     Errors are over what is allowed: `told` are what emulations gave, from `least` to `most` is what
     low precision explains, `measured` is the engine's.
@@ -68,7 +68,7 @@ def _told(told: Sequence[tuple[int, LogFinding]]) -> Iterator[Data]:
     findings = [finding for _, finding in told]
     first = findings[0]
     differs = len({finding.sentence for finding in findings}) > 1
-    yield f"{first.sentence}{' Figures of other builds differ.' if differs else ''}"
+    yield f"{first.sentence}{' The figures of other builds differ.' if differs else ''}"
     yield first.hint
     yield list(dict.fromkeys(node for finding in findings for node in finding.nodes))
     yield sum(finding.count for finding in findings)

@@ -1,4 +1,4 @@
-"""The rows that everybody knows: each precision with its errors, metrics, time and size."""
+"""The classic rows: each precision with its errors, metrics, time and size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from halfwise.reporting.rungs import full_name, rung_name
 
 @dataclass(frozen=True)
 class Classic:
-    """What one precision came to on the judged samples; None is unknown.
+    """How one precision did on the judged samples; None is unknown.
 
     Attributes:
         name: What it is.

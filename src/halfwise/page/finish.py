@@ -27,7 +27,7 @@ def finish(
 ) -> None:
     """Write the record of a run into its folder, and all that shows it.
 
-    What shows a run never costs it: where evidence or page cannot be made, the watcher is told.
+    A run is never lost to its page: where evidence or page cannot be made, the watcher is told.
 
     Args:
         folder: The run folder, which exists.
@@ -56,4 +56,4 @@ def _optional(file: Path, watcher: Watcher) -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the run is worth more
         file.unlink(missing_ok=True)
         why = sentence(f"{type(error).__name__}: {error}")
-        watcher.note(f"the run is whole, but its {file.name} could not be made ({why})")
+        watcher.note(f"the run is complete, but its {file.name} could not be made ({why})")

@@ -168,7 +168,7 @@ def _planned(facts: NodeFacts) -> Iterator[tuple[str, str]]:
 def _measured(facts: NodeFacts, samples: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     if (growth := facts.growth) is not None:
         inherited = number(growth.inherited)
-        yield "error", f"{number(growth.error)} relative RMS; {inherited} in what it reads"
+        yield "error", f"{number(growth.error)} relative RMS; {inherited} in its inputs"
     if (seen := facts.seen) is not None:
         where = samples[seen.worst_sample] if seen.worst_sample < len(samples) else ""
         yield "largest-value", f"{number(seen.absmax)}{f' ({where})' if where else ''}"

@@ -148,8 +148,8 @@ def _copies(facts: Mapping[str, Any]) -> str:
     copies, heldout = facts["copies"], facts["heldout"]
     left = "" if copies < heldout else "; none is left to judge on"
     return (
-        f"left out {copies} of {count(heldout, 'held-out sample')}: each copies, up to the last "
-        f"digits, a sample that the search uses or another held-out one{left}"
+        f"left out {copies} of {count(heldout, 'held-out sample')}: each is a copy, up to the last "
+        f"digits, of one that the search uses or of another held-out one{left}"
     )
 
 
@@ -229,7 +229,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "split": lambda facts: (
         f"{count(facts['searched'], 'sample')} to search on, {facts['heldout']} held out"
     ),
-    "single": "there is only one sample, so nothing can be held out",
+    "single": "there is a single sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,
     "lint-failed": "the linter failed on this file ({error}); please report it",

@@ -56,7 +56,7 @@ def test_what_was_measured_at_a_node():
     )
     found = run(growth=(Growth(node=POW, depth=3, error=0.02, inherited=0.01),))
     words = told(found, POW, seen)
-    assert words["error"] == "0.02 relative RMS; 0.01 in what it reads"
+    assert words["error"] == "0.02 relative RMS; 0.01 in its inputs"
     assert words["largest-value"] == f"70000 ({seen.samples[1]})"
     assert words["not-finite"] == "3 NaN or infinite values in FP32"
     assert "error" not in told(run(growth=()), POW)

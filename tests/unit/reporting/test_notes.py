@@ -41,7 +41,7 @@ def test_every_repair_has_a_sentence_with_a_few_names(flaw):
 
 def test_notes_say_whose_samples_they_are_about_and_are_read_back():
     note = Note(kind="single", severity="warning", of="held out", facts={"samples": (1, 2)})
-    assert told(note).startswith("warning: held out: there is only one sample")
+    assert told(note).startswith("warning: held out: there is a single sample")
     assert Note.model_validate_json(note.model_dump_json()) == note
 
 

@@ -1,4 +1,4 @@
-"""The sections of the page, in their order; each says nothing where the run has nothing for it."""
+"""The sections of the page, in order; each is left out where the run has nothing for it."""
 
 from collections.abc import Callable
 

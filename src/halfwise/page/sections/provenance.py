@@ -21,10 +21,10 @@ def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "command", (run.kind,)
     yield "date", (found.date,)
     yield "model", (found.model,)
-    yield "its SHA-256", (found.model_sha256,)
+    yield "SHA-256 of the model", (found.model_sha256,)
     yield "folder", (found.folder,)
     yield "inputs", (found.data or "",)
-    yield "their SHA-256", (found.inputs_sha256,)
+    yield "SHA-256 of the inputs", (found.inputs_sha256,)
     yield "read as", found.inputs
     yield "options", tuple(f"{name} = {value}" for name, value in found.options.items())
     yield "seed", (str(found.seed),)

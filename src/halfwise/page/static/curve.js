@@ -162,7 +162,7 @@ function legend(groups, hidden, buttons, redraw) {
 function told(point, fixed, plans) {
   if (point === null) {
     return [
-      make("p", { class: "note" }, "Point at a plan to see what it keeps; a click or the arrow keys hold it."),
+      make("p", { class: "note" }, "Point at a plan to see what it keeps; click or use the arrow keys to hold it."),
       make("p", { class: "note" }, `Filled marks are within what is allowed (${plans.allowed}), hollow ones are not. `
         + "A stroke above a mark says “at least”: not all samples were run. The line joins the best plans."),
     ];
@@ -186,7 +186,7 @@ function heading({ name, build, count, group }) {
 }
 
 function listed(point, { low }) {
-  const over = (value) => (value === undefined ? "" : `${number(value)} of what is allowed`);
+  const over = (value) => (value === undefined ? "" : `${number(value)} times what is allowed`);
   const facts = [
     ["of", point.group.name],
     ["tried", point.step ?? ""],

@@ -11,12 +11,12 @@ section("depth", (root, data) => {
   }));
   const points = nodes.map((node) => ({
     x: node.place, y: node.error, of: node, hollow: !isBorn(node), large: node.name === data.origin,
-    label: node.name === data.origin ? "most of it begins here" : null,
+    label: node.name === data.origin ? "most of it starts here" : null,
   }));
   const told = make("div", { class: "told", "aria-live": "polite" });
   const but = data.kept ? ` but ${data.kept} ${data.kept === 1 ? "node" : "nodes"}` : "";
   root.append(make("p", { class: "note" }, `Relative RMS error after compute nodes on one sample, with everything in ${data.low}${but}`
-    + `${data.repaired ? ", before repairs" : ""}. Filled: what is read has less than a fifth of that error, so that it may begin there.`));
+    + `${data.repaired ? ", before repairs" : ""}. Filled: the inputs have less than a fifth of that error, so it may start there.`));
   scatter(root, () => ({
     label: `Relative error along ${nodes.length} nodes`, height: 300, small: points.length > 300,
     x: { title: "place in the graph", integer: true }, y: { title: "relative RMS error", log: true },
@@ -32,9 +32,9 @@ function isBorn({ error, inherited }) {
 }
 
 function tell(told, node) {
-  told.replaceChildren(...(node === null ? ["Point at a node, or walk with the arrow keys."] : [
+  told.replaceChildren(...(node === null ? ["Point at a node, or use the arrow keys."] : [
     link("graph", node.name),
-    `: error ${number(node.error)}, ${number(node.inherited)} in what it reads; depth ${node.depth}`,
+    `: error ${number(node.error)}, ${number(node.inherited)} in its inputs; depth ${node.depth}`,
   ]));
 }
 
@@ -48,7 +48,7 @@ function list(root, nodes) {
   root.append(details);
   table(details, {
     name: "Error along the graph", rows,
-    columns: [{ title: "node", align: "left" }, "place", "depth", "error", "of what it reads", "times"],
+    columns: [{ title: "node", align: "left" }, "place", "depth", "error", "of its inputs", "times"],
   });
 }
 

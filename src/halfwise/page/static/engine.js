@@ -29,7 +29,7 @@ function against(root, { builds, outputs }) {
     return;
   }
   root.append(make("h3", {}, "Emulation against engine"));
-  root.append(make("p", { class: "note" }, "Error on the samples of the search over what is allowed. The bar is what low "
+  root.append(make("p", { class: "note" }, "Error on the samples of the search, divided by what is allowed. The bar is what low "
     + "precision explains, circles are the emulations, with fusion and without; the diamond is the engine, filled where it passes."));
   const told = make("div", { class: "told", "aria-live": "polite" });
   const bands = builds.filter(({ least }) => least !== null).map((build) => ({
@@ -46,8 +46,8 @@ function against(root, { builds, outputs }) {
     y: { title: "error / allowed", log: true, span: bands.flatMap(({ points }) => points.map(({ y }) => y)) },
     limit: { value: 1, text: "allowed" },
     groups: [{ shape: "circle", colour: 0, points: emulated }, { shape: "diamond", colour: 1, points: measured }],
-  }), (point) => told.replaceChildren(point === null ? "Point at a mark, or walk with the arrow keys." : tell(point.of)));
-  told.textContent = "Point at a mark, or walk with the arrow keys.";
+  }), (point) => told.replaceChildren(point === null ? "Point at a mark, or use the arrow keys." : tell(point.of)));
+  told.textContent = "Point at a mark, or use the arrow keys.";
   root.append(told);
   table(root, {
     name: "Emulation against engine",

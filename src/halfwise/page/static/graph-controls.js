@@ -77,7 +77,7 @@ function search(find) {
     found.replaceChildren(...results.map(({ label, what, go }) => make("li", {}, make("button", { type: "button",
       onclick: () => { found.hidden = true; go(); } }, make("span", {}, label), make("span", { class: "what" }, what)))));
     if (results.length === 0) {
-      found.append(make("li", { class: "note" }, "Nothing has that in its name."));
+      found.append(make("li", { class: "note" }, "No name contains that."));
     }
     found.hidden = input.value.trim() === "";
   }

@@ -16,7 +16,7 @@ function panel(graph, key, act) {
     case "t": return tensorPanel(graph, at, act);
     case "o": return tensorPanel(graph, at, act);
     default: return [make("h3", {}, "Whole graph"),
-      make("p", { class: "note" }, "Select a node for what is known of it, a box to unfold it."),
+      make("p", { class: "note" }, "Select a node to see what is known of it, or a box to unfold it."),
       ...summary(graph, [...graph.names.keys()], act)];
   }
 }
@@ -48,7 +48,7 @@ function facts(rows) {
 
 function figures(graph, node) {
   const sample = graph.samples[graph.worst[node]];
-  const added = graph.marks.added.has(node) ? "not in the model that was given" : "";
+  const added = graph.marks.added.has(node) ? "not in the original model" : "";
   const body = graph.owner.has(node) ? `in a body of ${graph.names[graph.owner.get(node)]}` : "";
   const largest = number(graph.largest[node] ?? null);
   const inherited = number(graph.inherited[node] ?? null);
@@ -57,7 +57,7 @@ function figures(graph, node) {
     ["in the engine", (graph.engine[node] ?? "").toUpperCase()],
     ["added", added],
     ["body", body],
-    ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS; ${inherited} in what it reads`],
+    ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS; ${inherited} in its inputs`],
     ["largest |x|", largest && `${largest} in FP32${sample ? `, ${sample}` : ""}`],
     ["not finite", graph.nonfinite[node] ? `${graph.nonfinite[node]} values in FP32` : ""],
   ];

@@ -54,7 +54,7 @@ section("graph", (root, data) => {
       open.add(box);
     }
     const count = wholeScene(graph, { ...state, open }).items.length;
-    parts.say(count > MOST_WHOLE ? `${boxLabel(graph, box)} stays folded: ${count} boxes and nodes are more than can be drawn. Fold another.` : "");
+    parts.say(count > MOST_WHOLE ? `${boxLabel(graph, box)} stays folded: ${count} boxes and nodes are too many to draw. Fold another.` : "");
     state.open = count > MOST_WHOLE ? state.open : open;
     redraw({ focus: true });
   }
@@ -116,7 +116,7 @@ function opened(graph, key, near, parts) {
   const tensor = graph.tensorNames.indexOf(key);
   const reader = graph.maker[tensor] >= 0 ? graph.maker[tensor] : graph.readers[tensor]?.[0];
   const found = node >= 0 ? node : reader;
-  parts.say(found === undefined ? `The graph that is shown has no ${key}: a repair or a rewriting may have replaced it.` : "");
+  parts.say(found === undefined ? `The graph shown has no ${key}: a repair or rewrite may have replaced it.` : "");
   if (found !== undefined) {
     near(found);
   }

@@ -11,7 +11,7 @@ function layers(root, { engines, delivered }, shared) {
   if (!engines.length) {
     return;
   }
-  root.append(make("h3", {}, "What they compute in"), shares(engines, delivered));
+  root.append(make("h3", {}, "Precision"), shares(engines, delivered));
   const place = make("div", { class: "tall" });
   const shown = delivered ?? engines.length - 1;
   const select = make("select", { onchange: () => one(place, engines[select.selectedIndex], shared) },
@@ -76,7 +76,7 @@ function one(place, engine, shared) {
     place.append(make("p", { class: "note" }, line));
   }
   if (!rows.length) {
-    place.append(make("p", { class: "note" }, "The inspector tells no layers."));
+    place.append(make("p", { class: "note" }, "The inspector reports no layers."));
     return;
   }
   table(place, {

@@ -6,14 +6,14 @@ const { make, draw, section, number, table } = halfwise;
 const HEIGHT = 60;
 
 section("samples", (root, { over, rows, more, previews }) => {
-  for (const [why, title] of [["worst", "The worst"], ["typical", "Of median error"]]) {
+  for (const [why, title] of [["worst", "Worst"], ["typical", "Median error"]]) {
     const found = previews.filter((one) => one.why === why);
     if (found.length) {
       root.append(make("h3", {}, title), make("div", { class: "previews" }, ...found.map((one) => figure(one, over))));
     }
   }
   if (rows.length) {
-    table(root, { name: "Samples", columns: ["sample", `error over ${over}`], rows });
+    table(root, { name: "Samples", columns: ["sample", `error / ${over}`], rows });
   }
   if (more > 0) {
     root.append(make("p", { class: "note" }, `and ${more} more: see run.json`));

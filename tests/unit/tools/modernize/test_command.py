@@ -146,7 +146,7 @@ def test_what_overflows_in_fp16_does_not_as_one_node():
     assert record.fp16_before is not None
     assert record.fp16_after is not None
     assert (record.fp16_before.passed, record.fp16_after.passed) == (False, True)
-    assert record.notes == ("warning: there is only one sample, so nothing can be held out",)
+    assert record.notes == ("warning: there is a single sample, so nothing can be held out",)
     assert np.isfinite(record.error)
 
 
