@@ -44,5 +44,5 @@ def test_figures_that_differ_from_build_to_build_make_no_second_finding() -> Non
     line = "warning: - {} weights are affected by this issue: Detected subnormal FP16 values."
     logs = (build(i, "a", log=(line.format(i),)) for i in (4, 5))
     (found,) = log_rows(tuple(logs))
-    assert "Figures of other builds differ." in str(found[1])
+    assert "figures of other builds differ." in str(found[1])
     assert found[-1] == "4, 5"
