@@ -11,8 +11,8 @@ from halfwise.wording import number, ratio
 Assignment = frozenset[NodeName]
 
 CLEARLY = 0.5
-"""A better plan is told where no more than this part of what the last one cost is left, beyond what
-everything low costs: so few lines tell a long search."""
+"""A better plan is reported if its cost above everything low is at most this share of the last
+one's: a long search then takes few lines."""
 
 
 class Best:

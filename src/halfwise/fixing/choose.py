@@ -50,7 +50,7 @@ _OF_THE_RUN = frozenset[str]().union(
         for k in (Heldout, Labels, Data, Shown, Accepted, Lowest, Plan, Arithmetic, Running)
     )
 ) - {"start_from", "keep_above", "no_repair"}
-"""Options of `fix` that mean the same here."""
+"""Options of `fix` with the same meaning here."""
 _TYPES = frozenset(("bf16", "tf32"))
 _CODE = ("preprocess", "ort_library")
 """Options that run code: code that only a run folder names is not run."""

@@ -17,8 +17,8 @@ from halfwise.records.curve import runs
 Assignment = frozenset[NodeName]
 
 MEASURED = 12
-"""Plans beside these that are evaluated on all samples for it at most: a trial that fails tells a
-bound, which may exclude a plan, but is no error."""
+"""Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
+which may exclude a plan but is not an error."""
 SHARE = 0.1
 """Share of the search's budget that this may spend on top of it."""
 LOOKED_AT = 4

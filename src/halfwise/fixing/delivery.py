@@ -289,7 +289,7 @@ def refused(
         final_verdict(proven.verdict, case, request, ()),
         cost(0, time.monotonic() - started, {}),
         next_step=(
-            "Find the first fault, from the inputs down to the kernels: "
+            "Find the first fault, from the inputs to the kernels: "
             f"{diagnose_command(case, request, out, worker)}",
             "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
             "or another version of TensorRT.",

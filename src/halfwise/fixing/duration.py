@@ -5,7 +5,7 @@ from halfwise.emulation.budget import WEIGHTS, Budget
 from halfwise.wording import seconds, typed
 
 EACH = 10
-"""Trials on the worst samples that a search takes beside one for each node, where guards are right;
+"""Trials on the worst samples that a search takes in addition to one per node, if guards are right;
 with three on all samples."""
 CONFIRMED = 3
 

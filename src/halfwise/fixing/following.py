@@ -19,7 +19,8 @@ from halfwise.records import Followed, Growth, NodeName
 SPREAD = 64
 """Tensors whose errors are shown if nothing had to be followed: the outputs of four sessions."""
 LARGEST = 1 << 18
-"""Elements of such a tensor at most: so many at a time take 64 MiB at most, see `growth`."""
+"""Maximum number of elements of such a tensor: as many at a time take 64 MiB at most, see
+`growth`."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
 

@@ -8,7 +8,7 @@ from halfwise.records import Point
 SHOWN = 8
 """Points shown and measured on held-out samples: as many as a reader can compare at a glance."""
 _FAINT, _LOUD = 1e-3, 1e6
-"""Errors beyond this count as equal when plans are spread apart."""
+"""Errors below the first or above the second count as equal when plans are spread apart."""
 
 
 def front(points: Sequence[Point]) -> list[int]:

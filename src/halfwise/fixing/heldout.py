@@ -10,7 +10,7 @@ from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 
 JOINING = 4
-"""At most one in so many of the held-out samples joins the calibration at a time."""
+"""At most 1 in 4 of the held-out samples joins the calibration at a time."""
 
 
 class HeldOut:

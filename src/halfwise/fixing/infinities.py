@@ -39,7 +39,7 @@ SATURATED = 2.0**-10
 LOOKED_AT = 8
 """Samples with infinities whose reference is compared with the limits."""
 AT_ONCE = 4
-"""Bounds memory: so many readers are looked at together, each with what it reads and gives."""
+"""Bounds memory: number of readers compared together, each with its inputs and outputs."""
 
 
 def judge_infinities(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from halfwise.metrics import Outputs
 
 MOST = 24
-"""Models tried if not all nodes of a plan can be BF16; each is written and run on all
-samples of the calibration."""
+"""Maximum number of models tried if not all nodes of a plan can be BF16; each is written and run on
+all samples of the calibration."""
 
 Assignment = frozenset[NodeName]
 NONE: Assignment = frozenset()

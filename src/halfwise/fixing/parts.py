@@ -10,7 +10,7 @@ from halfwise.records import NodeName, RowKind
 Assignment = frozenset[NodeName]
 
 MOST = 12
-"""Parts of a plan reported separately; each may take two evaluations."""
+"""Maximum number of parts of a plan reported separately; each may take two evaluations."""
 
 
 @dataclass(frozen=True)

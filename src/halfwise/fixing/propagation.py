@@ -115,7 +115,7 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
 
 
 MOST_TRIED = 8
-"""Nodes tried of those where the error is infinite, and of all others; one run of a sample refuses
+"""Nodes tried among those with infinite error, and among all others; one run of a sample rejects
 most of them."""
 MOST = 0.5
 """A node is the origin of an error if in FP32 it leaves no more than this share of it."""

@@ -14,7 +14,7 @@ from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, m
 from halfwise.records import Criterion, NodeName, OutputError
 
 WORST = 8
-"""How many of the worst samples the search looks at before it confirms on all."""
+"""Number of worst samples that the search tries before it confirms on all."""
 
 Assignment = frozenset[NodeName]
 """The free nodes that are FP32."""

@@ -29,7 +29,7 @@ _SQUARED = {
 }
 """Repairs of squares inside an op that preserve its result."""
 _SEVERITY_OF_INNER_SQUARE = 0.8
-"""An op may keep its squares in FP32, and the emulation does."""
+"""Only possible: an op may keep its squares in FP32, as the emulation does."""
 _HEADROOM_WEIGHT = 0.5
 """Ranks a value that fits behind every guard about one that does not."""
 
@@ -239,7 +239,7 @@ _LONGEST_PATH = 8
 _SEVERITY_OF_MASKED_ROW = 0.7
 """NaN, but only if a row is fully masked."""
 _SEVERITY_OF_CHOSEN_MASK = 0.2
-"""A selected constant meets no score: it stays finite."""
+"""A selected constant is added to no score: it stays finite."""
 
 
 def mask_guards(evidence: Evidence) -> Iterator[Guard]:

@@ -23,13 +23,13 @@ from halfwise.records import Detail, Guard, NodeName, Observation, TensorName
 from halfwise.wording import number
 
 _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
-"""Operators that put an eps on a value."""
+"""Operators that apply an eps to a value."""
 _SEVERITY_OF_VANISHED_EPS = 0.6
 """The eps becomes zero, yet every value seen was large enough without it."""
 _SEVERITY_OF_ROOT = 0.4
 """The root of a tiny value is small itself: it matters only next to other small values."""
 _SEVERITY_OF_UNSEEN_EPS = 0.3
-"""The eps becomes subnormal, and no statistics tell how small the values get."""
+"""The eps becomes subnormal, and no statistics show how small the values get."""
 _SEVERITY_OF_SUBNORMAL = 0.2
 """The largest element keeps its accuracy; smaller ones next to it lose theirs."""
 

@@ -26,11 +26,11 @@ from halfwise.metrics import Computed, Excess, totals
 from halfwise.records import Band
 
 SPREAD = 0.95
-"""How much of the largest distance between outputs of two emulations is added to the largest error.
-The only number that is fitted: the smallest with which 90 % of the recorded engines are inside
+"""Share of the largest distance between outputs of two emulations that is added to the largest
+error. The only fitted number: the smallest with which 90 % of the recorded engines are inside
 (`bench/bands.py`, which also fits it without the model that it scores)."""
 EQUAL = 1.002
-"""Errors that differ by no more than this factor are the same: sums in FP32 have no fixed order."""
+"""Errors that differ by at most this factor count as equal: sums in FP32 have no fixed order."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from halfwise.tensorrt.regions import Region, rim
 from halfwise.tensorrt.versions import has, has_operator, version_of
 
 LEVELS = (5, 1)
-"""Optimization levels to try: at 5 the builder looks at every kernel that it has or can make, at 1
-it makes none and asks its compiler least (TensorRT's developer guide, "Builder optimization
+"""Optimization levels to try: at 5 the builder tries every kernel that it has or can generate, at 1
+it generates none and uses its compiler least (TensorRT's developer guide, "Builder optimization
 level"; the default is 3)."""
 _ISLAND = 1 / 2
 """Share of the compute nodes; with more in FP32 an engine is hardly mixed."""

@@ -159,9 +159,11 @@ def _first_off(
 
 
 LOCALISING = 2
-"""Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
+"""Builds with marked tensors per failing candidate: with six tensors each they narrow it to 1 of
+36."""
 WATCHING = 8
-"""Runs of an engine that shows what fusion leaves: with six tensors each they leave 1 of 10⁶."""
+"""Runs of an engine that shows what fusion leaves: with six tensors each they narrow it to 1 of
+10⁶."""
 
 
 @dataclass

@@ -18,12 +18,12 @@ fewest from which an interval of `CONFIDENCE` can be had."""
 LOOKS = 3
 """Maximum number of looks at whether more are needed: after 7, 14 and 28 rounds."""
 CONFIDENCE = 1 - 0.05 / LOOKS
-"""Of one interval. What may be wrong at each look adds up to 5 % at most (Bonferroni), whatever
-decides whether there is another look: fewer of them only make it less."""
+"""Confidence of one interval. The probabilities of error at all looks add up to at most 5 %
+(Bonferroni), whatever decides whether there is another look: fewer looks only reduce it."""
 MATTERS = 1.03
 """An engine that may be faster by this factor is worth more rounds."""
 RACE_SHARE = 0.2
-"""Of the time that a run took before: what all rounds may take, the first `ROUNDS` apart, without
+"""Share of the run's time so far that all rounds may take, except for the first `ROUNDS`, without
 which there is no interval. Our choice."""
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -48,8 +48,8 @@ from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 FURTHER = 3
-"""Plans beside the one that the search chose that are judged on held-out data: a faster engine may
-have been built on the way, or the chosen one may fail there."""
+"""Plans judged on held-out data in addition to the search's choice: a faster engine may have been
+built on the way, or the chosen one may fail there."""
 
 
 @dataclass

@@ -30,7 +30,7 @@ from halfwise.wording import count, verb
 NONE: tuple[bool, Assignment] = (False, frozenset())
 """Not shown to be minimal; no node is needed by prediction alone."""
 RESERVED = 2
-"""Builds that shrinking a slow plan leaves for making it faster."""
+"""Builds that shrinking a slow plan leaves for speeding it up."""
 
 
 @dataclass

@@ -14,11 +14,11 @@ or TF32 engine that is proven, no plan is searched: keeping nodes gains no speed
 engines on an H200 in `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept,
 by chance (another build of its plan took 1.3 times as long), and no other one more than 1 %."""
 NEAR = 1.05
-"""Engines that were timed alone, at different times, and differ by less take turns before one of
-them counts as slower. Our choice: builds of one plan with the same kernels differed by up to 2 %
-on an H200."""
+"""Engines timed alone, at different times, that differ by less take turns before one of them counts
+as slower. Our choice: builds of one plan with the same kernels differed by up to 2 % on an H200."""
 SLOW = 1.1
-"""A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
+"""A mixed engine that takes more than this many times as long as plain FP16 is worth wider
+islands."""
 
 
 Attempt = Callable[[Assignment, str, Terms], Candidate]

@@ -56,7 +56,7 @@ class Terms:
 
 
 USUAL = Terms()
-"""The settings of the run alone."""
+"""Nothing in addition to the run's settings."""
 WITH_TF32 = Terms(tf32=True)
 UNREPAIRED = Terms(unrepaired=True)
 INT8 = Terms(int8=True)

@@ -34,7 +34,7 @@ from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.journal import Journal
 
 FP32_FILE = "model.fp32.onnx"
-"""The FP32 model with halfwise's names of nodes: weakly typed engines come from it."""
+"""The FP32 model with halfwise's node names: weakly typed engines are built from it."""
 
 
 class ModelFiles:

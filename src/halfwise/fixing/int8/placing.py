@@ -37,9 +37,9 @@ from halfwise.records import NodeName, TensorName
 LIMIT = 127
 """The largest magnitude of symmetric INT8; -128 is not used."""
 FIRST_OPSET = 13
-"""The first whose Q and DQ have an axis."""
+"""The first opset whose Q and DQ have an axis."""
 _KERNELS = ("Conv", "ConvTranspose")
-"""Operators that TensorRT has in INT8 for constant weights alone ("Explicit Quantization")."""
+"""Operators that TensorRT runs in INT8 only with constant weights ("Explicit Quantization")."""
 
 
 class _Weight(NamedTuple):

@@ -24,7 +24,7 @@ Ranges = Mapping[TensorName, tuple[float, float]]
 """Smallest and largest value per tensor, both finite."""
 
 BINS = 2048
-"""Bins of magnitudes, and below the levels that INT8 has for them: S. Migacz, "8-bit inference with
+"""Bins of magnitudes; below, the levels that INT8 has for them: S. Migacz, "8-bit inference with
 TensorRT", GTC 2017, slide 38."""
 LEVELS = 128
 _STEP = 8

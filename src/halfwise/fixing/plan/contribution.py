@@ -18,7 +18,7 @@ from halfwise.records import NodeName
 Nodes = frozenset[NodeName]
 
 LITTLE = 0.5
-"""Share of a group's contribution: below it, one half leaves at least 87 % to the other."""
+"""Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
 BEYOND = (2.0, 1.4, 1.2)
 """Factor on the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
 

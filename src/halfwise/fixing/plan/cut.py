@@ -24,7 +24,7 @@ End = NodeName | bool
 _ENTIRE = 2**28
 """Sum of all costs as integers; flows must fit 32 bits."""
 _NEVER = 2**29
-"""What may not be cut."""
+"""Capacity of an edge that must not be cut."""
 
 
 @dataclass

@@ -13,8 +13,8 @@ Nodes = frozenset[NodeName]
 NEAR = 2.0
 """Plans that exceed what is allowed by up to this factor are worth extending."""
 BASES, MOST, TOGETHER, ALONE = 3, 16, (1, 2, 3, 5), 4
-"""So many plans are extended: of so many groups that contribute most, by those that do for their
-cost, so many together, and by each of the first ones alone."""
+"""Number of plans to extend; of the groups that contribute most; of groups added together, best for
+their cost first; and of the first groups added alone."""
 
 
 def extensions(

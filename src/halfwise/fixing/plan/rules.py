@@ -215,8 +215,8 @@ def _low_slots(
 
 
 ENOUGH = 0.5
-"""The share of compute nodes that a mixed form of this model must contain. Fusing tools leave
-most of them; two models that share an exporter's names share fewer."""
+"""Share of compute nodes that a mixed form of this model must contain. Fusing tools leave most of
+them; two models from the same exporter share fewer names."""
 
 
 @dataclass(frozen=True)

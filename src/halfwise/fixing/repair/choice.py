@@ -23,8 +23,8 @@ from halfwise.records import APPROXIMATE, Guard, NodeName, Remark, RemarkKind, R
 from halfwise.wording import listed
 
 ROUNDS = 3
-"""Times that all rules are asked again of what the last repairs left: each mends what it sees, so
-a second round is for what they uncovered; more than two were needed by no model that was tried."""
+"""Rounds over all rules: each rule mends what it sees, so a second round is for what the first
+uncovered; no model tried needed more than two."""
 PROBES = 24
 """Repaired models examined in a run: each takes one pass over all samples and a trial on them."""
 PART = 0.5

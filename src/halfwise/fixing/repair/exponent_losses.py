@@ -18,8 +18,8 @@ BIT = 4.0
 ADDED = 0.05
 """The same for a constant added to something larger: it is never worth a Mul."""
 _OCTAVE = 0.25
-"""What one octave costs that the smallest element is below what has `SIGNIFICANT` accuracy, as a
-share of a bit: it is one of many."""
+"""Cost of one octave by which the smallest element misses `SIGNIFICANT` accuracy, as a share of a
+bit: it is one element of many."""
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
 """Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
 Line = tuple[float, float]

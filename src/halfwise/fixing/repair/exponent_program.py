@@ -27,7 +27,7 @@ _Problem = Callable[[], tuple[Vector | None, bool]]
 FARTHEST = 30
 """The largest exponent of a tensor: FP16 spans 40 binades, so none needs more."""
 _LARGEST_FACTOR = 14
-"""Of a Mul: 2^±14 and all between are normal in FP16."""
+"""Exponent of a Mul: 2^±14 and everything between are normal in FP16."""
 _OVERFLOW = 1000.0
 """Cost of one octave beyond the range: more than everything else."""
 MUL = 1.0
@@ -35,7 +35,7 @@ MUL = 1.0
 _OCTAVE = 1e-3
 """Cost of one octave of a tensor: among equals, the smallest and fewest are chosen."""
 _ROUNDS = 3
-"""Programs solved one after the other; the number of Muls hardly falls beyond."""
+"""Number of programs solved in sequence; further ones hardly reduce the number of Muls."""
 _SMALL = 0.3
 """Added to a difference before it is inverted; below one octave."""
 _LEAST = 1e-6

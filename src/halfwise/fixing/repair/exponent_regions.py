@@ -15,7 +15,7 @@ from halfwise.records import TensorName
 
 SIZES = ((100, False), (500, False), (2500, False), (500, True))
 """Names around each problem: about a norm with its projection, some blocks, and many; and whether
-Muls may be inserted there, which is the last thing to do."""
+Muls may be inserted, which is tried last."""
 Names = frozenset[TensorName]
 _Near = Mapping[TensorName, list[TensorName]]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 _LARGEST = 10_000
 """Names of one program: above this, one may take minutes."""
 WORK = 50_000
-"""Names of all programs of one model together, counted again by each: some 10 s. Work and not time
-is limited, so that the result is the same however busy a machine is."""
+"""Names of all programs of one model together, counted once per program: about 10 s. Work is
+limited, not time, so that the result is the same however busy a machine is."""
 
 
 @dataclass

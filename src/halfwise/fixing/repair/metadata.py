@@ -14,9 +14,9 @@ from halfwise.records import Record, Repair
 KEY = "halfwise.repairs"
 VERSION = 1
 MOST_BYTES = 1 << 24
-"""Of the text: a repair of each of 10,000 nodes with names of 1,000 characters."""
+"""Maximum size of the text: a repair of each of 10,000 nodes with names of 1,000 characters."""
 MOST_EXPONENT = 252
-"""Of two; FP32 has no more between its smallest and its largest normal number."""
+"""Maximum exponent of two; FP32 has no more between its smallest and largest normal numbers."""
 
 
 class _Made(Record):

@@ -41,11 +41,11 @@ MOST_ELEMENTS = 1 << 25
 """Elements of all activations on one sample, times samples of a group; the fewest are `FEWEST`."""
 FEWEST = 4
 DOUBLE_ELEMENTS = 1 << 28
-"""Elements of weights, and of all activations over all samples, up to which FP64 is computed: 10 to
-35 times as long as FP32 on PP-OCRv3's detector, which has 2^26.5 on one."""
+"""FP64 is computed up to this many elements of weights, and of all activations over all samples: it
+takes 10 to 35 times as long as FP32 on PP-OCRv3's detector, which has 2^26.5 on one."""
 _FLOOR = 1 / 16
-"""An output's largest value counts as at least this share of what it is on the given samples:
-where an output is zero but for rounding, nothing can be told of its error."""
+"""An output's largest value counts as at least this share of its value on the given samples: the
+relative error of an output that is zero up to rounding says nothing."""
 
 
 def allowed(proof: Proof) -> float:
@@ -126,7 +126,7 @@ class _Case:
 
 
 _Errors = dict[str, float]
-"""Of each output."""
+"""Error of each output."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ def test_a_device_of_which_nothing_is_known_in_the_end_is_lost():
     assert list(parts_of_offer(left)) == ["orin"]
     assert left.passed
     assert devices.gone == {"a100": "No answer."}
-    with pytest.raises(EngineFailed, match="lost before an engine"):
+    with pytest.raises(EngineFailed, match="lost before a correct engine"):
         devices._left([both(lost(1), lost(2))])
 
 

@@ -14,8 +14,7 @@ RULES: tuple[Rule, ...] = (
     *(Phase(), Mask(), Scale(), Stable(), Fold(), OneNode()),
     *(Epsilon(), Saturate()),
 )
-"""What is equal bit for bit, powers of two, comes before what rounds otherwise. One node for a norm
-comes last of these: TensorRT 8.6.0 runs a LayerNormalization in FP32, and a ViT-B with 25 of them
+"""Exact rules, with powers of two, come before those that round differently. One node for a norm is
+the last of these: TensorRT 8.6.0 runs a LayerNormalization in FP32, and a ViT-B with 25 of them
 took 1.09 times as long as one whose stream was scaled (docs/tensorrt-measured.md, "Repaired
-models"). What is only approximate follows.
-"""
+models"). Approximate rules follow."""

@@ -18,7 +18,7 @@ from halfwise.records import Repair, RepairRule
 from halfwise.wording import typed
 
 _SLOTS = {"Add": (0, 1), "Sum": (0, 1), "Max": (0, 1), "Clip": (1,)}
-"""Where the operators read an eps that may be raised: one that is subtracted may change signs."""
+"""Where the operators read an eps that may be raised: a subtracted one may change signs."""
 _RAISED = frozenset(fmt.smallest_normal for fmt in LOW_FORMATS.values())
 
 

@@ -26,7 +26,7 @@ from halfwise.records import Repair, RepairRule
 from halfwise.wording import listed
 
 _FEW = 0.01
-"""Share of weights that may stay subnormal where they are scaled up."""
+"""Share of weights that may stay subnormal after scaling up."""
 
 
 Array = NDArray[np.float64]

@@ -38,11 +38,11 @@ from halfwise.graph.writing import Writer
 from halfwise.records import NodeName, Repair, RepairRule
 
 MASK_BOUND = 15.0 * 2**10
-"""Below a quarter of FP16's range, from which on a constant is suspected (`MASK_SHARE`). Beside
-scores of up to 50144 it stays finite, beside scores up to 15256 apart it is a weight of zero."""
+"""Below a quarter of FP16's range, from which on a constant raises a guard (`MASK_SHARE`). With
+scores of up to 50144 it stays finite, with scores up to 15256 apart it is a weight of zero."""
 _QUANTISED = 2.0**17
-"""Below, FP32 keeps scores beside a mask to 2⁻⁸, and weights to 0.4 %, so that the function without
-this error is still today's result."""
+"""Below this, FP32 keeps scores next to a mask to 2⁻⁸, and weights to 0.4 %, so that the function
+without this error is still today's result."""
 _LARGER = 100.0
 """Factor by which scores may grow and still work with a mask: queries and keys ten times."""
 _ALL = 2.0**40

@@ -44,12 +44,12 @@ from halfwise.graph.writing import Writer
 from halfwise.records import Guard, NodeName, Repair, RepairRule
 
 MOST_BYTES = 1 << 24
-"""Of a table of phases: sines of 32,768 positions and 128 frequencies."""
+"""Maximum size of a table of phases: sines of 32,768 positions and 128 frequencies."""
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _TURN, _TOP = 52, 11
 """Bits of a turn in fixed point, and how many of them FP16 holds exactly."""
 _HIGHEST = 2.0**16
-"""Frequencies up to this many radians; those of rotary embeddings are 1 at most."""
+"""Maximum frequency in radians; those of rotary embeddings are 1 at most."""
 
 
 class Phase:

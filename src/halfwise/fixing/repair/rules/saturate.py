@@ -18,7 +18,7 @@ from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 
 _CLIP_READS_BOUNDS = 11
-"""First operator set in which Clip takes its bounds as inputs."""
+"""First opset in which Clip takes its bounds as inputs."""
 
 
 class _SeenMask(Mask):

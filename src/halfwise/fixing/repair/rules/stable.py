@@ -23,8 +23,8 @@ from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 
 _FARTHEST = 15360.0
-"""What is subtracted is at most as large, so that it is finite where the largest value is not. With
-four times the input FP16 still has it."""
+"""Upper bound of what is subtracted, so that it is finite even if the largest value is not. With
+four times the input it still fits FP16."""
 _FP32 = 2.0**-23
 """Relative error allowed for a number in FP32, and for its inverse."""
 Write = Callable[[Writer], ir.Value]
