@@ -18,8 +18,8 @@ class Structure:
         self.names = graph.nodes
         self._graph = graph
         self._constants = frozenset(graph.constants)
-        self._passed = frozenset(i for i in graph.added if graph.ops[i] == "Cast")
         self._maker = {t: (i, k) for i, ts in enumerate(graph.gives) for k, t in enumerate(ts)}
+        self._passed = frozenset(i for i in graph.added if self._is_cast(i))
         self._kinds: dict[Hashable, int] = {}
         self.passing = self._count_passing()
 
@@ -53,6 +53,12 @@ class Structure:
         if maker is not None and maker[0] in here:
             return here[maker[0]], maker[1]
         return "outside", outside.setdefault(tensor, len(outside))
+
+    def _is_cast(self, node: int) -> bool:
+        """Return whether a node is a Cast of something; in a damaged record it may read itself."""
+        read = self._graph.reads[node][:1]
+        made = (self._maker[t][0] for t in read if t in self._maker)
+        return self._graph.ops[node] == "Cast" and bool(read) and all(i < node for i in made)
 
     def _behind_casts(self, tensor: int) -> int:
         while (maker := self._maker.get(tensor)) is not None and maker[0] in self._passed:

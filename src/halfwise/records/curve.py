@@ -1,7 +1,9 @@
 """The trade-off of a run: cost and error of each evaluated plan."""
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from halfwise.records.judged import Criterion
 from halfwise.records.ladder import EngineRung
@@ -134,6 +136,18 @@ class Curve(Record):
     rung: EngineRung | None = None
     beside: "Curve | None" = None
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Raise ValueError where something names a node or a point that there is not."""
+        named = (self.plan, self.recommended, *self.front)
+        named += tuple(place for row in self.rows for place in (row.alone, row.without))
+        if not all(0 <= place < len(self.points) for place in named if place is not None):
+            raise ValueError("a place is beyond the points")
+        kept = [*(point.kept for point in self.points), *(row.kept for row in self.rows)]
+        if not all(_is_within(text, len(self.nodes)) for text in kept):
+            raise ValueError("a plan keeps places that are not ascending, or beyond the nodes")
+        return self
+
     def kept(self, point: Point) -> frozenset[NodeName]:
         """Return the compute nodes that a point keeps in FP32."""
         return frozenset(self.nodes[place] for place in places(point.kept))
@@ -179,3 +193,14 @@ def places(text: str) -> Iterator[int]:
     for run in text.split():
         first, _, last = run.partition("-")
         yield from range(int(first), int(last or first) + 1)
+
+
+def _is_within(text: str, size: int) -> bool:
+    """Return whether the places in a text ascend and are below `size`; ValueError for no places."""
+    least = 0
+    for run in text.split():
+        first, _, last = run.partition("-")
+        if not least <= int(first) <= int(last or first) < size:
+            return False
+        least = int(last or first) + 1
+    return True

@@ -1,7 +1,10 @@
 """What illustrates a run beyond its numbers: the graph, the sources of its nodes, and samples."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from halfwise.records.record import NodeName, Record, TensorName
 
@@ -45,6 +48,30 @@ class Graph(Record):
     constants: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Raise ValueError where columns differ in length, or an index is of nothing."""
+        nodes, tensors = len(self.nodes), len(self.tensors)
+        of_nodes = (self.ops, self.scopes, self.reads, self.gives, self.sources)
+        if {len(c) for c in of_nodes} != {nodes} or {len(self.types), len(self.shapes)} != {
+            tensors
+        }:
+            raise ValueError("columns have different lengths")
+        ends = (self.constants, self.inputs, self.outputs)
+        demand_indices(chain(*self.reads, *self.gives, *ends), tensors)
+        demand_indices(chain(self.added, self.bodies), nodes)
+        demand_indices(self.scopes, len(self.scope_names))
+        demand_indices(self.shapes, len(self.shape_names))
+        if not all(0 <= owner < node for node, owner in self.bodies.items()):
+            raise ValueError("what is in a body stands before the node that has it")
+        return self
+
+
+def demand_indices(found: Iterable[int | None], size: int) -> None:
+    """Raise ValueError where an index is not below `size`, or negative; None is no index."""
+    if not all(0 <= index < size for index in found if index is not None):
+        raise ValueError("an index is of nothing")
 
 
 class Frame(Record):
@@ -122,6 +149,16 @@ class RunEvidence(Record):
     sources: tuple[Source, ...] = ()
     replaced: Mapping[NodeName, int] = {}
     previews: tuple[Preview, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Raise ValueError where an index is of nothing."""
+        of_nodes = () if self.graph is None else self.graph.sources
+        demand_indices((*of_nodes, *self.replaced.values()), len(self.sources))
+        demand_indices(chain(*(source.frames for source in self.sources)), len(self.frames))
+        if any(source.own not in (None, *source.frames) for source in self.sources):
+            raise ValueError("a source's own call is none of its calls")
+        return self
 
     def source_of(self, node: NodeName) -> Source | None:
         """Return the source of a node, even one that was replaced; None if unknown."""

@@ -1,4 +1,5 @@
 from halfwise.page.structure import Structure
+from halfwise.records import NodeName
 from tests.unit.page.graphs import block, sketched
 
 GIVEN = {"a/w1": "8×8", "a/w2": "8×8", "b/w1": "8×8", "b/w2": "8×8"}
@@ -30,3 +31,12 @@ def test_casts_of_halfwise_are_looked_through() -> None:
     assert not with_cast.is_passed([1, 2])
     assert with_cast.kind([0, 1, 2]) == with_cast.kind([0, 2])
     assert not Structure(sketched(lines)).is_passed([1])
+
+
+def test_a_cast_that_reads_itself_or_nothing_is_no_endless_way() -> None:
+    graph = sketched([*block("a", "x"), ("cast", "Cast", ["a/mm"]), ("end", "Relu", ["cast"])])
+    cast = graph.nodes.index(NodeName("cast"))
+    for read in ((), graph.gives[cast], graph.gives[cast + 1]):
+        reads = tuple(read if i == cast else r for i, r in enumerate(graph.reads))
+        damaged = graph.model_copy(update={"added": (cast,), "reads": reads})
+        assert Structure(damaged).kind([cast, cast + 1]) == 0

@@ -82,3 +82,23 @@ def test_rows_are_of_the_plan_that_was_found():
 def test_points_of_old_records_are_read():
     old = {"kept": "", "count": 0, "evaluation": 1, "cost": 1.0, "error": 2.0, "is_bound": False}
     assert Point.model_validate(old).heldout is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"plan": 1},
+        {"front": (0, -1)},
+        {"recommended": 7},
+        {"kept": "0-999999999999"},
+        {"kept": "1 0"},
+        {"kept": "0-1 0-1"},
+        {"kept": "all"},
+    ],
+)
+def test_places_beyond_what_there_is_are_refused(damage):
+    whole = curve(point("0", 1.0, 0.5))
+    if kept := damage.get("kept"):
+        damage = {"points": (whole.points[0].model_copy(update={"kept": kept}),)}
+    with pytest.raises(ValueError, match=r"place|invalid literal"):
+        Curve(**vars(whole) | damage)

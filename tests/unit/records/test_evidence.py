@@ -1,6 +1,13 @@
 """The record of what a page shows."""
 
-from halfwise.records import NodeName, RunEvidence, Source
+import json
+
+import pytest
+
+from halfwise.errors import RecordMismatch
+from halfwise.records import Frame, NodeName, RunEvidence, Source
+from halfwise.store import EVIDENCE_FILE, read_evidence
+from tests.unit.page.graphs import block, sketched
 
 
 def test_sources_are_found_of_nodes_that_are_gone_too() -> None:
@@ -8,3 +15,43 @@ def test_sources_are_found_of_nodes_that_are_gone_too() -> None:
     assert evidence.source_of(NodeName("n")) == Source(module="a")
     assert evidence.source_of(NodeName("other")) is None
     assert RunEvidence.model_validate_json(evidence.model_dump_json()) == evidence
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"reads": [[99], [0], [0], [0]]},
+        {"gives": [[-1], [0], [0], [0]]},
+        {"scopes": [0]},
+        {"scopes": [7, 0, 0, 0]},
+        {"shapes": [9] * 6},
+        {"added": [4]},
+        {"outputs": [60]},
+        {"sources": [5, None, None, None]},
+        {"bodies": {"0": 1, "1": 0}},
+    ],
+    ids=lambda damage: next(iter(damage)),
+)
+def test_evidence_that_does_not_fit_together_is_refused(damage, tmp_path) -> None:
+    """It may come from anybody, and what shows it takes its indices for right."""
+    graph = sketched(block("a", "x"))
+    sizes = len(graph.nodes), len(graph.tensors)
+    frame = Frame(file="m.py", line=1, function="f")
+    whole = RunEvidence(graph=graph, frames=(frame,), sources=(Source(module="a", frames=(0,)),))
+    told = json.loads(whole.model_dump_json())
+    assert RunEvidence.model_validate(told) == whole
+    for name, column in damage.items():
+        size = sizes[name == "shapes"]
+        told["graph"][name] = column[:size] if isinstance(column, list) else column
+        if isinstance(column, list) and name in ("reads", "gives", "sources"):
+            told["graph"][name] += graph.model_dump()[name][len(column[:size]) :]
+    (tmp_path / EVIDENCE_FILE).write_text(json.dumps(told))
+    with pytest.raises(RecordMismatch, match="does not fit"):
+        read_evidence(tmp_path)
+
+
+@pytest.mark.parametrize("source", [Source(module="a", frames=(1,)), Source(module="a", own=0)])
+def test_calls_of_sources_are_among_those_told(source) -> None:
+    frame = Frame(file="m.py", line=1, function="f")
+    with pytest.raises(ValueError, match=r"index|call"):
+        RunEvidence(graph=None, frames=(frame,), sources=(source,))
