@@ -8,6 +8,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.metadata import mark
+from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network, normalise
 from halfwise.records import Repair
 from halfwise.wording import listed
@@ -48,6 +49,30 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
     mark(model, repairs)
     made = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=made.model)
+
+
+def repaired_at(
+    network: Network, repairs: tuple[Repair, ...], opset: int
+) -> tuple[Network, Network]:
+    """Return a network and what repairs make of it, both at a later opset where they need that.
+
+    Args:
+        network: The original.
+        repairs: Those that a file names.
+        opset: That file's.
+
+    Raises:
+        CaseError: as `repaired`, or the opset cannot be raised.
+    """
+    try:
+        made = repaired(network, repairs)
+        if made.opset >= opset:
+            return network, made
+    except CaseError:
+        if network.opset >= opset:
+            raise
+    raised = raise_opset(network, opset)
+    return raised, repaired(raised, repairs)
 
 
 def _are_typed(model: ir.Model, repair: Repair) -> bool:

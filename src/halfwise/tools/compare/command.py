@@ -14,6 +14,8 @@ from halfwise.declarations import Inputs, Options
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.repair.making import repaired_at
+from halfwise.fixing.repair.metadata import marked, with_readable
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.graph.quantisation.matching import matching, renamed
@@ -29,6 +31,7 @@ from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
 from halfwise.tools.compare.sides import emulated, reference
+from halfwise.wording import count
 
 SOURCES = (
     "ort, ort:optimised, emulation:fp16, emulation:bf16, emulation:tf32, emulation:FILE.onnx, "
@@ -81,13 +84,15 @@ def compare(
     case = load_case(model, request.data, request.criterion, split=False)
     tell(watcher, case.notes)
     case = _with_opset(case, request, (a, b))
+    case, notes = _as_repaired(case, (a, b))
     check(case.network, runtime=request.settings.runtime)
     with engine_maker(case, request, watcher) if engines else nullcontext() as maker:
         first, second = (_side(s, case, request.settings, maker, runner) for s in (a, b))
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
-        return find_divergence(walk, 1 if maker is None else maker.rounds)
+        found = find_divergence(walk, 1 if maker is None else maker.rounds)
+        return found.model_copy(update={"notes": (*notes, *found.notes)})
 
 
 def _demand_known(sources: Sequence[str], runner: str | None) -> None:
@@ -212,6 +217,32 @@ def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
     settings = request.settings
     network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)
     return replace(case, network=network)
+
+
+def _as_repaired(case: Case, sources: Sequence[str]) -> tuple[Case, tuple[str, ...]]:
+    """Return the case as the repairs of the one file that is compared leave the model, and a note.
+
+    Repairs store tensors at other scales: beside the model as given they would all be faults. It
+    stays as it is beside another file or outputs on record, which know no repairs.
+
+    Raises:
+        CaseError: the file cannot be read, or its repairs cannot be made on this model.
+    """
+    files = [s for s in sources if s.endswith(".onnx") and not holds_outputs(Path(s))]
+    if len(files) != 1 or any(s not in files and holds_outputs(Path(s)) for s in sources if s):
+        return case, ()
+    path = files[0].removeprefix("emulation:")
+    candidate = load_model(Path(path))
+    repairs, given = marked(candidate.model), marked(case.network.model)
+    if not repairs or repairs == given:
+        return case, ()
+    rest = repairs[len(given) :] if repairs[: len(given)] == given else repairs
+    _, made = repaired_at(with_readable(case.network)[0], rest, candidate.opset)
+    note = (
+        f"{path} has {count(len(rest), 'repair')}, so both sides are compared as repairs leave the "
+        "model; `halfwise verify` proves them"
+    )
+    return replace(case, network=made), (note,)
 
 
 def _demand_inputs(case: Case, found: set[str], path: Path) -> None:

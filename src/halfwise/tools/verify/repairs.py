@@ -5,7 +5,7 @@ from itertools import groupby
 
 from halfwise.case import Case, Runtime, Samples
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.making import repaired
+from halfwise.fixing.repair.making import repaired, repaired_at
 from halfwise.fixing.repair.metadata import marked, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove, worst
 from halfwise.graph.conversion import raise_opset
@@ -40,7 +40,7 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
         differs = _unnamed(network, candidate)
         return Remade(repairs=(), differs=differs) if differs else None
     try:
-        network, made = _made(network, repairs, candidate.opset)
+        network, made = repaired_at(network, repairs, candidate.opset)
         proof = _proof(network, repairs, made, case.calibration, runtime)
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
@@ -60,19 +60,6 @@ def _unnamed(network: Network, candidate: Network) -> str | None:
         return first_difference(raise_opset(network, candidate.opset), candidate)
     except (CaseError, *REFUSALS):
         return differs
-
-
-def _made(network: Network, repairs: tuple[Repair, ...], opset: int) -> tuple[Network, Network]:
-    """Return the original, at a later opset where repairs were made there, and with repairs."""
-    try:
-        made = repaired(network, repairs)
-        if made.opset >= opset:
-            return network, made
-    except CaseError:
-        if network.opset >= opset:
-            raise
-    raised = raise_opset(network, opset)
-    return raised, repaired(raised, repairs)
 
 
 def _proof(

@@ -8,6 +8,7 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
+from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners
 from tests.unit.graph.quantisation.qdq import SIZE, chain, foreign, last
@@ -51,6 +52,19 @@ def test_the_emulation_of_a_mixed_file(files):
     found = compare(files, f"emulation:{files / 'run' / 'model.onnx'}")
     assert found.b.startswith("emulation of")
     assert found.tolerance == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("source", ["{}", "emulation:{}"])
+def test_what_repairs_store_at_another_scale_is_no_fault(tmp_path, source):
+    ill = models.conv_chain()
+    onnx.save(ill.proto, tmp_path / "m.onnx")
+    fixed = api.fix(tmp_path / "m.onnx", dict(ill.inputs), out=tmp_path / "run")
+    assert fixed.run.plan is not None
+    assert fixed.run.plan.repairs
+    b = source.format(tmp_path / "run" / "model.onnx")
+    found = api.compare(tmp_path / "m.onnx", dict(ill.inputs), b=b)
+    assert not found.different
+    assert "1 repair" in found.notes[0]
 
 
 def test_saved_outputs(files):
