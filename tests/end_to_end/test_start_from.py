@@ -54,7 +54,7 @@ def test_a_plan_that_is_too_large_is_shrunk(fix, mixed):
     assert ended.code == 0, ended.err
     assert ended.kept == NORM.kept
     assert ended.record["plan"]["minimal"]
-    assert "8 of 8 compute nodes are found in mixed.onnx" in told(ended)
+    assert "8 of 8 compute nodes are in mixed.onnx" in told(ended)
     assert "the starting plan keeps 8 nodes and passes; this plan keeps 4" in told(ended)
 
 

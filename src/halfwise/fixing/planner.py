@@ -291,8 +291,7 @@ class Planner:
     ) -> Assignment:
         """Return all FP32 nodes: kept ones, data movement between them, and what rules keep.
 
-        `low_io` leaves out nodes that are FP32 only for low graph inputs or outputs: no value
-        depends on them.
+        `low_io` leaves out those that are FP32 only for these ends: no value depends on them.
         """
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
         return (kept | moves | self._carrying(low_io)(kept)) - frozenset(self.forced.lowered)

@@ -43,3 +43,8 @@ def front_coded(names: Iterable[str]) -> list[int | str]:
 def sparse(values: Sequence[T | None]) -> list[T | None]:
     """Return `values`, or nothing where all are None."""
     return [] if all(value is None for value in values) else list(values)
+
+
+def drawn(value: float | None) -> float | None:
+    """Return `value`, also infinite or NaN, as a chart takes it: four significant digits."""
+    return None if value is None else float(f"{value:.4g}")

@@ -134,10 +134,11 @@ def brief(report: Report) -> Report:
     return replace(report, title=title, caution=caution, about=about, parts=tuple(parts))
 
 
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} …"
+def _cut(told: str) -> str:
+    if len(told) <= LONGEST:
+        return told
+    end = told.rfind(" ", 0, LONGEST)
+    return f"{told[: end if end > 0 else LONGEST]} …"
 
 
 def shortened(report: Report) -> Report | None:

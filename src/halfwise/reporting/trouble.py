@@ -104,7 +104,7 @@ def mended(plan: Plan) -> str:
         return ""
     rules = ", ".join(dict.fromkeys(repair.rule for repair in plan.repairs))
     guards = dict.fromkeys(guard for repair in plan.repairs for guard in repair.guards)
-    kinds = Counter(guard.partition(" at ")[0] for guard in guards)
+    kinds = Counter(guard.split(maxsplit=1)[0] for guard in guards)
     causes: Mapping[str, str] = CAUSES  # type: ignore[assignment] # which of its keys, a file says
     what = ", ".join(
         f"{causes.get(kind, kind)} at {count(places, 'node')}"

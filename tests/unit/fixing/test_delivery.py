@@ -58,14 +58,16 @@ def test_what_the_engine_needs_besides_is_kept_and_told(fix):
     kept = {entry.node: entry.reason for entry in run.plan.keep}
     assert kept.keys() > models.layer_norm().kept
     assert "the engine needs it" in kept["gamma"]
-    assert any("beyond those of the emulation" in note for note in run.plan.notes)
+    assert any("more than in the emulation: see the rounds" in note for note in run.plan.notes)
 
 
 def test_a_plan_that_the_engine_did_not_shrink_is_not_called_minimal(fix):
     run = fix(models.layer_norm(), version="10.0.1").run
     assert run.verdict.passed
     assert not run.plan.minimal
-    assert any("By the emulation none" in note for note in run.plan.notes)
+    assert any(
+        "In the emulation no kept node can be lowered alone" in note for note in run.plan.notes
+    )
 
 
 def test_held_out_samples_that_joined_are_on_record(fix):

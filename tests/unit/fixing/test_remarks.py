@@ -29,15 +29,15 @@ def test_the_default_tolerance_is_widened_to_what_the_search_needs():
     """0.025 / 0.8 = 0.03125, rounded up."""
     told = note(None, output_error(rel_max=1e-3, snr_db=70.0), OFF, kept=3)
     assert "--rel-max 0.032 " in told
-    assert "all but 3 of the nodes low, FP16's rounding adds up to 0.025 " in told
+    assert "all but 3 of the nodes low, FP16 rounding adds up to 0.025 " in told
     assert "SNR 41.3 dB" in told
 
 
 def test_every_threshold_that_is_missed_gets_its_value():
     told = note(Criterion(rel_max=0.5, max_abs=0.1, snr_db=45), OFF, factor=1.0, fmt=BF16)
-    assert "every node low, BF16's" in told
+    assert "every node low, BF16 rounding" in told
     assert "--rel-max" not in told
-    assert "give --max-abs 0.5 --snr-db 41 if" in told
+    assert "use --max-abs 0.5 --snr-db 41 if" in told
 
 
 @pytest.mark.parametrize("value", [0.011, 0.0123, 0.0799, 0.05])
@@ -105,7 +105,7 @@ def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
     made = planner(exported(TensorProto.BFLOAT16))
     assert made.low_io == frozenset()
     assert list(map(remark, end_remarks(made))) == [
-        "Low in the model's file, but FP32 in the mixed model, whose low format is FP16: "
+        "FP32 in the mixed model although the file stores them low, in another format than FP16: "
         "relu_out, x."
     ]
     assert planner(exported(TensorProto.BFLOAT16), io="fp16").low_io == {"x", "relu_out"}

@@ -227,7 +227,7 @@ def test_the_opset_is_raised_where_convolutions_need_it(opset) -> None:
     assert raised.opset == 22
     assert note is not None
     assert remark(note) == (
-        f"The opset was raised from {opset} to 22, because only there these take BF16: Conv; "
+        f"The opset was raised from {opset} to 22, which these need for BF16: Conv; "
         "outputs were the same on 4 samples."
     )
 

@@ -117,10 +117,7 @@ class Candidate:
 
     @property
     def honoured(self) -> bool:
-        """Whether the inspector shows every kept node in FP32, or as one that vanished.
-
-        TF32 is not what the emulation computes.
-        """
+        """Whether the inspector shows every kept node in FP32 (TF32 is not), or as vanished."""
         if self.proof is None or self.visible != self.keep:
             return False
         asked = [n for n in self.proof.nodes if n.asked == "fp32"]

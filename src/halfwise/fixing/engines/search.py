@@ -46,8 +46,7 @@ class EngineSearch:
         builds: Builds of a plan before it counts as confirmed.
         prediction: Predictions of the emulation; None if it says nothing about these engines.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
-        full: The fastest proven FP32 or TF32 engine; None if there is none, or speed does not
-            decide.
+        full: The fastest proven FP32 or TF32 engine; None if none, or if speed does not decide.
         relative: Whether errors are shares of what is allowed; the fall of a metric is not.
         units: Sets that are kept as a whole or not at all.
         tried: Every build of each plan; on other terms it is another plan. `int8`: with INT8.

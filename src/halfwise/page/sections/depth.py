@@ -1,6 +1,6 @@
 """How the error grows along the graph."""
 
-from halfwise.page.columns import front_coded
+from halfwise.page.columns import drawn, front_coded
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
 
@@ -19,8 +19,8 @@ def depth(stored: Stored) -> Section | None:
         {
             "names": front_coded(step.node for step in run.growth),
             "depth": [step.depth for step in run.growth],
-            "error": [_short(step.error) for step in run.growth],
-            "inherited": [_short(step.inherited) for step in run.growth],
+            "error": [drawn(step.error) for step in run.growth],
+            "inherited": [drawn(step.inherited) for step in run.growth],
             "origin": origin,
             "low": "" if run.plan is None else run.plan.low.upper(),
             "kept": len(kept),
@@ -29,8 +29,3 @@ def depth(stored: Stored) -> Section | None:
         scripts=("columns", "scatter"),
         libraries=("uplot",),
     )
-
-
-def _short(error: float) -> float:
-    """Return what a chart can show of it: four significant digits."""
-    return float(f"{error:.4g}")

@@ -1,9 +1,10 @@
 """The graph: its nodes with all that is known of them, and how they fold into boxes."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from halfwise.formats import LOW_FORMATS
-from halfwise.page.columns import Interned, front_coded, sparse
+from halfwise.page.columns import Interned, drawn, front_coded, sparse
 from halfwise.page.data import Data
 from halfwise.page.folding import fold
 from halfwise.page.section import Section
@@ -89,7 +90,7 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
 
     def column(value: Callable[[NodeFacts], float | None]) -> list[float | None]:
         return sparse(
-            [_short(value(facts[name])) if name in facts else None for name in graph.nodes]
+            [drawn(value(facts[name])) if name in facts else None for name in graph.nodes]
         )
 
     def marked(has: Callable[[NodeFacts], object]) -> list[int]:
@@ -113,11 +114,10 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
 
 
 def _words(known: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Yield what is told of a node, but for a suspicion that the reason for keeping it tells."""
-    reason = known.kept.reason.lower() if known.kept is not None else ""
-    for key, text in planned_words(known):
-        if text.lower() not in reason or key in ("kept", "reason"):
-            yield key, text
+    """Yield what is told of a node, but for the suspicion that is the reason for keeping it."""
+    cause = None if known.kept is None else known.kept.guard
+    told = next((guard for guard in known.guards if guard.kind == cause), None)
+    yield from planned_words(replace(known, guards=[g for g in known.guards if g is not told]))
 
 
 def _precision(graph: Graph, facts: Facts, node: int) -> str:
@@ -144,14 +144,9 @@ def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
         nodes = [places[name] for name in layer.nodes if name in places]
         name = "" if layer.name == " + ".join(graph.nodes[i] for i in nodes) else layer.name
         if nodes:
-            told = {"name": name, "type": layer.type, "ms": _short(layer.milliseconds)}
+            told = {"name": name, "type": layer.type, "ms": drawn(layer.milliseconds)}
             layers.append({**told, "nodes": nodes})
     return {"engine": sparse([found.get(name) for name in graph.nodes]), "layers": layers}
-
-
-def _short(value: float | None) -> float | None:
-    """Return `value` with four significant digits: what is drawn has three."""
-    return None if value is None else float(f"{value:.4g}")
 
 
 def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:

@@ -72,10 +72,10 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
     return None
 
 
-def _amount(text: str) -> float | None:
-    digits = text.removesuffix("%")
+def _amount(given: str) -> float | None:
+    digits = given.removesuffix("%")
     try:
-        value = float(digits) / (1 if digits == text else 100)
+        value = float(digits) / (1 if digits == given else 100)
     except ValueError:
         return None
     return value if 0 <= value < inf else None
