@@ -36,7 +36,7 @@ def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, clas
     told = " ".join(ended.out.split())
     assert "default tolerance for other outputs" in told
     assert "emulated: top1 of" in told
-    assert "top1 and the largest error of other outputs are each one number of all" in told
+    assert "top1 and the largest error of other outputs are each one number over all" in told
     assert "auto 0" not in told
     assert "auto 1" not in told
     verified = call(

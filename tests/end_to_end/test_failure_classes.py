@@ -202,7 +202,7 @@ def test_a_failing_heldout_sample_joins_and_the_rest_judge(fix):
     # What is left passed before: 0 of 1 alone would bound the failing inputs too low.
     assert verdict["failure_bound"]["joined"] == 1
     assert verdict["failure_bound"]["upper"] == pytest.approx(0.95**0.5)
-    assert "with the 1 that joined the search as failing too" in " ".join(ended.out.split())
+    assert "counting the 1 that joined the search as failing" in " ".join(ended.out.split())
 
 
 def test_the_only_heldout_sample_cannot_join(saved, call):
