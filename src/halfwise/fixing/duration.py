@@ -33,8 +33,8 @@ def expected(
         )
     most += f" ({seconds(run)} a run)"
     if not certain:
-        return f"no guard is certain: quick if {settings.fmt.name.upper()} is fine as it is, {most}"
+        return f"repairs and search: quick if {settings.fmt.name.upper()} is fine as it is, {most}"
     runs = certain + EACH * min(worst, samples) + CONFIRMED * samples
     likely = min(runs * run, whole, limit)
     about = f"about {seconds(round(likely))}" if likely >= 1 else "less than 1 s"
-    return f"{about} expected if the guards are right, {most}"
+    return f"repairs and search: {most}; the search alone {about} if the suspected nodes are right"
