@@ -86,7 +86,7 @@ def test_an_engine_is_judged_at_the_shapes_of_its_profile(call, tmp_path, eight)
     assert ended.code == 0
     for place in ("min (x 1×4): passed on 12", "opt (x 2×4): passed on 12", "max (x 40×4): passed"):
         assert place in ended.out
-    assert "so they are repeated in it" in " ".join(ended.out.split())
+    assert "so they are repeated;" in " ".join(ended.out.split())
 
 
 def test_a_run_on_several_workers(call, tmp_path, fake_worker, eight):

@@ -43,4 +43,4 @@ def test_a_cache_is_compared_and_one_of_another_model_refused(call, refused, fil
     assert "saturates" in seen.out
     written(files / "other.cache", {"conv1": 1, "conv2": 1, "x": 1})
     message = refused(3, "observe", "float.onnx", "--inputs", "x.npz", "--cache", "other.cache")
-    assert "is a cache of another model: 2 of its 3 tensors are not in float.onnx" in message
+    assert "is a cache for another model: 2 of its 3 tensors are not in float.onnx" in message

@@ -208,7 +208,7 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
         done = runner.wait_until(min(started + _PATIENCE, end), limits)
         if not done and end - started > _PATIENCE and limits.tell and not limits.over():
             limits.tell(
-                f"{what} takes longer than {number(_PATIENCE)} s; it is ended at "
+                f"{what} takes longer than {number(_PATIENCE)} s; it will be stopped at "
                 f"{number(end - started)} s"
             )
         done = done or runner.wait_until(end, limits)
@@ -231,8 +231,8 @@ def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
     if first is not None and not limits.forgiving:
         return TookTooLong(first.message, first.hint)
     found = RunFailed(
-        f"{what} took longer than {number(limits.seconds)} s and was ended.",
-        "Give it longer with --run-timeout SECONDS; a Loop in it may never end.",
+        f"{what} took longer than {number(limits.seconds)} s and was stopped.",
+        "Allow more time with --run-timeout SECONDS; a Loop in it may never end.",
         late=True,
     )
     limits.calls.late = first or found

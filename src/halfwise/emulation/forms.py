@@ -35,7 +35,7 @@ class Form(Enum):
 
     LOW = "low"
     KEPT = "kept"
-    OWN = "each as its own switch says"
+    OWN = "each by its own switch"
 
 
 class Seen(NamedTuple):

@@ -122,7 +122,7 @@ class Session:
             raise _too_large(error) or _not_loadable(model, error) from error
         if provider not in self._session.get_providers():
             raise BackendMissing(
-                f"ONNX Runtime has {provider}, but it does not start.",
+                f"ONNX Runtime has {provider}, but cannot start it.",
                 "Check the driver and the CUDA and cuDNN libraries, or use --device cpu.",
             )
         self.outputs = tuple(o.name for o in self._session.get_outputs())
@@ -223,7 +223,7 @@ def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
         except OrtFailure as error:
             raise CaseError(
                 f"ONNX Runtime cannot load {library}: {_first_line(error)}",
-                "Expected a shared library with custom operators built for this ONNX Runtime.",
+                "Give a shared library of custom operators built for this ONNX Runtime.",
             ) from error
 
 
@@ -235,7 +235,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
     kind = KernelMissing if missing else GraphRefused if _is_refusal(error) else CaseError
     if custom:
         return kind(
-            f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
+            f"ONNX Runtime cannot run the model, which uses custom operators {', '.join(custom)}: "
             f"{_first_line(error)}",
             "Register the library that implements them: --ort-library PATH.",
         )

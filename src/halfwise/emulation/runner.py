@@ -138,7 +138,7 @@ class ModelRunner:
     def notes(self) -> tuple[str, ...]:
         """Return where it could not be run to the end; else nothing, since labels say it all."""
         return tuple(
-            f"{self.label}: {len(self.failures)} of the samples cannot be run to the end; "
+            f"{self.label}: {len(self.failures)} of the samples do not run to the end; "
             f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
             f"({failure.why or failure.message})"
             for sample, failure in list(self.failures.items())[:1]

@@ -116,7 +116,7 @@ def _plan(
     sizes = {head.shapes[name][axis] for name, axis in axes.items()}
     if len(sizes) > 1 or 0 in sizes:
         listed = " and ".join(map(str, sorted(sizes)))
-        return replace(head, reason=f"the profile asks for batches of {listed} here")
+        return replace(head, reason=f"the profile requires batches of {listed} here")
     wanted = {name: without_axis(shape, axes.get(name)) for name, shape in head.shapes.items()}
     fitting = [
         index
@@ -150,8 +150,8 @@ def _joined(
         rows = max(groups, key=len)
         batches = [(list(rows) * -(-size // len(rows)))[:size]]
         notes.append(
-            f"only {len(rows)} real for a batch of {size}, so they are repeated in it; the repeats "
-            "are not judged"
+            f"only {len(rows)} real for a batch of {size}, so they are repeated; the repeats are "
+            "not judged"
         )
     pieces = tuple(_pieces(batch, facts) for batch in batches)
     single = list(dict.fromkeys(piece for batch in pieces for piece in batch))
@@ -161,7 +161,7 @@ def _joined(
 
     whole = all(piece.whole for piece in single)
     if samples.labels is not None and not whole:
-        notes.append("labels belong to whole samples, and these are cut, so none are used")
+        notes.append("labels belong to whole samples, but these are cut, so no labels are used")
     labels = samples.labels if whole else None
     names = [_name(piece, samples) for piece in single]
     return replace(
@@ -215,5 +215,5 @@ def _lack(head: Batches, values: Mapping[TensorName, Shape], why_not: str) -> st
         sizes = ["?" if axis == axes.get(name) else str(n) for axis, n in enumerate(shape)]
         parts.append(f"{name} of {'×'.join(sizes)}")
     parts += [f"{name} = {list(value)}" for name, value in values.items()]
-    apart = "" if head.batching else f", and samples cannot be put together: {why_not}"
+    apart = "" if head.batching else f", and samples cannot be batched: {why_not}"
     return f"no real sample has {' and '.join(parts)}{apart}"

@@ -172,7 +172,7 @@ def try_batching(network: Network, session: Session, samples: Samples) -> Batchi
         if isinstance(found, Batching):
             return found
         failed.append(found)
-    none = "the model has no dynamic axis that all of its inputs with dynamic axes share"
+    none = "the model has no dynamic axis common to all its inputs with dynamic axes"
     return failed[0] if failed else Apart("axis", none, {})
 
 
@@ -216,7 +216,7 @@ def _confirmed(
     chosen = _alike(samples, trial)
     sizes = [size for sample in chosen if (size := trial.size(sample))]
     if len(sizes) < len(chosen):
-        told = "the inputs have different sizes along the axes that could be the batch's"
+        told = "the inputs have different sizes along the possible batch axes"
         return Apart("sizes", told, axes)
     singles = [session.run(sample) for sample in chosen]
     try:
@@ -297,4 +297,4 @@ def _suspects(network: Network) -> str:
     if not names:
         return ""
     constants = listed(names, most=_NAMED)
-    return f"the export seems to have baked its batch size into the constants of {constants}; "
+    return f"the export seems to have fixed its batch size in the constants of {constants}; "

@@ -63,21 +63,21 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
     for value in values:
         if isinstance(value.type, ir.TensorType) and value.type.dtype in LOW_TYPES:
             raise CaseError(
-                f"{value.name!r} is {LOW_TYPES[value.type.dtype]} even where all else is FP32, so "
+                f"{value.name!r} is {LOW_TYPES[value.type.dtype]} even with all else in FP32, so "
                 "there is no FP32 reference.",
                 "Give a model whose custom operators compute in FP32.",
             )
     if not any(v.dtype == ir.DataType.FLOAT for v in values):
         raise CaseError(
-            f"The model has no FP32 tensor, so there is no precision to choose; its types are "
+            f"The model has no FP32 tensor whose precision could be chosen; its types are "
             f"{', '.join(sorted({v.dtype.name for v in values if v.dtype is not None}))}.",
-            "Give the model in FP32: nothing else is lowered, FP64 neither.",
+            "Give the model in FP32: no other type is lowered, not even FP64.",
         )
     for node in network.model.graph.all_nodes():
         if _draws(node):
             raise CaseError(
-                f"Node {node.name!r} ({node.op_type}) draws random numbers, so no two runs of the "
-                "model can be compared.",
+                f"Node {node.name!r} ({node.op_type}) draws random numbers, so runs of the model "
+                "cannot be compared.",
                 "Make the noise an input of the model, and export it again.",
             )
     for value in network.graph.outputs:
@@ -102,8 +102,8 @@ def check_types(network: Network, *, runtime: Runtime = CPU) -> None:
         node = unknown[0].producer()
         assert node is not None
         raise CaseError(
-            f"Whether {unknown[0].name!r} is FP16, BF16 or FP32 is not known: the model does not "
-            f"say it, and ONNX Runtime cannot tell for this {node.op_type}.",
+            f"Whether {unknown[0].name!r} is FP16, BF16 or FP32 is unknown: the model does not "
+            f"say, and ONNX Runtime cannot tell for this {node.op_type}.",
             f"Store the types of tensors in {network.path or 'the model'} (`graph.value_info`).",
         )
 

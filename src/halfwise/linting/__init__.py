@@ -1,4 +1,4 @@
-"""Look for known faults in a model, without running it: one file per family of rules."""
+"""Looks for known faults in a model without running it: one file per family of rules."""
 
 from collections.abc import Collection
 
@@ -20,25 +20,25 @@ from halfwise.tensorrt.versions import Version
 __all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
 
 FAMILIES = (written_out, numbers, quantisation, shapes, types, tidiness, exporters, tensorrt)
-"""The modules of rules, in the order in which they are listed."""
+"""The modules of rules, in display order."""
 _ORDER = [module.__name__.rpartition(".")[2] for module in FAMILIES]
 RULES: tuple[Rule, ...] = tuple(sorted(registered(), key=lambda rule: _ORDER.index(rule.family)))
 """Every rule, by family and then as defined."""
 
 _MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
-"""What reading a graph raises that the checker refuses: too few operands, attributes of a wrong
-type."""
+"""What rules raise on a graph that the checker refuses: too few operands, wrong types of
+attributes."""
 
 
 def lint(
     model: Unchecked, tensorrt: Version | None = None, ignored: Collection[str] = ()
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return what is found, and what could not be looked for.
+    """Return the findings, and what could not be checked.
 
     Args:
         model: The model, as far as it can be read.
-        tensorrt: Version whose parser is to read it.
-        ignored: Ids of rules that are left out.
+        tensorrt: Version whose parser will read the model.
+        ignored: Ids of rules to leave out.
 
     Returns:
         Findings, errors first, then warnings, then infos, within each by rule; and one sentence per

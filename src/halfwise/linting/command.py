@@ -1,6 +1,6 @@
-"""Look for faults that show without running anything: in a model, and in trtexec's constraints.
+"""Finds faults without running anything: in a model, and in trtexec's constraints.
 
-`linted` and `checked` make reports of what was found.
+`linted` and `checked` turn the findings into reports.
 """
 
 import shlex
@@ -25,23 +25,23 @@ from halfwise.tensorrt.versions import known_version
 from halfwise.wording import clean, count, listed, sentence, shorten
 
 _PRECISION = ("written_out", "numbers", "quantisation", "types")
-"""Families of rules that are about precision; others are about shapes, names and parsers."""
+"""Families of rules about precision; the others are about shapes, names and parsers."""
 _MOST_RULES = 4
-"""Rules that a remark names; the rest is counted."""
+"""Rules named in a remark; the rest is counted."""
 _MOST_PLACES = 3
-"""Findings of one rule that are printed each; the rest is counted (see --json)."""
+"""Findings of one rule that are printed; the rest is counted (see --json)."""
 
 
 def lint(
     model: str | Path, *, trt_version: str | None = None, ignore: Iterable[str] = ()
 ) -> LintReport:
-    """Return the known faults of a model, also of one that other commands refuse.
+    """Return the known faults of a model, even of one that other commands refuse.
 
     Args:
         model: The ONNX file.
-        trt_version: Version of TensorRT whose parser is to read it, such as "8.6" or "10.13.0.35";
-            without it, nothing is said about parsers.
-        ignore: Ids of rules that are left out.
+        trt_version: Version of TensorRT whose parser will read it, such as "8.6" or "10.13.0.35";
+            without it, parsers are not checked.
+        ignore: Ids of rules to leave out.
 
     Raises:
         CaseError: not a file, or no ONNX model at all.
@@ -73,10 +73,10 @@ def lint(
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
-    """Return, in one warning, what the linter has against a model's file that matters in FP16.
+    """Return one warning with the linter's findings on a model's file that matter in FP16.
 
-    Errors, and warnings of the families that are about precision. Empty without any, of a model
-    that is no file, and of large ones, which would be read a second time.
+    These are errors, and warnings of the families about precision. Empty if there are none, if the
+    model is not a file, and for large models, which would be read twice.
     """
     if network.path is None or is_large(network.model):
         return ()
@@ -107,7 +107,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
 def check_constraints(
     spec: str | Sequence[str], *, trt_version: str, model: str | Path | None = None
 ) -> ConstraintReport:
-    """Return what is wrong with precision constraints, as trtexec of a version would read them.
+    """Return what is wrong with precision constraints, as trtexec of that version reads them.
 
     Args:
         spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or the
@@ -118,7 +118,7 @@ def check_constraints(
 
     Raises:
         CaseError: not a file, or no ONNX model at all.
-        UsageError: a version that is not known, no model, or nothing about precision in `spec`.
+        UsageError: an unknown version, no model, or nothing about precision in `spec`.
     """
     version = known_version(trt_version)
     words = [spec] if isinstance(spec, str) else list(spec)
@@ -148,7 +148,7 @@ def check_constraints(
 
 
 def _script(words: Sequence[str]) -> Path | None:
-    """Return the shell script that one word names; None if it is no such path."""
+    """Return the shell script named by a single word; None if it is not such a path."""
     if len(words) != 1 or not words[0].endswith(".sh"):
         return None
     path = Path(words[0])

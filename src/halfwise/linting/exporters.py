@@ -1,7 +1,7 @@
-"""Faults that exporters are known for, exports in training mode, and files that are damaged.
+"""Known faults of exporters, exports in training mode, and damaged files.
 
-A fault of one version of an exporter is from a report that names versions; where it shows in the
-file, that is looked for.
+Faults of an exporter's version come from reports that name versions; if the file shows the fault
+itself, that is checked.
 """
 
 import re
@@ -28,9 +28,9 @@ _MODE_SINCE = 7
     reads_graph=False,
 )
 def resize(subject: Subject) -> Iterator[Found]:
-    """PyTorch's interpolate cannot be said before opset 11: the exporter warns that results differ.
+    """PyTorch's interpolate cannot be expressed before opset 11; the exporter warns about it.
 
-    Resize got coordinate_transformation_mode and nearest_mode in opset 11.
+    Results may differ: Resize got coordinate_transformation_mode and nearest_mode in opset 11.
     """
     if subject.model.proto.producer_name != _TORCH or subject.opset >= _RESIZE_OPSET:
         return
@@ -47,7 +47,7 @@ def resize(subject: Subject) -> Iterator[Found]:
 def average_pool(subject: Subject) -> Iterator[Found]:
     """PyTorch 2.0 loses ceil_mode of an average pooling; 1.13 and 2.1 keep it.
 
-    Named where the windows do not fill the input, so that it would matter, or where nobody knows.
+    Reported if the windows do not fill the input, so that it matters, or if that is unknown.
     """
     if _torch(subject) != (2, 0):
         return
@@ -67,7 +67,7 @@ def average_pool(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def lstm(subject: Subject) -> Iterator[Found]:
-    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 did not, and February 2022 repaired it."""
+    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 did not, and February 2022 fixed it."""
     if _torch(subject) != (1, 10):
         return
     nodes = [(p, n) for p, n in standard_nodes(subject, "LSTM") if _direction(n) == "bidirectional"]
@@ -81,10 +81,10 @@ def lstm(subject: Subject) -> Iterator[Found]:
 
 @rule("exporter-bias", "error", "https://github.com/pytorch/pytorch/issues/166797")
 def bias(subject: Subject) -> Iterator[Found]:
-    """A Conv or Gemm with a bias for another number of channels: names of two were the same.
+    """A Conv or Gemm whose bias has the wrong number of channels, after two names collided.
 
-    Reported of PyTorch's dynamo exporter, from November 2025 on, where it folds a BatchNorm. ONNX's
-    checker does not look at biases.
+    Reported for PyTorch's dynamo exporter from November 2025 on, when it folds a BatchNorm. ONNX's
+    checker does not check biases.
     """
     for node in subject.nodes():
         channels, given = _channels(node), _bias(node)
@@ -107,7 +107,7 @@ def bias(subject: Subject) -> Iterator[Found]:
 def cast(subject: Subject) -> Iterator[Found]:
     """A Cast to one type whose output is declared as another: ONNX Runtime does not load it.
 
-    onnxconverter-common 1.15 leaves Casts to FP32 so when it converts to FP16; 1.14 did not.
+    onnxconverter-common 1.15 leaves such Casts to FP32 when it converts to FP16; 1.14 did not.
     """
     graph = subject.model.proto.graph
     declared = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
@@ -133,7 +133,7 @@ def cast(subject: Subject) -> Iterator[Found]:
 def early_dynamo(subject: Subject) -> Iterator[Found]:
     """PyTorch's first dynamo exporter: its authors call 2.4 "definitely too old".
 
-    It shows in functions of onnxscript's torch_lib.
+    Recognised by functions of onnxscript's torch_lib.
     """
     version = _torch(subject)
     if version is None or version >= (2, 5):
@@ -146,7 +146,7 @@ def early_dynamo(subject: Subject) -> Iterator[Found]:
 
 
 def _torch(subject: Subject) -> tuple[int, int] | None:
-    """Return the version of PyTorch that wrote the file, None if another tool did."""
+    """Return the version of PyTorch that wrote the file; None if another tool did."""
     proto = subject.model.proto
     found = re.match(r"(\d+)\.(\d+)", proto.producer_version)
     if proto.producer_name != _TORCH or found is None:
@@ -159,7 +159,7 @@ def _direction(node: onnx.NodeProto) -> str:
 
 
 def _fills(node: ir.Node) -> bool:
-    """Return whether the windows of a pooling are known to fill its input, or are rounded up."""
+    """Return whether a pooling's windows are known to fill its input, or are rounded up."""
     if node.attributes.get_int("ceil_mode", 0):
         return True
     kernel = node.attributes.get_ints("kernel_shape", ())
@@ -178,7 +178,7 @@ def _fills(node: ir.Node) -> bool:
 
 
 def _channels(node: ir.Node) -> int | None:
-    """Return how many elements a bias of the node needs; None if that is open."""
+    """Return how many elements the node's bias needs; None if unknown."""
     weight = node.inputs[1] if len(node.inputs) > 1 else None
     if weight is None or weight.shape is None or not weight.shape.is_static():
         return None
@@ -208,10 +208,10 @@ def _type_name(number: int) -> str:
 
 @rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)
 def checker(subject: Subject) -> Iterator[Found]:
-    """What ONNX's own checker refuses, no tool has to take."""
+    """No tool has to accept what ONNX's own checker refuses."""
     refusal = subject.model.refusal
     if refusal:
-        # Exports for TensorRT hold its plugins as if they were ONNX's operators.
+        # Exports for TensorRT contain its plugins as if they were ONNX operators.
         plugin = refusal.startswith("No Op registered")
         fix = (
             "Give plugin operators a domain of their own."
@@ -227,7 +227,7 @@ def checker(subject: Subject) -> Iterator[Found]:
 
 @rule("constant-unreadable", "error", "https://onnx.ai/onnx/repo-docs/ExternalData.html")
 def unreadable(subject: Subject) -> Iterator[Found]:
-    """A constant whose data is cut short, missing or outside the model's folder."""
+    """A constant whose data is truncated, missing or outside the model's folder."""
     for name, reason in subject.model.broken.items():
         yield Found(
             f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",

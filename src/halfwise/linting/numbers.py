@@ -14,12 +14,12 @@ from halfwise.tensorrt.versions import has, since
 from halfwise.wording import number, verb
 
 _ADDERS = ("Add", "Sum", "Max", "Clip")
-"""Operators that put an eps on a value."""
+"""Operators that add an eps to a value."""
 _DEMANDING = {"Sqrt": (0,), "Log": (0,), "Reciprocal": (0,), "Div": (1,), "Pow": (0,)}
-"""Operands that must not become zero; Sqrt and Pow where what follows divides."""
+"""Operands that must not become zero; Sqrt and Pow if a division follows."""
 _EDGE = -FP16.max / 4
-"""Below it a few masks and scores that add up leave the range; -1e4, the usual choice for FP16
-(huggingface/transformers PR 17306), stays above."""
+"""Beyond it, the sum of a few masks and scores leaves the range; -1e4, the usual choice for FP16
+(huggingface/transformers PR 17306), does not."""
 _MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum", "Where"))
 """Operators between a mask constant and its Softmax."""
 _LONGEST_MASK_PATH = 8
@@ -31,7 +31,7 @@ _SCALE = (
     "by the inverse before any bias. Otherwise keep the nodes that read it in FP32."
 )
 _BOUNDS = {"Clip": (1, 2), "Max": (0, 1), "Min": (0, 1)}
-"""Operands that only bound another: saturated at 65504 they do what they did."""
+"""Operands that only bound another: saturated at 65504, they have the same effect."""
 _FACTORS = {
     **dict.fromkeys(["Conv", "ConvTranspose", "LayerNormalization", "InstanceNormalization"], (1,)),
     **dict.fromkeys(["GroupNormalization", "RMSNormalization", "BatchNormalization"], (1,)),
@@ -39,16 +39,17 @@ _FACTORS = {
     **dict.fromkeys(["MatMul", "Gemm", "Mul", "Einsum"], (0, 1)),
     **dict.fromkeys(["LSTM", "GRU", "RNN"], (1, 2)),
 }
-"""Operands that something is multiplied by; a tiny addend is lost in a sum anyway."""
+"""Operands that are factors; a tiny addend is lost in a sum anyway."""
 _VARIANCE = 4
 _MOSTLY = 0.5
 """A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
 _SIGNIFICANT = 1e-2
-"""Relative change of a channel's scale that counts: the default tolerance of `halfwise fix`."""
+"""Relative change of a channel's scale that matters: the default tolerance of `halfwise fix`."""
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
 _OPEN_ENDED = {"Slice": (1, 2)}
-"""Operands in which a huge number means "to the end": the parser clamps it, and so it stays."""
+"""Operands in which a huge number means "to the end": the parser clamps it, which changes nothing.
+"""
 _INDICES = {
     **dict.fromkeys(["Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements"], (1,)),
     **dict.fromkeys(["ScatterND", "Reshape", "Expand", "Tile", "TopK", "Pad", "Unsqueeze"], (1,)),
@@ -57,7 +58,7 @@ _INDICES = {
     "Resize": (3,),
     "Slice": (1, 2, 3, 4),
 }
-"""Operands that are indices or sizes, by ONNX's operator reference."""
+"""Operands that are indices or sizes, according to ONNX's operator reference."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Clip", "Min", "Max", "Concat", "Gather", "Where")
 _LONGEST_INDEX_PATH = 6
 """Nodes between a Cast and what takes indices; exporters write at most Clip, Mul, Add, Concat."""
@@ -65,7 +66,7 @@ _LONGEST_INDEX_PATH = 6
 
 @rule("eps-vanishes", "warning", "https://github.com/pytorch/pytorch/issues/32137")
 def eps_vanishing(subject: Subject) -> Iterator[Found]:
-    """An eps below FP16's smallest number, 6e-8, keeps no divisor or logarithm from zero there."""
+    """An eps below FP16's smallest number, 6e-8, protects no divisor or logarithm there."""
     for node, eps, reader, name in _eps(subject):
         if eps < FP16.smallest_subnormal:
             tiny = number(FP16.smallest_subnormal)
@@ -84,7 +85,7 @@ def eps_vanishing(subject: Subject) -> Iterator[Found]:
 def eps_subnormal(subject: Subject) -> Iterator[Found]:
     """An eps between 6e-8 and 6.1e-5 is subnormal in FP16.
 
-    It has few bits there, and is zero where a kernel flushes subnormal numbers.
+    It has few bits there, and becomes zero if a kernel flushes subnormal numbers.
     """
     for node, eps, reader, name in _eps(subject):
         if FP16.smallest_subnormal <= eps < FP16.smallest_normal:
@@ -99,7 +100,7 @@ def eps_subnormal(subject: Subject) -> Iterator[Found]:
 
 
 def _eps(subject: Subject) -> Iterator[tuple[ir.Node, float, str, str]]:
-    """Yield node, eps, operator that needs it, and name of the constant."""
+    """Yield node, eps, the operator that needs it, and the constant's name."""
     for node in subject.nodes():
         if node.op_type not in _ADDERS:
             continue
@@ -113,7 +114,7 @@ def _eps(subject: Subject) -> Iterator[tuple[ir.Node, float, str, str]]:
 
 
 def _demanding(value: ir.Value) -> str:
-    """Return the operator that `value` must not be zero for; "" where none reads it."""
+    """Return the operator for which `value` must not be zero; "" if nothing reads it."""
     for node, slot, _ in readers(value):
         if slot in _DEMANDING.get(node.op_type, ()):
             power = scalar(node.inputs[1]) if node.op_type == "Pow" else None
@@ -124,9 +125,9 @@ def _demanding(value: ir.Value) -> str:
 
 @rule("mask-constant", "warning", "https://github.com/huggingface/transformers/pull/17306")
 def masks(subject: Subject) -> Iterator[Found]:
-    """A mask of -65504 or beyond plus a score is -inf in FP16; a row of them is NaN after Softmax.
+    """A mask of -65504 or beyond plus a score is -inf in FP16; a row of those is NaN after Softmax.
 
-    A mask of -inf gives NaN in such a row whatever the precision.
+    A mask of -inf gives NaN in such a row in any precision.
     """
     for value, extent in subject.extents.items():
         path = mask_readers(value, extent)
@@ -192,9 +193,9 @@ def _path(
 
 @rule("constant-beyond-fp16", "warning", "https://github.com/NVIDIA/TensorRT/issues/2186")
 def beyond(subject: Subject) -> Iterator[Found]:
-    """Numbers beyond 65504 are infinite in FP16; TensorRT stores them as 65504. Wrong either way.
+    """Numbers beyond 65504 are infinite in FP16; TensorRT stores them as 65504. Both are wrong.
 
-    Left out are masks, bounds of Clip, Max and Min, and variances, which have rules of their own.
+    Excluded are masks, bounds of Clip, Max and Min, and variances, which have their own rules.
     """
     for value, extent in subject.extents.items():
         if not extent.beyond or mask_readers(value, extent):
@@ -217,7 +218,7 @@ def beyond(subject: Subject) -> Iterator[Found]:
 def subnormal(subject: Subject) -> Iterator[Found]:
     """Weights below 6.1e-5 are subnormal in FP16 and keep few bits; below 3e-8 they are zero.
 
-    Named where they are more than half of a factor's non-zero numbers.
+    Reported if they are more than half of a factor's non-zero numbers.
     """
     for value, extent in subject.extents.items():
         if extent.subnormal <= _MOSTLY * extent.nonzero:
@@ -237,7 +238,7 @@ def subnormal(subject: Subject) -> Iterator[Found]:
 
 @rule("batchnorm-variance", "warning", _WEIGHTS)
 def variance(subject: Subject) -> Iterator[Found]:
-    """A variance that FP16 cannot hold changes the scale of its channel where it is stored in FP16.
+    """A variance that FP16 cannot represent changes its channel's scale if stored in FP16.
 
     To first order 1/√(v + eps) changes by δv / 2(v + eps); beyond 65504 it is lost.
     """
@@ -273,9 +274,9 @@ def _is_variance(node: ir.Node, slot: int) -> bool:
 
 @rule("int64-beyond-int32", "warning", "https://github.com/microsoft/onnxruntime/issues/3821")
 def wide_integers(subject: Subject) -> Iterator[Found]:
-    """TensorRT before version 10 casts INT64 to INT32 and clamps what does not fit.
+    """Before version 10, TensorRT casts INT64 to INT32 and clamps what does not fit.
 
-    Left out are ends of Slices, where a huge number means "to the end".
+    Excluded are ends of Slices, where a huge number means "to the end".
     """
     severity = "info" if has("int64", subject.tensorrt) else "warning"
     for graph in graphs_of(subject.network.model):
@@ -301,7 +302,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 
 @rule("float-index", "warning", _HALF)
 def float_indices(subject: Subject) -> Iterator[Found]:
-    """Indices and sizes computed in floating point: FP16 holds every integer up to 2048 only."""
+    """Indices and sizes computed in floating point: FP16 is exact for integers up to 2048 only."""
     for node in subject.nodes():
         is_cast = node.op_type == "Cast" and node.inputs and node.outputs
         source = node.inputs[0] if is_cast else None

@@ -44,7 +44,7 @@ _FOLDED = frozenset(
 
 @rule("quantised", "info", _TYPES, reads_graph=False)
 def quantised(subject: Subject) -> Iterator[Found]:
-    """Quantised operators fix the type of what is around them, and lose accuracy by themselves."""
+    """Quantised operators fix the types around them, and lose accuracy themselves."""
     found = [each for each in standard_nodes(subject) if each[1].op_type.startswith(QUANTISED)]
     if found:
         counts = Counter(node.op_type for _, node in found)
@@ -58,9 +58,9 @@ def quantised(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-zero-point", "warning", _PARSER)
 def zero_points(subject: Subject) -> Iterator[Found]:
-    """TensorRT quantises symmetrically: its parser ends at a zero point other than 0.
+    """TensorRT quantises symmetrically: its parser fails at a zero point other than 0.
 
-    An error with --trt-version. Of a pair, the QuantizeLinear is named.
+    An error with --trt-version. For a pair, the QuantizeLinear is reported.
     """
     for node in _steps(subject):
         zero = _zero_point(node)
@@ -78,8 +78,8 @@ def zero_points(subject: Subject) -> Iterator[Found]:
 def types(subject: Subject) -> Iterator[Found]:
     """TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4.
 
-    It reads UINT8, which is also what a QuantizeLinear without zero point gives, as INT8, so that
-    what is above 127 saturates; other types end the parser. An error with --trt-version.
+    It reads UINT8, also the result of a QuantizeLinear without zero point, as INT8, so values above
+    127 saturate; other types make the parser fail. An error with --trt-version.
     """
     for node in _steps(subject):
         dtype, zero = _type(node), _zero_point(node)
@@ -97,7 +97,7 @@ def types(subject: Subject) -> Iterator[Found]:
 
 
 def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
-    """Return what TensorRT does with a type that it does not quantise to, and what helps."""
+    """Return what TensorRT does with a type that it does not quantise to, and the remedy."""
     if dtype == ir.DataType.UINT8:
         given = len(node.inputs) > 2 and node.inputs[2] is not None
         why = "" if given else ", the default without a zero point"
@@ -110,7 +110,7 @@ def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
 
 @rule("quantisation-scale", "error", "https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html")
 def scales(subject: Subject) -> Iterator[Found]:
-    """A scale that is no positive number: what is divided by it is lost, and parsers refuse it."""
+    """A scale that is not a positive number: dividing by it loses values, and parsers refuse it."""
     for node in _steps(subject):
         scale = numbers(node.inputs[1])
         if scale is None or not scale.size:
@@ -129,10 +129,10 @@ def scales(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-per-tensor", "warning", "https://arxiv.org/abs/2004.09602")
 def per_tensor(subject: Subject) -> Iterator[Found]:
-    """Weights of very different size per channel with one scale: small channels get few levels.
+    """Channels of very different size with one scale for all: small channels get few levels.
 
-    Named where the largest weight of a channel is below a hundredth of the tensor's. Channels of
-    zeros are left out: they lose nothing, or are lost already.
+    Reported if a channel's largest weight is below a hundredth of the tensor's. Channels of zeros
+    are excluded: they lose nothing, or are lost already.
     """
     for pair in pairs_of(subject.network):
         for node, slot in pair.readers:
@@ -151,9 +151,9 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-half", "warning", _PLACES)
 def half(subject: Subject) -> Iterator[Found]:
-    """A product of which only data or only weights have 8 quantised bits runs in no INT8 kernel.
+    """A product with 8-bit data but not weights, or the reverse, runs in no INT8 kernel.
 
-    It costs accuracy, and time for rounding. Weights of 4 bits are meant to be read so.
+    It costs accuracy, and time for rounding. Weights of 4 bits are meant to be used this way.
     """
     nodes = {node_name(node): node for node in subject.network.nodes()}
     for name, pairs in half_quantised(subject.network).items():
@@ -179,9 +179,9 @@ def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
 
 @rule("quantisation-splits", "info", _PLACES)
 def splits(subject: Subject) -> Iterator[Found]:
-    """Q and DQ keep what would go into a product's kernel out of it: two kernels, and a rounding.
+    """Q and DQ keep an operator out of a product's kernel: two kernels, and one more rounding.
 
-    Looked for are BatchNormalization, a bias and activations behind a product in INT8.
+    Checked are BatchNormalization, a bias and activations after a product in INT8.
     """
     products = quantised_nodes(subject.network)
     for pair in pairs_of(subject.network):
@@ -202,9 +202,9 @@ def splits(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-residual", "info", _PLACES)
 def residuals(subject: Subject) -> Iterator[Found]:
-    """The sum of an INT8 product and of what is not quantised leaves the kernel in floats.
+    """The sum of an INT8 product and an unquantised tensor leaves the kernel in floats.
 
-    Named where the sum is quantised again: with both operands quantised, that is one kernel.
+    Reported if the sum is quantised again: with both operands quantised, that is one kernel.
     """
     products = quantised_nodes(subject.network)
     pairs = pairs_of(subject.network)
@@ -257,7 +257,7 @@ def _zero_point(node: ir.Node) -> NDArray[np.generic] | None:
 
 
 def _type(node: ir.Node) -> ir.DataType | None:
-    """Return what a node quantises to, or dequantises; None if nobody knows."""
+    """Return the type that a node quantises to, or dequantises; None if unknown."""
     value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     return None if value is None else value.dtype
 

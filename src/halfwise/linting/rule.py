@@ -1,4 +1,4 @@
-"""What a rule is, what it is given, and the register of all of them."""
+"""Rules: their definition, their input, and the register of all of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from halfwise.records import Finding, NodeName, Severity, TensorName
 from halfwise.tensorrt.versions import Version
 
 _WIDE = frozenset((ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16))
-"""Types that hold numbers which FP16 does not."""
+"""Types with numbers that FP16 cannot represent."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The numbers of one constant.
+    """Magnitudes in one constant.
 
     Attributes:
-        elements: How many there are.
-        least: The least one, -inf included; NaN left out. 0 without elements.
+        elements: Number of elements.
+        least: Smallest element, including -inf but not NaN; 0 without elements.
         largest: The largest finite magnitude.
-        beyond: Finite ones beyond FP16's 65504.
-        nonzero: Those that are not zero.
-        subnormal: Non-zero ones below FP16's smallest normal number, 6.1e-5.
-        zeroed: Non-zero ones that FP16 rounds to zero.
+        beyond: Number of finite elements beyond FP16's 65504.
+        nonzero: Number of non-zero elements.
+        subnormal: Number of non-zero elements below FP16's smallest normal number, 6.1e-5.
+        zeroed: Number of non-zero elements that FP16 rounds to zero.
     """
 
     elements: int = 0
@@ -43,7 +43,7 @@ class Extent:
 
 
 def extents(network: Network) -> Mapping[ir.Value, Extent]:
-    """Return the extent of every constant in FP32, FP64 or BF16, those of bodies included."""
+    """Return the extent of every constant in FP32, FP64 or BF16, including those in bodies."""
     return {
         value: _extent(value)
         for graph in graphs_of(network.model)
@@ -73,11 +73,11 @@ def _extent(value: ir.Value) -> Extent:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is linted.
+    """The model being linted.
 
     Attributes:
         model: The model, as far as it can be read.
-        tensorrt: Version (major, minor) whose parser is to read it; None if none is named.
+        tensorrt: Version (major, minor) whose parser will read it; None if none is named.
     """
 
     model: Unchecked
@@ -85,7 +85,7 @@ class Subject:
 
     @property
     def network(self) -> Network:
-        """The graph; only rules that need none run where it cannot be read."""
+        """The graph; if it cannot be read, only rules that need none run."""
         assert self.model.network is not None
         return self.model.network
 
@@ -96,12 +96,12 @@ class Subject:
 
     @cached_property
     def extents(self) -> Mapping[ir.Value, Extent]:
-        """How large the numbers of each floating-point constant are."""
+        """Extents of all floating-point constants."""
         return extents(self.network)
 
     @cached_property
     def order(self) -> Mapping[ir.Node, int]:
-        """The nodes of the main graph with their place in it."""
+        """The nodes of the main graph with their index."""
         return {node: place for place, node in enumerate(self.network.nodes())}
 
     def nodes(self) -> Iterator[ir.Node]:
@@ -111,14 +111,14 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a rule found: the node, what is wrong there in numbers, and what to do.
+    """A finding of a rule: the node, what is wrong with numbers, and what to do.
 
     Attributes:
         message: One sentence without a full stop at its end.
         fix: One sentence.
         node: The node; None for the file as a whole.
-        tensor: The tensor that it is about, if any.
-        severity: Where it is not that of the rule.
+        tensor: The tensor concerned, if any.
+        severity: Severity, if it differs from the rule's.
     """
 
     message: str
@@ -133,15 +133,15 @@ Look = Callable[[Subject], Iterable[Found]]
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One thing to look for.
+    """A fault to look for.
 
     Attributes:
-        id: Its name, as users give it to `--ignore`.
-        severity: How bad it is, where a finding does not say otherwise.
-        source: Address of the documentation or report that it rests on.
-        why: What it does harm to, in a sentence or two.
-        family: The module that it is in.
-        reads_graph: Whether it needs the graph in normal form; without, it reads the file alone.
+        id: Its name, as in `--ignore`.
+        severity: Its severity, unless a finding overrides it.
+        source: URL of the documentation or report behind it.
+        why: The harm, in a sentence or two.
+        family: The module that it belongs to.
+        reads_graph: Whether it needs the graph in normal form; otherwise it reads the file alone.
         look: Finds the places.
     """
 
@@ -178,7 +178,7 @@ _registered: dict[str, Rule] = {}
 def rule(
     name: str, severity: Severity, source: str, *, reads_graph: bool = True
 ) -> Callable[[Look], Look]:
-    """Register a rule; its docstring tells why it is one."""
+    """Register a rule; its docstring says why it exists."""
 
     def register(look: Look) -> Look:
         family = look.__module__.rpartition(".")[2]
@@ -190,17 +190,17 @@ def rule(
 
 
 def registered() -> tuple[Rule, ...]:
-    """Return every rule whose file is imported, in the order of definition."""
+    """Return all rules whose files are imported, in order of definition."""
     return tuple(_registered.values())
 
 
 def standard_nodes(subject: Subject, *ops: str) -> Iterator[tuple[Place, onnx.NodeProto]]:
-    """Yield the file's nodes whose operator is one of ONNX's own, and of `ops` where given."""
+    """Yield the file's nodes with operators of ONNX itself, limited to `ops` if given."""
     for place, node in subject.model.nodes:
         if node.domain in ("", "ai.onnx") and (not ops or node.op_type in ops):
             yield place, node
 
 
 def name_of(value: ir.Value | None) -> str:
-    """Return the name of a value; "" where it has none."""
+    """Return the name of a value; "" if it has none."""
     return "" if value is None else value.name or ""

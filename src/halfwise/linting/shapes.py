@@ -1,4 +1,4 @@
-"""Sizes of the export that are baked into constants, although an axis is declared dynamic."""
+"""Sizes from the export that are fixed in constants, although an axis is declared dynamic."""
 
 from collections.abc import Iterator
 
@@ -23,10 +23,10 @@ _FIX = (
 
 @rule("frozen-batch", "warning", "https://github.com/roboflow/rf-detr/issues/949")
 def batch(subject: Subject) -> Iterator[Found]:
-    """A batch size of the export in a constant ends every other batch size, or mixes samples.
+    """A batch size fixed in a constant breaks every other batch size, or mixes samples.
 
-    Reshape, Expand and Concat with a fixed first axis behind a dynamic one, and fixed initial
-    states of recurrent operators.
+    Reshape, Expand and Concat with a fixed first axis after a dynamic one, and fixed initial states
+    of recurrent operators.
     """
     found = [*frozen_batches(subject.network), *frozen_states(subject.network)]
     order = {node: i for i, node in enumerate(subject.network.nodes())}
@@ -46,10 +46,10 @@ def batch(subject: Subject) -> Iterator[Found]:
 
 @rule("frozen-axis", "warning", "https://github.com/pytorch/pytorch/issues/43795")
 def axis(subject: Subject) -> Iterator[Found]:
-    """A length of the export in a constant ends every other length.
+    """A length fixed in a constant breaks every other length.
 
-    Reshapes to sizes that are all fixed, and Expands of a dynamic axis to a fixed size. What only
-    concerns the first axis is named by frozen-batch.
+    Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size. The rule
+    frozen-batch covers the first axis alone.
     """
     for each in frozen_lengths(subject.network):
         constant = each.constant
@@ -64,9 +64,9 @@ def axis(subject: Subject) -> Iterator[Found]:
 
 @rule("frozen-output", "warning", "https://github.com/roboflow/rf-detr/issues/949")
 def output(subject: Subject) -> Iterator[Found]:
-    """An output is declared to have a dynamic axis of an input, and its size is fixed all the same.
+    """An output declares an input's dynamic axis, but its size is fixed.
 
-    Somewhere on the way the size of the export was baked in.
+    The export fixed the size somewhere on the way.
     """
     proto = subject.model.proto.graph
     symbols = {d.dim_param for info in proto.input for d in info.type.tensor_type.shape.dim}

@@ -27,9 +27,9 @@ _CONSTANT = ("Constant", "ConstantOfShape")
 
 @rule("opset-unparsed", "error", OPERATORS, reads_graph=False)
 def opset(subject: Subject) -> Iterator[Found]:
-    """A parser refuses, or reads wrongly, operator sets that are newer than itself.
+    """A parser refuses, or misreads, operator sets newer than itself.
 
-    Looked for with --trt-version only.
+    Checked with --trt-version only.
     """
     if subject.tensorrt is None or subject.model.opset is None:
         return
@@ -53,9 +53,9 @@ def opset(subject: Subject) -> Iterator[Found]:
 
 @rule("operator-unparsed", "error", OPERATORS, reads_graph=False)
 def operators(subject: Subject) -> Iterator[Found]:
-    """An operator that the parser of this version does not have ends the build.
+    """An operator that this version's parser lacks makes the build fail.
 
-    Looked for with --trt-version only.
+    Checked with --trt-version only.
     """
     if subject.tensorrt is None:
         return
@@ -82,9 +82,9 @@ def operators(subject: Subject) -> Iterator[Found]:
 
 @rule("operator-custom", "warning", OPERATORS, reads_graph=False)
 def custom(subject: Subject) -> Iterator[Found]:
-    """The parser looks for a plugin where an operator is of another domain than ONNX's own.
+    """For operators outside ONNX's own domain, the parser looks for a plugin.
 
-    Looked for with --trt-version only. Functions that the model defines itself are none.
+    Checked with --trt-version only. Functions defined in the model do not count.
     """
     if subject.tensorrt is None:
         return
@@ -106,10 +106,10 @@ def custom(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def unconstrainable(subject: Subject) -> Iterator[Found]:
-    """Some layers have a type of their own, or no floating-point numbers.
+    """Some layers have a fixed type, or no floating-point numbers.
 
-    A constraint on them is refused, ignored, or ends the build.
-    Looked for with --trt-version 8.5 to 10.16, which have constraints.
+    A constraint on them is refused, ignored, or makes the build fail. Checked with --trt-version
+    8.5 to 10.16, which have constraints.
     """
     if subject.tensorrt is None or subject.tensorrt >= FIRST_WITHOUT_WEAK:
         return

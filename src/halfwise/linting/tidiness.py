@@ -1,4 +1,4 @@
-"""Names that do not name one node, and what nobody reads."""
+"""Names that do not identify one node, and unused parts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ _CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
 
 @rule("unnamed-node", "info", _NAMES, reads_graph=False)
 def unnamed(subject: Subject) -> Iterator[Found]:
-    """TensorRT makes up names for nodes without one, which nothing in the model leads to.
+    """TensorRT invents names for unnamed nodes, which nothing in the model leads to.
 
-    Constants are left out.
+    Constants are excluded.
     """
     for place, node in subject.model.nodes:
         if not node.name and node.op_type != "Constant":
@@ -33,7 +33,7 @@ def unnamed(subject: Subject) -> Iterator[Found]:
 
 @rule("duplicate-name", "warning", _NAMES, reads_graph=False)
 def duplicates(subject: Subject) -> Iterator[Found]:
-    """Nodes of one name: TensorRT numbers them, so that a constraint by name reaches the first."""
+    """Nodes with one name: TensorRT numbers them, so a constraint reaches only the first."""
     counts = Counter(node.name for _, node in subject.model.nodes if node.name)
     for place, node in subject.model.nodes:
         if (number := counts.pop(node.name, 0)) > 1:
@@ -47,7 +47,7 @@ def duplicates(subject: Subject) -> Iterator[Found]:
 
 @rule("unused-node", "info", _UNUSED, reads_graph=False)
 def unused_nodes(subject: Subject) -> Iterator[Found]:
-    """A node whose outputs nobody reads, left over by an export or an edit."""
+    """A node whose outputs nothing reads, left over by an export or an edit."""
     used = _used(subject.model.proto.graph)
     for place, node in subject.model.nodes:
         if node.output and not used & set(filter(None, node.output)):
@@ -56,10 +56,10 @@ def unused_nodes(subject: Subject) -> Iterator[Found]:
 
 @rule("unused-output", "info", _OPTIONAL, reads_graph=False)
 def unused_outputs(subject: Subject) -> Iterator[Found]:
-    """Optional outputs that have a name are computed, and TensorRT's parser has few of them.
+    """Named optional outputs are computed, and TensorRT's parser supports few of them.
 
-    Those of recurrent operators are left out: exporters name them all, and they cost nothing. Those
-    of a BatchNormalization come with the training mode, which has a rule.
+    Those of recurrent operators are excluded: exporters name them all, and they cost nothing. Those
+    of a BatchNormalization come with training mode, which has its own rule.
     """
     used = _used(subject.model.proto.graph)
     for place, node in subject.model.nodes:
@@ -73,7 +73,7 @@ def unused_outputs(subject: Subject) -> Iterator[Found]:
 
 
 def _optional(node: onnx.NodeProto, opset: int) -> list[str]:
-    """Return the names of a node's optional outputs, as far as it names them."""
+    """Return the names of a node's optional outputs that it names."""
     if node.domain not in ("", "ai.onnx") or node.op_type in _OTHERWISE:
         return []
     try:
@@ -87,7 +87,7 @@ def _optional(node: onnx.NodeProto, opset: int) -> list[str]:
 
 @rule("unused-constant", "info", _UNUSED, reads_graph=False)
 def unused_constants(subject: Subject) -> Iterator[Found]:
-    """A weight that nobody reads: space, and a sign of a fold or an edit that went halfway."""
+    """A weight that nothing reads: wasted space, and a sign of an incomplete fold or edit."""
     graph = subject.model.proto.graph
     used = _used(graph)
     for body in graphs_in(graph):
@@ -101,7 +101,7 @@ def unused_constants(subject: Subject) -> Iterator[Found]:
 
 @rule("unused-input", "info", _UNUSED, reads_graph=False)
 def unused_inputs(subject: Subject) -> Iterator[Found]:
-    """A graph input that nobody reads: a builder may drop it, and then refuses data for it."""
+    """A graph input that nothing reads: a builder may drop it, and then refuses data for it."""
     graph = subject.model.proto.graph
     used = _used(graph)
     constants = {tensor.name for tensor in graph.initializer}
@@ -116,6 +116,6 @@ def unused_inputs(subject: Subject) -> Iterator[Found]:
 
 
 def _used(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of all values that a node reads or that a graph or body gives out."""
+    """Return the names of all values that a node reads, or that a graph or body outputs."""
     read = {name for _, node in nodes_in(graph) for name in node.input}
     return read | {info.name for body in graphs_in(graph) for info in body.output}

@@ -1,4 +1,4 @@
-"""Types that TensorRT lacks, and Casts that lose what they carry."""
+"""Types that TensorRT lacks, and Casts that lose information."""
 
 from collections.abc import Iterator
 
@@ -20,14 +20,14 @@ _BITS = {
     ir.DataType.INT8: 7,
     ir.DataType.UINT8: 8,
 }
-"""Bits that a type gives to the size of a number, without its sign."""
+"""Bits of a type for the magnitude of a number, without its sign."""
 
 
 @rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
 def casts(subject: Subject) -> Iterator[Found]:
-    """A Cast to fewer bits and back again loses the difference, whatever precision is chosen.
+    """A Cast to fewer bits and back loses the difference, whatever precision is chosen.
 
-    Casts of floating-point numbers to integers and back are truncations, and meant.
+    Casts of floating-point numbers to integers and back are truncations, and intended.
     """
     for node in subject.nodes():
         before = _source(node)
@@ -52,7 +52,7 @@ def casts(subject: Subject) -> Iterator[Found]:
 
 @rule("fp64", "warning", "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md")
 def doubles(subject: Subject) -> Iterator[Found]:
-    """TensorRT has no FP64: its parser makes FP32 of it."""
+    """TensorRT has no FP64: its parser converts it to FP32."""
     for node in subject.nodes():
         if any(v.dtype == ir.DataType.DOUBLE for v in node.outputs):
             yield Found(

@@ -1,4 +1,4 @@
-"""Operators that an exporter wrote out as several nodes, although ONNX has one for them."""
+"""Operators that an exporter spelled out as several nodes, although ONNX has one for them."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
 
 @rule("layernorm-written-out", "warning", "https://github.com/NVIDIA/TensorRT/issues/2781")
 def layer_norm(subject: Subject) -> Iterator[Found]:
-    """The squares of a LayerNorm leave FP16's range from inputs of 256 on.
+    """The squares in a LayerNorm leave FP16's range for inputs of 256 and more.
 
     TensorRT 8.6 and later run LayerNormalization (opset 17) as one layer with sums in FP32.
     """
@@ -36,7 +36,7 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
 
 @rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
 def group_norm(subject: Subject) -> Iterator[Found]:
-    """A GroupNorm between two Reshapes is many layers in TensorRT, with its squares in FP16.
+    """A GroupNorm between two Reshapes becomes many layers in TensorRT, with squares in FP16.
 
     TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
     """
@@ -47,9 +47,9 @@ def group_norm(subject: Subject) -> Iterator[Found]:
 
 @rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
 def rms_norm(subject: Subject) -> Iterator[Found]:
-    """The squares of an RMSNorm leave FP16's range from inputs of 256 on.
+    """The squares in an RMSNorm leave FP16's range for inputs of 256 and more.
 
-    RMSNormalization is in opset 23, and in TensorRT from 10.15 on.
+    RMSNormalization is in opset 23, and in TensorRT since 10.15.
     """
     fix = (
         f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, raise the opset to 23 "
@@ -61,9 +61,9 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
 
 @rule("gelu-written-out", "info", _ONNX + "Gelu.html")
 def gelu(subject: Subject) -> Iterator[Found]:
-    """The cube in the tanh form of GELU leaves FP16's range from inputs of 41 on.
+    """The cube in the tanh form of GELU leaves FP16's range for inputs of 41 and more.
 
-    Gelu is in opset 20; TensorRT is known to have it from 10.15 on.
+    Gelu is in opset 20; TensorRT is known to have it since 10.15.
     """
     fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
     for nodes in dict.fromkeys(gelus(subject.network)):
@@ -72,9 +72,9 @@ def gelu(subject: Subject) -> Iterator[Found]:
 
 @rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
 def attention(subject: Subject) -> Iterator[Found]:
-    """Attention of several nodes is fused by TensorRT, but not with FP32 pinned inside it.
+    """TensorRT fuses attention of several nodes, but not with FP32 pinned inside it.
 
-    Attention is in opset 23, and in TensorRT from 10.14 on.
+    Attention is in opset 23, and in TensorRT since 10.14.
     """
     fix = (
         f"For TensorRT {text_of(SINCE['Attention'])} and later, export with opset 23; otherwise "

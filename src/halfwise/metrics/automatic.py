@@ -56,19 +56,18 @@ def settle(
         boxes = [one for one in found if one.boxes is not None]
         if not boxes:
             raise UsageError(
-                f"The metric {name} finds no boxes that it could read without a guess in the "
-                f"outputs: {_seen(references[0])}.",
-                "Give a metric of your own: --metric file.py:function.",
+                f"The metric {name} cannot read boxes from the outputs without guessing: "
+                f"{_seen(references[0])}.",
+                "Give your own metric: --metric file.py:function.",
             )
         one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
     if not found:
         raise UsageError(
-            "--metric auto recognises none of the outputs, and unknown ones have no metric: "
-            f"{_seen(references[0])}.",
-            "Name a metric, write one and give it as --metric file.py:function, or leave --metric "
-            "out for the default tolerance.",
+            f"--metric auto recognises none of the outputs: {_seen(references[0])}.",
+            "Name a metric, give your own as --metric file.py:function, or leave --metric out "
+            "for the default tolerance.",
         )
     _demand_unlabelled(found, labelled=labelled)
     update: dict[str, Any] = {
@@ -140,13 +139,13 @@ def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
         return
     if len(found) > 1:
         raise UsageError(
-            f"--metric auto recognises several outputs ({_told(found)}), and labels are of one.",
+            f"--metric auto recognises several outputs ({_told(found)}), but labels fit one.",
             "Name the metric that the labels are for, or leave them out.",
         )
     if found[0].boxes is not None:
         raise UsageError(
-            f"The metric {found[0].metric} takes no labels: what FP32 detects is the truth.",
-            "Leave the labels out, or give a metric of your own: --metric file.py:function.",
+            f"The metric {found[0].metric} takes no labels: FP32's detections are the truth.",
+            "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
 
 

@@ -48,7 +48,7 @@ _ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _SIDE = 8
 """Height and width of a map, at least."""
-OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
+OWN_METRIC = "Write your own metric and give it as --metric file.py:function."
 
 
 def rises(name: str) -> bool:
@@ -161,9 +161,9 @@ def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
         for value in label.values() if isinstance(label, Mapping) else (label,):
             if isinstance(value, str) or value is None:
                 raise CaseError(
-                    f"The metric {metric} takes numbers as labels, and label {index} is {value!r}.",
-                    "For top1, give the number of the class, counted from 0; for other metrics, "
-                    "arrays of the output's shape.",
+                    f"The metric {metric} takes numbers as labels, but label {index} is {value!r}.",
+                    "For top1, give the number of the class, from 0; for other metrics, arrays of "
+                    "the output's shape.",
                 )
             _check_values(metric, np.asarray(value), index)
 
@@ -180,9 +180,9 @@ def _check_values(metric: str, values: NDArray[Any], index: int) -> None:
         return
     if wrong.size:
         raise CaseError(
-            f"Label {index} holds {wrong[0]}, and {metric} takes "
-            f"{'classes, counted from 0' if metric == 'top1' else 'masks of numbers'}.",
-            "Correct it, or leave the sample out.",
+            f"Label {index} holds {wrong[0]}, but {metric} takes "
+            f"{'classes, from 0' if metric == 'top1' else 'masks of numbers'}.",
+            "Correct it, or remove the sample.",
         )
 
 
@@ -301,7 +301,7 @@ def class_labels(label: object, scores: NDArray[np.float64], name: str) -> NDArr
         raise CaseError(
             f"A label is class {classes[~fits][0]}, but output {name!r} has {known} classes: 0 to "
             f"{known - 1}.",
-            "Count classes from 0, and leave samples without a class out.",
+            "Count classes from 0, and remove samples without a class.",
         )
     return classes
 
@@ -320,8 +320,8 @@ def target_of(
         label = label[name]
     elif isinstance(label, Mapping) or len(names) > 1:
         raise CaseError(
-            f"A label has to say what each of the outputs {', '.join(names)} should be.",
-            "Give one array for a single output, a mapping from output name to array for several.",
+            f"A label must give a target for each of the outputs {', '.join(names)}.",
+            "Give one array for a single output, or a mapping of output names to arrays.",
         )
     array = np.asarray(label)
     if array.dtype.kind not in "biuf" or _lengths(array.shape) != _lengths(output.shape):

@@ -38,7 +38,7 @@ def is_discrete(dtype: DTypeLike) -> bool:
     name = np.dtype(dtype).name
     if name.startswith("complex"):
         raise CaseError(
-            f"An output of type {name} cannot be judged: complex numbers have no tolerance here.",
+            f"An output of type {name} cannot be judged: complex numbers have no tolerance.",
             "Split it into a real and an imaginary output.",
         )
     return not name.startswith(("float", "bfloat"))

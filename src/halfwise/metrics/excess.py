@@ -66,7 +66,7 @@ class Excess:
             return math.inf
         for name, expected in reference.items():
             if name not in candidate:
-                raise CaseError(f"The candidate has no output {name!r}, the reference does.")
+                raise CaseError(f"The candidate lacks output {name!r} of the reference.")
             part = compare(expected, candidate[name], cosine=wants_cosine)
             seen, total = self._seen[name], self._totals[name]
             if (self._slices or part.discrete) and not part.misshapen:

@@ -33,8 +33,8 @@ KINDS: dict[Kind, str] = {
 """What each kind is called."""
 _ADVICE: dict[Kind, str] = {
     "class-scores": "if only the predicted class matters, judge {it}",
-    "embedding": "if only directions matter, judge {it}",
-    "flow": "if it is one, judge {it} in pixels",
+    "embedding": "if only the direction matters, judge {it}",
+    "flow": "if so, judge {it} in pixels",
     "mask": "if only inside or outside matters, judge {it}",
     "segmentation": "if only the class of each pixel matters, judge {it}",
     "tokens": "if only the chosen tokens matter, judge {it}",
@@ -44,20 +44,20 @@ SEEN: dict[Evidence, str] = {
     "rows-sum": "rows sum to 1",
     "log-sum": "exponentials of rows sum to 1",
     "one-channel": "one channel within [0, 1]",
-    "two-valued": "hardly anything between",
+    "two-valued": "almost nothing in between",
     "two-channels": "two channels",
     "channels-last": "channels last",
     "pair-of-images": "from two images",
-    "known-count": "as many as ImageNet has",
+    "known-count": "the number of ImageNet's classes",
     "by-name": "by its name",
     "joined-with-scores": "joined with scores",
     "beside-scores": "beside scores",
-    "row-per-cell": "as many rows as a YOLO has cells",
+    "row-per-cell": "as many rows as YOLO has cells",
     "corners-in-order": "corners in order",
     "whole-classes": "classes are whole numbers",
     "unit-length": "rows of length 1",
     "channels-sum": "channels sum to 1",
-    "in-regions": "neighbours have one class",
+    "in-regions": "neighbours share a class",
     "one-ahead": "one class far ahead",
     "size-of-input": "of the image's size",
     "times-input": "of the image's size or a multiple",
@@ -128,17 +128,17 @@ def fitting_metric(
 
 def _integer_hint(name: str, agreement: float) -> str:
     return (
-        f"Output {name!r} does not hold floats, so at least {number(agreement, 4)} of its "
+        f"Output {name!r} is not floating point, so at least {number(agreement, 4)} of its "
         "elements must "
-        "equal the reference's; --agreement sets another fraction."
+        "equal the reference's; change the fraction with --agreement."
     )
 
 
 def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
     metric = "with --metric detection-f1"
     if not look.shown:
-        metric = "by a detection metric of yours with --metric file.py:function"
-    advice = f"whose order and near-ties may change without harm: judge them {metric}."
+        metric = "by your own detection metric with --metric file.py:function"
+    advice = f"whose order and near-ties may change harmlessly: judge them {metric}."
     if len(look.outputs) > 1:
         names = " and ".join(map(repr, look.outputs[:2]))
         return f"Outputs {names} look like boxes and scores, {advice}"
@@ -149,14 +149,14 @@ def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
     apart = [group for group in total.groups if group.axis is not None]
     if not apart:
         return (
-            f"{boxes}: the default tolerance, {share} of an output's largest value, goes by the "
+            f"{boxes}: the default tolerance, {share} of an output's largest value, follows the "
             f"boxes (up to {largest}), so every score may be off by about "
             f"{number(DEFAULT_REL_MAX * total.absmax)}. Judge them {metric}, "
-            "or set what both may be off with --max-abs."
+            "or limit both errors with --max-abs."
         )
     return (
-        f"{boxes}: the default tolerance, {share} of the largest value, goes by the scores (up to "
-        f"{number(apart[0].largest)}) for scores and by the boxes (up to {largest}) for boxes, "
+        f"{boxes}: the default tolerance, {share} of the largest value, follows the scores (up to "
+        f"{number(apart[0].largest)}) for scores and the boxes (up to {largest}) for boxes, "
         f"{advice}"
     )
 
@@ -178,7 +178,7 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
             found.append(
                 f"Output {name!r} has values of several scales ({where}"
                 f" up to {number(least.largest)}, others up to {number(total.absmax, 4)}), and "
-                f"{' and '.join(given)} by the largest: give --rel-max, too, which holds each to "
+                f"{' and '.join(given)} by the largest: give --rel-max too, which holds each to "
                 "its own."
             )
     return tuple(found)

@@ -192,6 +192,6 @@ def _labels(metric: str, label: object, shape: tuple[int, ...], name: str) -> Cl
             f"The metric {metric} needs one class for each place of output {name!r}, shape "
             f"{list(shape)}, but the label has shape {list(classes.shape)} and type "
             f"{classes.dtype}.",
-            "Give one integer per place; those below 0 are left out.",
+            "Give one integer per place; negative ones are ignored.",
         )
     return classes.reshape(shape).astype(np.int64)

@@ -84,8 +84,8 @@ def _of_boxes(
 ) -> float:
     if labels is not None:
         raise CaseError(
-            f"The metric {one.metric} takes no labels: what FP32 detects is the truth.",
-            "Leave the labels out, or give a metric of your own: --metric file.py:function.",
+            f"The metric {one.metric} takes no labels: FP32's detections are the truth.",
+            "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
     wanted, found = _only(one.outputs, reference), _only(one.outputs, candidate)
     return _OF_BOXES[one.metric](wanted, found, one.outputs, how)
@@ -262,6 +262,6 @@ def _only(names: Sequence[str], outputs: Sequence[Outputs]) -> list[Outputs]:
     if lacking := [name for name in names if any(name not in of for of in outputs)]:
         raise CaseError(
             f"The metric needs output {lacking[0]!r}, which is missing.",
-            "Give all outputs that the metric was chosen for, or name a metric of the others.",
+            "Give all outputs that the metric was chosen for, or name a metric for the others.",
         )
     return [{name: of[name] for name in names} for of in outputs]

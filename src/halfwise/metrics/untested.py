@@ -127,7 +127,7 @@ def scores(
     if not isfinite(own):
         raise CaseError(
             f"The metric {name} gives {own} for the reference's own outputs.",
-            "A verdict needs a finite number: check the metric, the labels and the samples.",
+            "A verdict needs a finite value: check the metric, the labels and the samples.",
         )
     found = metric(references, candidates, labels)
     again = metric(references, references, labels)
@@ -135,8 +135,8 @@ def scores(
         raise CaseError(
             f"The metric {name} gives {number(own, 6)} for the reference's own outputs, and "
             f"{number(again, 6)} "
-            "when it is asked again.",
-            "Let it keep nothing between calls, and draw nothing at random.",
+            "on a second call.",
+            "It must keep no state between calls and use no random numbers.",
         )
     return own, found
 

@@ -48,8 +48,7 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
     most = max(errors.values(), key=lambda error: error.rel_max)
     tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
     return (
-        f"The samples' outputs differ by less than is allowed, at most {number(most.rel_max)} of "
-        "the "
-        f"largest value from their mean: a constant would pass, too. Judge{tighter} or with a "
-        "metric.",
+        f"The outputs of the samples differ by less than the tolerance, at most "
+        f"{number(most.rel_max)} of the largest value from their mean: a constant would pass "
+        f"too. Judge{tighter} or with a metric.",
     )

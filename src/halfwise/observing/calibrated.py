@@ -55,10 +55,9 @@ def _unknown(cache: CalibrationCache, network: Network, path: Path) -> tuple[str
     unknown = tuple(name for name in named if name not in own)
     if named and len(unknown) > (1 - _OWN) * len(named):
         raise CaseError(
-            f"{path} is a cache of another model: {len(unknown)} of its {len(named)} tensors are "
+            f"{path} is a cache for another model: {len(unknown)} of its {len(named)} tensors are "
             f"not in {network.path or 'the model'}, such as {listed(unknown, 2)}.",
-            "Give the cache that was calibrated with this very ONNX file; calibrate again after "
-            "each export.",
+            "Give a cache calibrated with this very ONNX file; calibrate again after each export.",
         )
     return unknown
 

@@ -282,9 +282,8 @@ class Observer:
             return ExtremaProbe(model, tuple(tensors), runtime=self._runtime)
         except CaseError as error:
             raise BuildFailed(
-                f"What is added to the model to measure it does not load: {error.message}",
-                "This is a fault of halfwise; please report it with the model's operators and "
-                "opset.",
+                f"The model does not load with the nodes added for measuring: {error.message}",
+                "This is a bug in halfwise; please report it with the model's operators and opset.",
             ) from error
 
     def _elements(self, chosen: Sequence[int], probe: ElementProbe) -> None:

@@ -190,12 +190,12 @@ class WorkerInfo(Record):
         said = f"NVIDIA_TF32_OVERRIDE={self.tf32_override} in the worker's environment"
         if self.tf32_override == "0":
             return (
-                f"{said} takes TF32 from every engine that is built or run there: what is called "
-                "FP32 with TF32 is FP32 without it, in error and in time."
+                f"{said} disables TF32 in every engine built or run there: results shown as FP32 "
+                "with TF32 are FP32 without it, in error and time."
             )
         return (
-            f"{said} may put TF32 into every engine there, whatever it was built for: what is "
-            "called FP32 may be TF32."
+            f"{said} may enable TF32 in every engine there, however it was built: results shown "
+            "as FP32 may be TF32."
         )
 
 

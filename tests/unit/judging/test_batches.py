@@ -68,7 +68,7 @@ def test_too_few_samples_are_repeated_and_judged_once():
     network, samples = network_of("N", 4), data(*[(1, 4)] * 3)
     largest = single(plan(network, samples, profile((1, 4), (1, 4), (8, 4))), "max")
     assert largest.note == (
-        "only 3 real for a batch of 8, so they are repeated in it; the repeats are not judged"
+        "only 3 real for a batch of 8, so they are repeated; the repeats are not judged"
     )
     assert largest.samples.ids == ("s0 … s2 (8)",)
     (batch,) = largest.samples
@@ -102,7 +102,7 @@ def test_where_samples_mix_only_their_own_shapes_are_judged():
     outputs = [{"y": np.zeros(1)}, {"y": np.ones(1)}]
     assert single(plans, "opt").take_apart(outputs) == outputs
     assert single(plans, "max").reason.startswith(
-        "no real sample has x of 2×4, and samples cannot be put together: the model mixes"
+        "no real sample has x of 2×4, and samples cannot be batched: the model mixes"
     )
 
 
@@ -117,8 +117,8 @@ def test_profiles_that_no_batch_can_have():
         TensorName("y"): ShapeRange(min=(0, 4), opt=(1, 4), max=(3, 4)),
     }
     plans = plan(network, samples, Profile(shapes=shapes))
-    assert single(plans, "max").reason == "the profile asks for batches of 2 and 3 here"
-    assert single(plans, "min").reason == "the profile asks for batches of 0 here"
+    assert single(plans, "max").reason == "the profile requires batches of 2 and 3 here"
+    assert single(plans, "min").reason == "the profile requires batches of 0 here"
     assert single(plans, "opt").judged.ids == ("a", "b")
 
 

@@ -71,10 +71,10 @@ def test_boxes_are_read_as_they_were_recognised() -> None:
     ("references", "criterion", "labelled", "told"),
     [
         ([{"h": RNG.random((1, 7))}], ASKED, False, r"h \(float64 \[1, 7\]\)"),
-        (CLASSES, Criterion(metric="map"), False, "no boxes"),
+        (CLASSES, Criterion(metric="map"), False, "cannot read boxes"),
         (BOXES, ASKED, True, "no labels"),
         (BOXES, Criterion(metric="map"), True, "no labels"),
-        ([{**CLASSES[0], **BOXES[0]}], ASKED, True, "labels are of one"),
+        ([{**CLASSES[0], **BOXES[0]}], ASKED, True, "labels fit one"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(references, criterion, labelled, told) -> None:

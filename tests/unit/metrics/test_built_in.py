@@ -64,7 +64,7 @@ def test_rounding_of_the_outputs_alone_is_within_the_default(metric):
 
 @pytest.mark.parametrize("label", ["cat", None, {"mask": "cat"}])
 def test_text_and_nothing_are_no_labels(label):
-    with pytest.raises(CaseError, match="takes numbers as labels, and label 1 is"):
+    with pytest.raises(CaseError, match="takes numbers as labels, but label 1 is"):
         check_labels("top1", [3, label])
 
 

@@ -172,9 +172,7 @@ def test_the_metric_that_fits_is_a_value():
 
 def test_boxes_that_are_joined_with_scores_have_each_their_scale() -> None:
     (hint,) = hints(y=np.concatenate([640 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
-    assert (
-        "goes by the scores (up to 0.999) for scores and by the boxes (up to 640) for boxes" in hint
-    )
+    assert "follows the scores (up to 0.999) for scores and the boxes (up to 640) for boxes" in hint
     assert "--max-abs" not in hint
 
 
@@ -182,7 +180,7 @@ def test_boxes_near_the_scores_hide_their_errors() -> None:
     (hint,) = hints(y=np.concatenate([3 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
     assert "(up to 3), so every score may be off by about 0.03" in hint
     assert "--max-abs" in hint
-    assert "without harm" not in hint
+    assert "harmlessly" not in hint
 
 
 @pytest.mark.parametrize(

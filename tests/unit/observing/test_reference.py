@@ -214,7 +214,7 @@ def test_additions_that_do_not_load_are_a_fault_of_halfwise(monkeypatch):
 
     monkeypatch.setattr(reference, "with_sums", broken)
     net, samples = layered(), samples_of(arrays(2))
-    with pytest.raises(BuildFailed, match="fault of halfwise"):
+    with pytest.raises(BuildFailed, match="bug in halfwise"):
         observe(net, samples, FP16, roles=roles_of(net))
 
 

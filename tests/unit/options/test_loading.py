@@ -258,6 +258,6 @@ def test_what_a_search_can_start_from(ill, tmp_path):
 
 def test_labels_that_are_text_are_refused_before_anything_runs(ill, tmp_path):
     (tmp_path / "labels.json").write_text('[0, 1, "cat", 3, 4, 5, 6, 7]')
-    with pytest.raises(CaseError, match="takes numbers as labels, and label 2 is 'cat'"):
+    with pytest.raises(CaseError, match="takes numbers as labels, but label 2 is 'cat'"):
         load(ill, Criterion(metric="top1"), labels=tmp_path / "labels.json")
     assert load(ill, labels=tmp_path / "labels.json").heldout.labels == (3, 7)

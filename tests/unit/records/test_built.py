@@ -50,7 +50,7 @@ def test_without_wishes_the_builder_decides_and_tf32_is_off():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [("0", "takes TF32 from every engine"), ("1", "may put TF32 into every")]
+    ("value", "told"), [("0", "disables TF32 in every engine"), ("1", "may enable TF32 in every")]
 )
 def test_what_an_override_of_tf32_means(value, told):
     info = WorkerInfo(name="w", command=("python3",))

@@ -47,7 +47,7 @@ def test_what_the_environment_does_to_tf32_is_told(fake_worker, value):
 def test_where_tf32_cannot_be_kept_out_nothing_is_built(fake_worker):
     command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": "1"})
     refused = usable(WorkerSpec("fake", tuple(command), "test"), Silent(), 60, exact=True)
-    with pytest.raises(UsageError, match="what is called FP32 may be TF32") as caught:
+    with pytest.raises(UsageError, match="results shown as FP32 may be TF32") as caught:
         refused.__enter__()
     words = shlex.split(caught.value.hint.rstrip("."))[-1]
     with usable(
