@@ -1,4 +1,7 @@
-"""What shows a run beyond its numbers, taken while model and data are there: `evidence.json`."""
+"""What illustrates a run beyond its numbers, collected while model and data are at hand.
+
+It becomes `evidence.json`.
+"""
 
 import onnx_ir as ir
 
@@ -10,16 +13,16 @@ from halfwise.graph.model import node_name
 from halfwise.records import NodeName, Run, RunEvidence
 
 MOST_NODES = 50_000
-"""Ten times a large model: what is drawn of more would be a file that no browser opens."""
+"""Ten times a large model; no browser would open a drawing of more."""
 
 
 def evidence_of(case: Case, run: Run, mixed: ir.Model | None = None) -> RunEvidence:
-    """Return what shows a run beyond its numbers.
+    """Return what illustrates a run beyond its numbers.
 
     Args:
         case: The case; its network is the user's model.
         run: The run.
-        mixed: The model that the run delivers, whose graph is told; that of the case without one.
+        mixed: The model that the run delivers, whose graph is stored; without one, the case's.
     """
     sources, shown = Sources(), mixed or case.network.model
     own = {node_name(node): node for node in case.network.model.graph.all_nodes()}

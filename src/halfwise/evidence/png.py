@@ -1,6 +1,6 @@
-"""Write PNG files (ISO/IEC 15948): 8 bits per channel, no palette, each pixel from its neighbours.
+"""Writes PNG files (ISO/IEC 15948): 8 bits per channel, no palette, pixels filtered.
 
-Photographs need half of what they would without that.
+The filter predicts each pixel from its neighbours, which halves photographs.
 """
 
 import struct
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _COLOUR_TYPES = {1: 0, 3: 2}
-"""Of so many channels: grey, and red, green and blue (table 11.1)."""
+"""Colour types by number of channels: grey, and red, green and blue (table 11.1)."""
 _PAETH = 4
-"""A filter: what is stored is how a byte differs from that of the nearest neighbour (9.4)."""
+"""A filter that stores each byte's difference from its nearest neighbour (9.4)."""
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
@@ -30,7 +30,7 @@ def png(image: NDArray[np.uint8]) -> bytes:
 
 
 def _filtered(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return how bytes differ from that of the left, upper or upper left pixel, modulo 256."""
+    """Return each byte's difference from its left, upper or upper left neighbour, modulo 256."""
     around = np.pad(image.astype(np.int16), ((1, 0), (1, 0), (0, 0)))
     left, upper, corner = around[1:, :-1], around[:-1, 1:], around[:-1, :-1]
     estimate = left + upper - corner

@@ -1,4 +1,4 @@
-"""What judged samples look like, where inputs are images or waves."""
+"""Previews of judged samples whose inputs are images or waves."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ _WIDEST = 128
 _LEAST_SIDE = 8
 _LEAST_WAVE = 512
 _SMOOTH = 0.3
-"""Least correlation of neighbours: photographs have 0.9 and more, speech at 16 kHz about 0.8, and
-features that are only stored beside one another none."""
+"""Smallest correlation of neighbours: photographs have 0.9 and more, speech at 16 kHz about 0.8,
+and unrelated features none."""
 
 Look = Literal["image", "wave"]
 Why = Literal["worst", "typical"]
@@ -27,13 +27,13 @@ Why = Literal["worst", "typical"]
 def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
     """Return the worst of the judged samples and some of median error, worst first.
 
-    An input is shown where all these samples have values in it that are finite and alike beside one
-    another: as an image with 1 or 3 channels, first or last, and 8 pixels or more each way, or as
-    a wave with 512 values or more and one channel. Of several in one batch the first is shown.
+    An input is shown if all its values on these samples are finite and neighbours are similar: as
+    an image with 1 or 3 channels, first or last, and at least 8 pixels per side, or as a wave with
+    one channel and at least 512 values. For a batch, the first is shown.
 
     Args:
         case: The samples.
-        verdict: Which of them were judged, and how large their errors are.
+        verdict: Which samples were judged, and their errors.
     """
     chosen = _chosen(verdict)
     samples = case.heldout + case.calibration
@@ -44,7 +44,7 @@ def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
 
 
 def _chosen(verdict: Verdict) -> list[tuple[str, Why]]:
-    """Return the samples to show; the worst alone where a record does not tell their errors."""
+    """Return the samples to show; only the worst if the record has no errors per sample."""
     ids, errors = verdict.samples, verdict.excesses
     if len(errors) != len(ids):
         return [] if verdict.worst_sample is None else [(verdict.worst_sample, "worst")]
@@ -68,7 +68,7 @@ def _told(
 
 
 def _look(arrays: Sequence[NDArray[Any]]) -> Look | None:
-    """Return what an input is taken for on all samples; None for neither, and for constants."""
+    """Return what an input looks like on all samples; None for neither, and for constants."""
     if not any(array.size and array.min() != array.max() for array in arrays):
         return None
     pixels = [_pixels(array) for array in arrays]
@@ -79,7 +79,7 @@ def _look(arrays: Sequence[NDArray[Any]]) -> Look | None:
 
 
 def _pixels(array: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Return f64[height, width, 1 or 3]; None of what has not the shape or type of an image."""
+    """Return f64[height, width, 1 or 3]; None if shape or type are not an image's."""
     one = array[0] if array.ndim == 4 and len(array) else array
     if one.ndim != 3 or array.dtype.kind not in "fu":
         return None
@@ -92,7 +92,7 @@ def _pixels(array: NDArray[Any]) -> NDArray[np.float64] | None:
 
 
 def _values(array: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Return f64[length]; None of what has not the shape or type of a wave."""
+    """Return f64[length]; None if shape or type are not a wave's."""
     one = array[0] if array.ndim > 1 and len(array) else array
     if one.size < _LEAST_WAVE or max(one.shape, default=0) != one.size:
         return None
@@ -100,7 +100,7 @@ def _values(array: NDArray[Any]) -> NDArray[np.float64] | None:
 
 
 def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
-    """Return whether all is finite and neighbours along an axis correlate, or are all equal."""
+    """Return whether all is finite, and neighbours along an axis correlate or are all equal."""
     if not np.isfinite(values).all():
         return False
     centred = np.moveaxis(values - values.mean((0, 1)[: values.ndim - 1] or None), axis, 0)
@@ -109,7 +109,7 @@ def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
 
 
 def _image(array: NDArray[Any]) -> dict[str, Any]:
-    """Return an image from its smallest value in black to its largest in white, made smaller."""
+    """Return a reduced image, from its smallest value in black to its largest in white."""
     pixels = _pixels(array)
     assert pixels is not None
     step = -(-max(pixels.shape[:2]) // _WIDEST)

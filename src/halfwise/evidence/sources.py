@@ -16,7 +16,7 @@ _STACK = "pkg.torch.onnx.stack_trace"
 _NAMES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _LONGEST = 1 << 16
-"""Characters of an entry that are looked at: the stack of a hundred calls has 15,000."""
+"""Characters of an entry that are parsed: the stack of a hundred calls has 15,000."""
 _QUOTED = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
 _FRAME = re.compile(
     r'^[ \t]*File "(?P<file>[^\n"]*)", line (?P<line>[0-9]{1,9}), in (?P<function>[^\n]*)'
@@ -27,7 +27,7 @@ _FRAMEWORK = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 class Sources:
-    """Sources of nodes, each place and each call once."""
+    """Sources of nodes, with each place and each call stored once."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
@@ -35,16 +35,16 @@ class Sources:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """Every call so far."""
+        """All calls so far."""
         return tuple(self._frames)
 
     @property
     def found(self) -> tuple[Source, ...]:
-        """Every source so far."""
+        """All sources so far."""
         return tuple(self._found)
 
     def of(self, node: ir.Node) -> int | None:
-        """Return the index of where a node comes from; None if its metadata does not tell."""
+        """Return the index of a node's source; None if its metadata has none."""
         names, classes = _modules(node)
         text = node.metadata_props.get(_STACK, "")[:_LONGEST]
         frames = [
@@ -72,9 +72,8 @@ class Sources:
 def scope_of(node: ir.Node) -> str | None:
     """Return the modules around a node, from the outside in, joined by "/"; "" for the model.
 
-    Of other exporters it is what stands before the last "/" of the node's name, which is how
-    TorchScript, Keras and TensorFlow name nodes after scopes: "/stem/stem.0/Conv". None if nothing
-    tells it.
+    For other exporters it is the part before the last "/" of the node's name, as TorchScript, Keras
+    and TensorFlow name nodes by scope: "/stem/stem.0/Conv". None if unknown.
     """
     names, _ = _modules(node)
     name = node.name or ""
@@ -89,7 +88,7 @@ def scope_of(node: ir.Node) -> str | None:
 
 
 def _modules(node: ir.Node) -> tuple[list[str], list[str]]:
-    """Return names and classes of the modules around a node, outermost first; none if untold."""
+    """Return names and classes of the modules around a node, outermost first; empty if unknown."""
     entries = (node.metadata_props.get(key, "")[:_LONGEST] for key in (_NAMES, _CLASSES))
     names, classes = ([a or b for a, b in _QUOTED.findall(text)][:-1] for text in entries)
     return names, classes

@@ -1,4 +1,4 @@
-"""The graph of a model in columns: nodes, tensors, what reads and gives what."""
+"""The graph of a model as columns: nodes, tensors, and which nodes read and write which tensors."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -14,12 +14,12 @@ Places = dict[ir.Value, int]
 
 
 def graph_of(model: ir.Model, own: Container[NodeName], sources: Sources) -> Graph:
-    """Return the structure of a model in normal form, nodes in bodies included.
+    """Return the structure of a model in normal form, including nodes in bodies.
 
     Args:
         model: The model.
         own: The nodes of the user's model.
-        sources: Takes where the nodes come from.
+        sources: Collects the sources of the nodes.
     """
     nodes = list(model.graph.all_nodes())
     names = tuple(map(node_name, nodes))
@@ -50,12 +50,12 @@ def graph_of(model: ir.Model, own: Container[NodeName], sources: Sources) -> Gra
 
 
 def _placed(values: Sequence[ir.Value | None], places: Places) -> tuple[int, ...]:
-    """Return the places of values, of new ones at the end; those left out have none."""
+    """Return the indices of values, appending new ones; omitted values have none."""
     return tuple(places.setdefault(v, len(places)) for v in values if v is not None and v.name)
 
 
 def _interned(texts: Iterator[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return for each text its place among all that occur, and these."""
+    """Return each text's index among the distinct texts, and these."""
     places: dict[str, int] = {}
     return tuple(places.setdefault(text, len(places)) for text in texts), tuple(places)
 
@@ -70,13 +70,13 @@ def _size(size: int | ir.SymbolicDim) -> int | str | None:
 
 
 def _owners(nodes: Sequence[ir.Node]) -> dict[int, int]:
-    """Return, of nodes in bodies, the place of the node that has the body."""
+    """Return, for nodes in bodies, the index of the node with the body."""
     owner = {body: i for i, node in enumerate(nodes) for _, body in bodies_of(node)}
     return {i: owner[n.graph] for i, n in enumerate(nodes) if n.graph in owner}
 
 
 def _scopes(nodes: Sequence[ir.Node]) -> Iterator[str]:
-    """Yield the scope of each node; one that tells none is where what it reads is made."""
+    """Yield the scope of each node; one without takes that of its first input's producer."""
     known: dict[ir.Node, str] = {}
     for node in nodes:
         scope = scope_of(node)

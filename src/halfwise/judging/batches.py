@@ -1,8 +1,8 @@
 """What to run at the shapes of an optimization profile: batches of real samples.
 
-What comes out is taken apart again, so errors, metrics and labels are those of single samples. For
-any other axis only samples count that really have the size. Shapes without real data are not
-judged, and the reason is said.
+Results are split again, so errors, metrics and labels are those of single samples. On any other
+axis, only samples that really have the size count. Shapes without real data are not judged, with a
+reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _Row = tuple[int, int]
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows `begin` to `end` (exclusive) of sample number `sample`; `whole` if these are all."""
+    """Rows `begin` to `end` (exclusive) of sample number `sample`; `whole` if that is all of it."""
 
     sample: int
     begin: int
@@ -34,15 +34,15 @@ class Batches:
     """What to run at one set of shapes.
 
     Attributes:
-        at: Where in the profile.
+        at: Place in the profile.
         profile: Index of the profile.
-        shapes: Shapes of the inputs, as far as the profile tells them.
-        samples: What to run: each has just these shapes. None if no real data have them.
-        judged: The real samples in it, each once; what `take_apart` gives belongs to these.
-        reason: Why there is none.
-        note: What else to know, such as that samples were repeated; empty if there is nothing.
+        shapes: Shapes of the inputs, as far as the profile defines them.
+        samples: What to run, each with exactly these shapes. None if no real data has them.
+        judged: The real samples in it, each once; `take_apart` returns outputs for these.
+        reason: Why there are no samples.
+        note: Further remarks, such as that samples were repeated; empty if there are none.
         batching: Batch axes; None if samples run one by one.
-        pieces: What stands side by side in each of `samples`; empty if samples run one by one.
+        pieces: The pieces that form each of `samples`; empty if samples run one by one.
     """
 
     at: Place
@@ -59,8 +59,8 @@ class Batches:
         """Return the outputs of each of `judged`.
 
         Args:
-            outputs: Those of each of `samples`, by the model or the engine; one whose size is not
-                that of the batch stays whole, so that it is misshapen beside its reference.
+            outputs: Outputs of each of `samples`, by the model or the engine. One whose size is not
+                the batch's stays whole, so that its shape differs from the reference.
         """
         if self.batching is None:
             return list(outputs)
@@ -81,8 +81,8 @@ def plan_batches(
     """Return what to run at the opt, min and max shapes of every profile, each shape once.
 
     Args:
-        batching: Batch axes; None if samples have to stay apart.
-        why_not: The reason for that.
+        batching: Batch axes; None if samples cannot be batched.
+        why_not: Why they cannot.
         profiles: Optimization profiles.
         samples: Real samples; each is loaded once here, and again when it is run.
     """
@@ -181,7 +181,7 @@ def _joined(
 
 
 def _chunks(rows: Sequence[_Row], size: int) -> list[Sequence[_Row]]:
-    """Return full batches that hold all rows; the last overlaps the one before where it has to."""
+    """Return full batches that cover all rows; the last overlaps the one before if necessary."""
     if len(rows) < size:
         return []
     full = [rows[begin : begin + size] for begin in range(0, len(rows) - size + 1, size)]

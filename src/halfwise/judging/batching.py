@@ -1,6 +1,6 @@
-"""The batch axis: where samples stand side by side without touching one another.
+"""The batch axis: along which samples can be joined without affecting one another.
 
-It is confirmed on the FP32 model; `Batching` joins samples along it and takes results apart.
+It is confirmed on the FP32 model; `Batching` joins samples along it and splits the results.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,22 +24,23 @@ from halfwise.wording import listed
 Shape = tuple[int, ...]
 
 _TRIED = 3
-"""Samples in the batch that shows whether they are independent; with three, an order shows too."""
+"""Samples in the batch that tests independence; with three, their order shows too."""
 _SAME = 1e-4
-"""Part of the largest magnitude by which the rows of a batch may differ from single samples: sums
-in another order do by 1e-6, in deep models by 1e-5, and mixed samples by far more."""
+"""Largest difference between the rows of a batch and single samples, as part of the largest
+magnitude: another order of summation gives 1e-6, in deep models 1e-5, and mixed samples far more.
+"""
 _NAMED = 3
-"""Nodes that a sentence names."""
+"""Largest number of nodes named in a sentence."""
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Where samples stand side by side.
+    """How samples are joined.
 
     Attributes:
         inputs: Batch axis of each input that has one; the others are the same for all samples.
         outputs: Batch axis of each output that has one; the others do not depend on the samples.
-        rows: For these outputs, their size along it by that of the inputs.
+        rows: For these outputs, their size along it divided by that of the inputs.
     """
 
     inputs: Mapping[TensorName, int]
@@ -47,7 +48,7 @@ class Batching:
     rows: Mapping[TensorName, int]
 
     def join(self, samples: Sequence[Sample]) -> dict[str, NDArray[Any]]:
-        """Return samples side by side; what has no batch axis is that of the first."""
+        """Return the samples joined; inputs without a batch axis come from the first."""
         return {
             name: np.concatenate([s[name] for s in samples], self.inputs[TensorName(name)])
             if name in self.inputs
@@ -70,10 +71,10 @@ class Batching:
         }
 
     def cut_outputs(self, outputs: Outputs, begin: int, end: int, total: int) -> Outputs:
-        """Return what rows `begin` to `end` (exclusive) of `total` rows of the inputs gave.
+        """Return the outputs for rows `begin` to `end` (exclusive) of `total` rows of the inputs.
 
-        An output of another size than that many rows give stays whole and gets an axis more, so
-        that it is misshapen beside one that has it.
+        An output whose size does not fit that many rows stays whole and gets an extra axis, so that
+        its shape differs from one that fits.
         """
         found = {}
         for name, array in outputs.items():
@@ -90,13 +91,13 @@ class Batching:
 
 @dataclass(frozen=True)
 class Apart:
-    """Why samples cannot be put together and taken apart again.
+    """Why samples cannot be joined and split again.
 
     Attributes:
-        why: "axis": no axis could be the batch's; "sizes": inputs differ in size along it; "fails":
-            the model does not run on a batch; "whole": it runs, but what comes out is not, row by
-            row, what single samples give.
-        reason: The same for the user, with names and sizes; a clause.
+        why: "axis": no axis could be the batch axis; "sizes": inputs differ in size along it;
+            "fails": the model does not run on a batch; "whole": it runs, but row by row the results
+            differ from those of single samples.
+        reason: The reason for the user, with names and sizes; a clause.
         inputs: The axes that were tried.
     """
 
@@ -107,13 +108,13 @@ class Apart:
 
 @dataclass(frozen=True)
 class Facts:
-    """What of a sample decides with which others it can stand in a batch.
+    """Properties of a sample that decide with which others it can be joined.
 
     Attributes:
         shapes: Shape of every input; the batch axis counts as 0.
         values: Elements of the inputs of rank 0 or 1 that have no batch axis.
         shared: Hash of all inputs without a batch axis.
-        rows: Size along the batch axis; 0 for a sample that cannot stand in a batch.
+        rows: Size along the batch axis; 0 for a sample that cannot be in a batch.
     """
 
     shapes: Mapping[str, Shape]
@@ -123,7 +124,7 @@ class Facts:
 
     @classmethod
     def of(cls, sample: Sample, batching: Batching | None) -> "Facts":
-        """Return the facts of `sample`; without batching, every axis counts."""
+        """Return the properties of `sample`; without batching, every axis counts."""
         rows = None if batching is None else batching.size(sample)
         axes = {} if batching is None or rows is None else batching.inputs
         apart = {n: a for n, a in sample.items() if batching is not None and n not in axes}
@@ -141,7 +142,7 @@ class Facts:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Equal for samples that can be put side by side."""
+        """A key that is equal for samples that can be joined."""
         return (tuple(self.shapes.items()), self.shared)
 
 
@@ -154,12 +155,12 @@ def find_batching(
 
 
 def try_batching(network: Network, session: Session, samples: Samples) -> Batching | Apart:
-    """Return the batch axes, or why samples cannot be put together.
+    """Return the batch axes, or why samples cannot be joined.
 
-    An axis is taken for the batch where it is dynamic and stands in every input that has a dynamic
-    axis at all, but for shape tensors: the first one of each, or one with the same symbol. The
-    model then runs on a batch of up to three samples: row by row it must give what it gives for
-    each alone, to 1e-4 of an output's largest magnitude, and exactly where outputs are no floats.
+    An axis may be the batch axis if it is dynamic and occurs in every input with a dynamic axis,
+    shape tensors aside: the first one of each, or one with the same symbol. The model then runs on
+    a batch of up to three samples. Row by row it must match the single samples, to 1e-4 of an
+    output's largest magnitude, and exactly for outputs that are not floats.
 
     Args:
         network: The FP32 model.
@@ -186,7 +187,7 @@ def _cut(array: NDArray[Any], axis: int, begin: int, end: int) -> NDArray[Any]:
 
 
 def dynamic_inputs(network: Network) -> dict[TensorName, tuple[int | str | None, ...]]:
-    """Return the declared axes of the inputs that have a dynamic one, but for shape tensors."""
+    """Return the declared axes of inputs with a dynamic one, shape tensors aside."""
     declared = {tensor_name(v): declared_axes(v) for v in network.graph.inputs}
     shape_tensors = shape_inputs(network)
     return {
@@ -197,7 +198,7 @@ def dynamic_inputs(network: Network) -> dict[TensorName, tuple[int | str | None,
 
 
 def batch_axes(network: Network) -> Iterator[dict[TensorName, int]]:
-    """Yield what could be the batch axis of each input with a dynamic one, the likeliest first."""
+    """Yield possible batch axes of each input with a dynamic one, the likeliest first."""
     dynamic = dynamic_inputs(network)
     if not dynamic:
         return
@@ -249,7 +250,7 @@ def _confirmed(
 
 
 def _alike(samples: Samples, trial: Batching) -> list[Sample]:
-    """Return up to three samples that can be put side by side; a single one twice."""
+    """Return up to three samples that can be joined; a single one twice."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
         group = groups.setdefault(Facts.of(sample, trial).kind, [])
@@ -287,7 +288,7 @@ def _keeps_one(
     sizes: Sequence[int],
     network: Network,
 ) -> bool:
-    """Return whether samples went into another axis, and the first still has the old batch."""
+    """Return whether samples moved to another axis while the first keeps the old batch size."""
     moved = axis != 0 and not any(axes.values()) and shape[0] == sizes[0]
     return moved and bool(frozen_nodes(network))
 

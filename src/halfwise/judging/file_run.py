@@ -1,8 +1,7 @@
-"""Run a mixed model as ONNX Runtime itself runs its file, with no rounding of ours.
+"""Runs a mixed model's file in ONNX Runtime without added rounding.
 
-Its CPU has few FP16 kernels. Around what lacks one it puts Casts, and drops those that would
-convert there and back, so intermediate values are FP32: what a fused kernel may give, and what the
-emulation, which rounds each value, does not.
+Its CPU provider has few FP16 kernels. It puts Casts around nodes without one and drops Casts there
+and back, so intermediate values are FP32, as in a fused kernel. The emulation rounds each value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ def run_as_file(
     *,
     runtime: Runtime = CPU,
 ) -> list[Outputs]:
-    """Return the outputs of each sample, in the dtypes of the references.
+    """Return the outputs of each sample in the references' dtypes.
 
     Args:
         model: A typed model, as it is written.
@@ -37,7 +36,7 @@ def run_as_file(
         runtime: Where to run.
 
     Raises:
-        CaseError: ONNX Runtime cannot load it, for lack of a kernel for one (a `KernelMissing`).
+        CaseError: ONNX Runtime cannot load it; a `KernelMissing` if it lacks a kernel.
         RunFailed: it cannot run it.
     """
     results = ModelRunner(model, _fed(model, samples), runtime=runtime).get()
@@ -71,12 +70,12 @@ def flips(
     accumulate: str = "fp32",
     runtime: Runtime = CPU,
 ) -> tuple[Flip, ...]:
-    """Return the decisions that differ between the file, as it runs, and its emulation.
+    """Return the decisions that differ between the file as run and its emulation.
 
     Args:
         model: The mixed model.
-        decisions: Nodes of the original to look at, as far as the mixed model has their outputs.
-        samples: Where to look.
+        decisions: Nodes of the original to examine, if the mixed model has their outputs.
+        samples: Samples to examine.
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.
     """
@@ -114,7 +113,7 @@ def _flips(
 
 
 def _differing(one: NDArray[np.generic], other: NDArray[np.generic]) -> int:
-    """Return how many elements differ; all of them where the shapes do."""
+    """Return how many elements differ; all of them if the shapes do."""
     if one.shape != other.shape:
         return max(one.size, other.size)
     return int(np.count_nonzero(one != other))

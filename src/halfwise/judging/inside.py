@@ -1,4 +1,4 @@
-"""What is not finite inside a candidate and not in the reference, under the names of the user's."""
+"""Non-finite values inside a candidate that the reference lacks, by the user's names."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from halfwise.records import IntermediateNonfinite, NodeName, TensorName
 
 @dataclass(frozen=True)
 class Emulated:
-    """What the typed emulation of a candidate gives on samples.
+    """Results of a candidate's typed emulation on samples.
 
     Attributes:
         results: Outputs of each sample, or why it could not be run.
-        nonfinite: What is not finite inside, by tensor of the candidate, in the first `inspected`.
-        inspected: How many samples were searched for that.
+        nonfinite: Non-finite tensors of the candidate in the first `inspected` samples.
+        inspected: Number of samples searched for them.
     """
 
     results: list[Computed]
@@ -31,7 +31,7 @@ class Emulated:
     inspected: int
 
     def first(self, inspected: int) -> "Emulated":
-        """Return the same with only so many of the samples searched."""
+        """Return the same with only the first samples searched."""
         some = {name: found.first(inspected) for name, found in self.nonfinite.items()}
         nonfinite = {name: found for name, found in some.items() if found is not None}
         return Emulated(self.results, nonfinite, min(self.inspected, inspected))
@@ -49,10 +49,9 @@ def emulate(
 
     Args:
         candidate: A typed model.
-        samples: What to run it on.
+        samples: Samples to run.
         accumulate: Format of running sums inside low ops.
-        inspected: How many of the samples are searched for non-finite values inside the model;
-            None for all.
+        inspected: Number of samples searched for non-finite values inside the model; None for all.
         runtime: Where to run.
     """
     watched = samples.select(range(len(samples))[:inspected])
@@ -70,12 +69,12 @@ def lacking_in(
     candidate: ir.Model,
     nonfinite: Mapping[TensorName, Nonfinite],
 ) -> dict[TensorName, Nonfinite]:
-    """Return what is not finite in the candidate and finite in the reference.
+    """Return what is non-finite in the candidate and finite in the reference.
 
     Args:
-        reference: Tensors of the reference that are not finite.
-        candidate: A typed model; what its Casts make and read counts as one tensor.
-        nonfinite: What is not finite in it, by its own names.
+        reference: Non-finite tensors of the reference.
+        candidate: A typed model; a tensor before and after its Casts counts as one.
+        nonfinite: Its non-finite tensors, by its own names.
     """
     names = converted(candidate.graph)
     return {
@@ -88,7 +87,7 @@ def lacking_in(
 def told_inside(
     candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
 ) -> tuple[IntermediateNonfinite, ...]:
-    """Return what to tell of tensors that are not finite: each once, in whatever types it is."""
+    """Return a record for each non-finite tensor, once for all its types."""
     names = converted(candidate.graph)
     producers = _producers(candidate.graph, names)
     elements: dict[TensorName, int] = {}
@@ -104,7 +103,7 @@ def told_inside(
 def _producers(
     graph: ir.Graph, names: Mapping[TensorName, TensorName]
 ) -> dict[TensorName, NodeName]:
-    """Return what computes each tensor; of one that is converted, what comes before the Casts."""
+    """Return the producer of each tensor, skipping Casts."""
     found: dict[TensorName, NodeName] = {}
     for node in graph:
         source = node.inputs[0] if node.inputs else None

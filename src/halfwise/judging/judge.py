@@ -1,4 +1,4 @@
-"""Judge a candidate model on samples against the reference. Never looks at a plan."""
+"""Judges a candidate model on samples against the reference, without regard to any plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,14 +45,13 @@ from halfwise.reporting.reasons import reasons
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict and what to learn from it.
+    """A verdict, and what the search learns from it.
 
     Attributes:
         verdict: The verdict.
         failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
             threshold, of those that contribute most. Empty if the verdict passed.
-        inside: What is non-finite inside the candidate and not in the reference, by tensor of the
-            candidate.
+        inside: Non-finite tensors of the candidate that the reference lacks.
     """
 
     verdict: Verdict
@@ -73,19 +72,19 @@ def judge(
     inspected: int | None = None,
     runtime: Runtime = CPU,
 ) -> Judged:
-    """Return the verdict of the typed emulation of `candidate` on every sample.
+    """Return the verdict on the typed emulation of `candidate` on every sample.
 
     Args:
         candidate: A typed model with the reference's input and output names.
-        samples: What to judge on.
+        samples: Samples to judge on.
         references: Reference outputs of each sample.
         criterion: What is acceptable.
-        metric: Task metric; decides alone where given, but new non-finite values fail.
-        reference_nonfinite: Tensors of the reference that are non-finite there too.
+        metric: Task metric; if given, it alone decides, but new non-finite values fail.
+        reference_nonfinite: Tensors that are non-finite in the reference too.
         accumulate: Format of running sums inside low ops.
-        unseen: Whether no search has used these samples; without that the verdict fails.
-        inspected: How many of the samples are searched for non-finite values inside the model,
-            which costs up to three times a plain run; None for all.
+        unseen: Whether no search has used these samples; otherwise the verdict fails.
+        inspected: Number of samples searched for non-finite values inside the model, which costs up
+            to three times a plain run; None for all.
         runtime: Where to run.
     """
     return judge_emulated(
@@ -111,7 +110,7 @@ def judge_emulated(
     reference_nonfinite: frozenset[TensorName] = frozenset(),
     unseen: bool = True,
 ) -> Judged:
-    """Return the verdict on what the emulation of `candidate` gave; arguments as for `judge`."""
+    """Return the verdict on results of emulating `candidate`; arguments as for `judge`."""
     new = lacking_in(reference_nonfinite, candidate, emulated.nonfinite)
     judged = judge_outputs(
         emulated.results,
@@ -140,20 +139,20 @@ def judge_outputs(
     """Return the verdict on the outputs of a candidate.
 
     Args:
-        results: The candidate's outputs of each sample, in the references' dtypes; or why it could
-            not be run on it, which fails.
-        samples: What to judge on.
+        results: The candidate's outputs of each sample in the references' dtypes, or why it did not
+            run, which fails.
+        samples: Samples to judge on.
         references: Reference outputs of each sample.
         criterion: What is acceptable.
         metric: Task metric; see `judge`.
         intermediate: What is non-finite inside the candidate.
         level: What computed `results`.
-        runner: Who, where they were recorded.
-        unseen: Whether no search has used these samples; without that the verdict fails.
+        runner: What computed recorded outputs.
+        unseen: Whether no search has used these samples; otherwise the verdict fails.
     """
     scales = totals(references)
     measures = {name: OutputMeasure(total) for name, total in scales.items()}
-    # A metric decides alone: for it the default tolerance sets the order among equals.
+    # A metric decides alone; the default tolerance then orders equals.
     excess = Excess(criterion if metric is None else Criterion(), scales)
     each: list[float] = []
     for result, reference, identifier in zip(results, references, samples.ids, strict=True):
@@ -188,7 +187,7 @@ def judge_outputs(
 def _bound(
     measures: dict[str, OutputMeasure], criterion: Criterion, samples: int
 ) -> FailureBound | None:
-    """Return what the samples show of all inputs; None with a metric, which knows no single one."""
+    """Return what the samples show about all inputs; None with a metric, which pools them."""
     if criterion.metric is not None or not measures:
         return None
     alone = zip(*(measure.failing(criterion) for measure in measures.values()), strict=True)
@@ -223,7 +222,7 @@ def _failing(
         try:
             lost = metric_loss(metric, [reference], [candidate], labels)
         except CaseError:
-            # The metric knows no single samples: the plain error has to order them.
+            # The metric has no value per sample, so the plain error orders them.
             break
         losses[i] = 0.0 if isnan(lost) else lost
     return tuple(sorted(range(len(losses)), key=lambda i: (losses[i], each[i]), reverse=True))
@@ -259,7 +258,7 @@ def _score(
 
 
 def _side_of(error: OutputError) -> str:
-    """Return what to call elements that are not finite, and unlike: by the side that has them."""
+    """Return a name for differing non-finite elements, by the side that has them."""
     if not error.reference.nonfinite:
         return "elements"
     return "unlike" if error.candidate.nonfinite else "finite"
@@ -299,7 +298,7 @@ def _failures(
 
 
 def _of_metric(score: MetricResult) -> Iterator[Failure]:
-    """Yield that the metric failed; of several, each that did."""
+    """Yield the failure of the metric; of several, of each that failed."""
     for part in score.parts:
         if not part.value >= part.required:
             kinds = {"metric": part.metric, "outputs": ", ".join(part.outputs)}
@@ -324,7 +323,7 @@ def _off(name: str, error: OutputError, samples: Sequence[str]) -> Failure:
         agreement = {"agreement": error.agreement, **few}
         return Failure(kind="agreement", names=names, numbers=agreement)
     numbers = {"max_abs": error.max_abs, "rel_max": error.rel_max, "snr": error.snr_db}
-    # Slices that are out of the tolerance of their own scale.
+    # Slices beyond the tolerance of their own scale.
     groups = [group for group in error.groups if not group.passed]
     if groups:
         worst = max(groups, key=lambda g: g.max_abs / g.allowed if g.allowed else inf)

@@ -1,4 +1,4 @@
-"""The FP32 reference: whether halfwise can lower it, types that ONNX left out, sizes it runs at."""
+"""The FP32 reference: whether halfwise can lower it, types that ONNX left out, possible sizes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -53,9 +53,9 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
     """Complete the types of `network` and return the session of the reference.
 
     Raises:
-        CaseError: ONNX Runtime cannot run the model; a custom operator gives FP16 or BF16 even
-            where all else is FP32; the model has no float tensor at all; an output is not a
-            tensor; it draws random numbers.
+        CaseError: ONNX Runtime cannot run the model; a custom operator outputs FP16 or BF16 even
+            with all else in FP32; the model has no float tensor; an output is not a tensor; it
+            draws random numbers.
     """
     complete_types(network, runtime=runtime)
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
@@ -90,11 +90,11 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
 
 
 def check_types(network: Network, *, runtime: Runtime = CPU) -> None:
-    """Complete the types of a mixed model: where its types are read, none may be missing.
+    """Complete the types of a mixed model; none may be missing where they are needed.
 
     Raises:
-        CaseError: ONNX Runtime cannot tell them: it lacks a custom operator, or a kernel for a low
-            type; or the operator is in a body.
+        CaseError: ONNX Runtime cannot infer them: it lacks a custom operator or a kernel for a low
+            type, or the operator is in a body.
     """
     with suppress(KernelMissing):
         complete_types(network, runtime=runtime)
@@ -109,9 +109,10 @@ def check_types(network: Network, *, runtime: Runtime = CPU) -> None:
 
 
 def complete_types(network: Network, *, runtime: Runtime = CPU) -> None:
-    """Give values that ONNX leaves untyped the types that ONNX Runtime finds, in place.
+    """Set types that ONNX leaves open to those found by ONNX Runtime, in place.
 
-    These are what custom operators give, and what is computed from it; in bodies, the latter only.
+    These are outputs of custom operators and what is computed from them; in bodies, only the
+    latter.
 
     Raises:
         CaseError: ONNX Runtime cannot load the model.
@@ -135,7 +136,7 @@ def _untyped(nodes: Iterable[ir.Node]) -> list[ir.Value]:
 
 
 def _draws(node: ir.Node) -> bool:
-    """Return whether `node` may draw random numbers; Dropout does where it may be training."""
+    """Return whether `node` may draw random numbers; Dropout does if it may be training."""
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
         training = node.inputs[2].const_value
         return training is None or bool(training.numpy().any())
@@ -145,10 +146,9 @@ def _draws(node: ir.Node) -> bool:
 def inspected_reference(
     network: Network, samples: Samples, *, runtime: Runtime = CPU
 ) -> tuple[list[Outputs], frozenset[TensorName]]:
-    """Return the outputs of every sample, and the tensors that are not finite on any of them.
+    """Return the outputs of every sample, and the tensors that are non-finite on any of them.
 
-    What holds NaN or infinities in FP32 already, such as a mask of -inf, is no fault of a
-    candidate's.
+    NaN or infinities that FP32 already has, such as a mask of -inf, are not a candidate's fault.
 
     Raises:
         RunFailed, TookTooLong: it cannot be run on a sample.
@@ -165,23 +165,23 @@ def inspected_reference(
 
 
 _USUAL = (1, 2, 4, 8, 16)
-"""Batch sizes that exports are traced with."""
+"""Batch sizes commonly used for tracing exports."""
 _LARGEST_BATCH = 64
 _MOST_TRIED = 24
 _LONGEST = 8
-"""Times the given length that a length is tried at: a constant may hold anything."""
+"""Largest length to try, as a multiple of the given one: a constant may hold anything."""
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis that inputs share, and what may have frozen it."""
+    """An axis shared by inputs, and constants that may have frozen it."""
 
     axes: Mapping[TensorName, int]
     places: tuple[Frozen, ...]
     batch: bool
 
     def size(self, sample: Sample) -> int | None:
-        """Return its length; None if the inputs have different ones, or none at all."""
+        """Return its length; None if inputs differ in it or none has it."""
         sizes = {sample[name].shape[axis] for name, axis in self.axes.items()}
         return sizes.pop() if len(sizes) == 1 and 0 not in sizes else None
 
@@ -207,15 +207,15 @@ class _Axis:
 
 
 def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -> FrozenSize | None:
-    """Return the one size at which a model runs that fails on a sample; None if there is none.
+    """Return the only size at which a model that fails on a sample runs; None if there is none.
 
-    The first failing sample is repeated or cut along each dynamic axis, to sizes that constants
-    hold. A size counts only if the model runs there, and on the same values neither at the sample's
-    own size nor at one less or one more: then it is the size that matters, not the values.
+    The first failing sample is repeated or cut along each dynamic axis, to sizes found in
+    constants. A size counts only if the model runs there but, on the same values, neither at the
+    sample's own size nor at one less or one more: then the size matters, not the values.
 
     Args:
         network: The FP32 model.
-        samples: What it failed on; where it runs on all of them, the answer is None.
+        samples: Samples on which it failed; if it runs on all of them, the result is None.
         runtime: Where it runs.
     """
     session = Session(network.model, runtime=runtime)
@@ -260,7 +260,7 @@ def _failing(session: Session, samples: Samples) -> tuple[Sample, str] | None:
 
 
 def _axes(network: Network) -> Iterator[_Axis]:
-    """Yield the batch axis, then every other dynamic one; those of one symbol together."""
+    """Yield the batch axis, then every other dynamic one; axes with one symbol together."""
     skipped = shape_inputs(network)
     groups: dict[object, dict[TensorName, int]] = {}
     for value in network.graph.inputs:
@@ -304,7 +304,7 @@ def _runs_changed(
     *,
     runtime: Runtime,
 ) -> bool:
-    """Return whether the model runs on the sample with other sizes in these constants."""
+    """Return whether the model runs on the sample with changed sizes in these constants."""
     if not places:
         return False
     try:
@@ -316,16 +316,16 @@ def _runs_changed(
 
 @contextmanager
 def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
-    """Turn the failure of a model that insists on a size of its export into what it insists on.
+    """Replace the failure of a model that insists on a size of its export by one naming it.
 
     Raises:
-        CaseError: the FP32 model fails on a sample, and runs on the same values in another batch
-            size or length, and only there. Any other failure goes on as it is.
+        CaseError: the FP32 model fails on a sample, but runs on the same values in another batch
+            size or length, and only there. Any other failure is raised unchanged.
     """
     try:
         yield
     except RunFailed as failure:
-        if failure.late:  # it would be as late again
+        if failure.late:  # it would time out again
             raise
         found = frozen_size(
             case.network,

@@ -1,4 +1,4 @@
-"""What nothing tests: outputs, a metric, and bodies that never run."""
+"""What no sample tests: outputs, a metric, and bodies that never run."""
 
 from collections.abc import Sequence
 
@@ -20,14 +20,14 @@ def find_unjudged(
     *,
     runtime: Runtime = CPU,
 ) -> tuple[Unjudged, ...]:
-    """Return what the verdict on `samples` says nothing of.
+    """Return what the verdict on `samples` does not cover.
 
     Args:
-        case: The FP32 model, all samples, and what is acceptable. A body that ran on any of the
-            samples, those of the search included, was tested at least there.
-        candidate: The judged model in its types: a body that it has in FP32, as the reference has
-            it, needs no test. None for an engine and for outputs on record, of which all do.
-        samples: What was judged.
+        case: The FP32 model, all samples, and what is acceptable. A body that ran on any sample,
+            even of the search, counts as tested.
+        candidate: The judged model in its types: a body in FP32, as in the reference, needs no
+            test. None for an engine and for recorded outputs, where all bodies do.
+        samples: The judged samples.
         references: FP32 outputs of each.
         runtime: Where to run.
     """
@@ -42,9 +42,9 @@ def find_unjudged(
 
 
 def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
-    """Return the reference's bodies that compute, but those that a candidate has just as they are.
+    """Return the reference's bodies that compute, except those unchanged in the candidate.
 
-    Those that no input leads to are left out.
+    Bodies that no input reaches are excluded.
     """
     own = {} if candidate is None else bodies_in(candidate.graph)
     wanted = (b for b in bodies_in(case.network.graph).values() if b.computes(low=False))
@@ -56,7 +56,7 @@ def _kept(body: Body, candidate: Body) -> bool:
 
 
 def _never_run(case: Case, wanted: Sequence[Body], runtime: Runtime) -> list[Body]:
-    """Return which bodies run on no sample; of nested ones the outermost."""
+    """Return the bodies that run on no sample; of nested ones, the outermost."""
     model = case.network.copy()
     names = dict(zip(wanted, count_runs(model, [body.key for body in wanted]), strict=True))
     session = Session(model, runtime=runtime)
