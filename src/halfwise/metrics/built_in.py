@@ -41,35 +41,35 @@ from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
 
 PSNR_CAP_DB = 100.0
-"""PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
+"""PSNR of equal images: mathematically infinite, but differences must stay finite."""
 SI_SDR_CAP_DB = 100.0
 """SI-SDR of equal signals, as `PSNR_CAP_DB`."""
 _ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _SIDE = 8
-"""Height and width of a map, at least."""
+"""Smallest height and width of a map."""
 OWN_METRIC = "Write your own metric and give it as --metric file.py:function."
 
 
 def rises(name: str) -> bool:
-    """Return whether what a metric's field calls by that name rises as outputs get worse."""
+    """Return whether the metric, as its field defines it, rises as outputs get worse."""
     return name in _ERRORS
 
 
 def usual(name: str, value: float) -> float:
-    """Return a metric's value as its field writes it: of one that `rises`, minus the value.
+    """Return a metric's value as its field writes it: negated for one that `rises`.
 
-    Zero is 0.0, never -0.0, NaN stays NaN, and infinities change sign with all others.
+    Zero is 0.0, never -0.0, NaN stays NaN, and infinities change sign like other values.
     """
     return (0.0 - value if rises(name) else value) + 0.0
 
 
 class DefaultDrop(NamedTuple):
-    """How far a metric may fall unless the user says, and why just that.
+    """How far a metric may fall by default, and why.
 
     Attributes:
         drop: In the metric's own unit, > 0.
-        source: Where it comes from, in a few words.
+        source: Its origin, in a few words.
     """
 
     drop: float
@@ -81,12 +81,12 @@ _PIXELS = DefaultDrop(0.1, "a fifth of Middlebury's R0.5")
 
 
 class _Convention(NamedTuple):
-    """What holds of a built-in metric by default.
+    """Defaults of a built-in metric.
 
     Attributes:
-        best: Its value of FP32's own outputs where these are the truth.
-        near_fp32: How far it may fall from that.
-        labelled: How far it may fall from FP32's value where labels are the truth.
+        best: Its value for the FP32 outputs if these are the truth.
+        near_fp32: Allowed drop from that.
+        labelled: Allowed drop from FP32's value if labels are the truth.
         is_share: Whether it is within [0, 1].
     """
 
@@ -125,31 +125,31 @@ _CONVENTIONS: dict[str, _Convention] = {
 BUILT_IN = tuple(_CONVENTIONS)
 """Names of the built-in metrics."""
 SHARES = tuple(name for name, holds in _CONVENTIONS.items() if holds.is_share)
-"""Those of the built-in ones that are within [0, 1]."""
+"""Built-in metrics with values in [0, 1]."""
 
 
 def default_drop(metric: str, *, labelled: bool) -> DefaultDrop | None:
-    """Return the drop of a built-in metric; None for any other, whose scale is the user's.
+    """Return the drop of a built-in metric; None for others, whose scale only the user knows.
 
     Args:
         metric: Its name.
-        labelled: Whether it compares with labels; without, FP32's own outputs are the truth.
+        labelled: Whether it uses labels; otherwise the FP32 outputs are the truth.
     """
     holds = _CONVENTIONS.get(metric)
     return holds and (holds.labelled if labelled else holds.near_fp32)
 
 
 def required(metric: str) -> float:
-    """Return what a built-in metric must be at least where FP32's own outputs are the truth."""
+    """Return the smallest passing value of a built-in metric if FP32's outputs are the truth."""
     holds = _CONVENTIONS[metric]
     return holds.best - holds.near_fp32.drop
 
 
 def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
-    """Check that labels are numbers where the metric is built in; shapes show with the outputs.
+    """Check that labels of a built-in metric are numbers; shapes are checked with the outputs.
 
     Args:
-        metric: Its name; any other than a built-in one takes what it likes.
+        metric: Its name; metrics that are not built in accept any labels.
         labels: One per sample.
 
     Raises:

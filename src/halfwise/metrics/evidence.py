@@ -1,4 +1,4 @@
-"""What the rules for the kinds of outputs go by: an output, and what is seen of it."""
+"""Evidence for the kinds of outputs: an output, and what is observed of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,18 +14,18 @@ Inputs = Mapping[str, tuple[int, ...]]
 Arrays = Sequence[NDArray[np.float64]]
 """One output of several samples."""
 SUM_SLACK = 4e-3
-"""How far a row of probabilities may be from 1, and a length of 1: BF16 outputs round each number
-by up to 2^-9 of it."""
+"""Largest distance of a row of probabilities, or a length, from 1: BF16 rounds each number by up to
+2^-9 of it."""
 _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0")
-"""Words in the names of outputs that are an input of the next call."""
+"""Words in the names of outputs that become inputs of the next call."""
 
 
 class Seen(NamedTuple):
-    """One output of the samples that are looked at.
+    """One output of the examined samples.
 
     Attributes:
         name: Its name.
-        arrays: Its values, f64; none of them empty or NaN, and not all alike.
+        arrays: Its values, f64; none of them empty or NaN, and not all equal.
         discrete: Whether it holds integers.
         inputs: Shapes of the inputs.
         beside: Shapes of the other outputs, by name, on the first sample.
@@ -43,18 +43,18 @@ class Seen(NamedTuple):
         return self.arrays[0].shape
 
     def called(self, *words: str) -> bool:
-        """Return whether a word of its name begins with one of some, as evidence for a kind."""
+        """Return whether a word of its name starts with one of these, as evidence for a kind."""
         return begins(self.name, *words)
 
     def mentions(self, *words: str) -> bool:
-        """Return whether one of some words is anywhere in its name, as evidence against a kind."""
+        """Return whether its name contains one of these words, as evidence against a kind."""
         return any(word in self.name.lower() for word in words)
 
     @property
     def is_state(self) -> bool:
-        """Whether it looks like what is given to the next call: named so, and of an input's shape.
+        """Whether it looks like a state for the next call: by its name, and an input's shape.
 
-        Of such an output every number counts, and its scale.
+        In such an output every number counts, and so does its scale.
         """
         return self.shape in self.inputs.values() and self.mentions(*_STATES)
 
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a rule says of an output; fields as of `kinds.Look`."""
+    """What a rule concludes about an output; fields as in `kinds.Look`."""
 
     kind: Kind
     evidence: tuple[Evidence, ...]
@@ -72,17 +72,17 @@ class Found(NamedTuple):
 
 
 def within_unit(array: NDArray[np.float64]) -> bool:
-    """Return whether all is within [0, 1]; NaN is not."""
+    """Return whether all values are within [0, 1]; NaN is not."""
     return bool(np.all((array >= 0) & (array <= 1)))
 
 
 def whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
-    """Return whether all of some arrays are whole numbers; NaN is none."""
+    """Return whether all values are whole numbers; NaN is not."""
     return all(bool(np.all(array == np.rint(array))) for array in arrays)
 
 
 def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
-    """Return whether all is within [0, 1] and adds up to 1 along an axis."""
+    """Return whether all values are within [0, 1] and add up to 1 along an axis."""
     return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))
 
 
@@ -94,7 +94,7 @@ def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
-    """Return height and width of the inputs that are images of one or three channels."""
+    """Return height and width of inputs that are images with one or three channels."""
     found = []
     for shape in inputs.values():
         if len(shape) == 4 and shape[1] in (1, 3):

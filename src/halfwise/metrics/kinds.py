@@ -50,23 +50,23 @@ _RULES: tuple[Callable[[Seen], Found | None], ...] = (
     spectrum,
     waveform,
 )
-"""The first that shows a kind counts, or else the first that says anything."""
+"""The first rule that shows a kind counts, otherwise the first that suggests one."""
 LOOKED_AT = 8
-"""Samples looked at: enough to tell a mask from a feature map."""
+"""Samples examined: enough to distinguish a mask from a feature map."""
 _LOOKED_AT_ELEMENTS = 2**22
-"""Elements of all outputs looked at, 32 MiB as f64; of larger outputs one sample is."""
+"""Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 
 
 class Look(NamedTuple):
     """What outputs look like.
 
     Attributes:
-        kind: What.
+        kind: The kind.
         outputs: Their names.
-        shape: Of the first of them, on the first sample.
-        evidence: What was seen besides the shape.
-        shown: Whether the evidence leaves little else that they could be.
-        boxes: How boxes are read, where that is shown.
+        shape: Shape of the first of them, on the first sample.
+        evidence: What was observed besides the shape.
+        shown: Whether the evidence leaves hardly any other kind.
+        boxes: How boxes are read, if that is shown.
     """
 
     kind: Kind
@@ -78,18 +78,18 @@ class Look(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the metric of the kind takes them as they are."""
+        """Whether the kind's metric accepts them as they are."""
         return "channels-last" not in self.evidence and (self.kind != "boxes" or self.shown)
 
 
 def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[Look, ...]:
-    """Return what the outputs look like, boxes first, others in their order.
+    """Return what the outputs look like, boxes first, others in order.
 
-    Outputs that hold NaN, and constants, look like nothing; so do weights of attention.
+    Outputs with NaN, constants and attention weights look like nothing.
 
     Args:
-        references: FP32 outputs by sample; the first eight are looked at. May be empty.
-        inputs: Shapes of the inputs; where they are not known, less is shown.
+        references: FP32 outputs by sample; the first eight are examined. May be empty.
+        inputs: Shapes of the inputs; if they are unknown, less is shown.
     """
     if not len(references):
         return ()
@@ -115,22 +115,22 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
 
 
 def looked_at(first: Outputs, samples: int) -> int:
-    """Return how many of so many samples are looked at, by the outputs of the first."""
+    """Return how many of the samples are examined, given the outputs of the first."""
     fit = _LOOKED_AT_ELEMENTS // max(1, sum(array.size for array in first.values()))
     return min(LOOKED_AT, max(1, fit), samples)
 
 
 def first_of(references: Sequence[Outputs]) -> list[Outputs]:
-    """Return the outputs of the samples that are looked at."""
+    """Return the outputs of the examined samples."""
     return [references[index] for index in range(looked_at(references[0], len(references)))]
 
 
 def _seen(
     references: Sequence[Outputs],
 ) -> tuple[dict[str, list[NDArray[np.float64]]], dict[str, list[NDArray[Any]]]]:
-    """Return the float outputs that have elements, widened, and the integer ones.
+    """Return the non-empty float outputs, widened, and the integer ones.
 
-    Weights of attention are not among them.
+    Attention weights are excluded.
     """
     first = first_of(references)
     floats: dict[str, list[NDArray[np.float64]]] = {}

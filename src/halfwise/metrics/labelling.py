@@ -1,4 +1,4 @@
-"""Metrics of outputs that are one class for each of many places: tokens of a text, pixels."""
+"""Metrics for outputs with one class for each of many places: tokens of a text, pixels."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -15,7 +15,7 @@ from halfwise.metrics.targets import by_sample
 
 Classes = NDArray[np.int64]
 _NONE = -1
-"""What a place is that has no class, because it is not finite or not there."""
+"""The class of a place that has none, because it is not finite or missing."""
 
 
 def token_agreement(
@@ -95,7 +95,7 @@ def mean_iou(
 
 
 def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many tokens `token_agreement` compares where the candidate equals the target."""
+    """Return how many tokens `token_agreement` compares if the candidate equals the target."""
     pairs = _pairs(references, references, labels)
     return sum(int((~_is_filler(truth)).sum()) for truth, _ in pairs)
 
@@ -120,7 +120,7 @@ def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
 def _pairs(
     reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> list[tuple[Classes, Classes]]:
-    """Return what each output should say at all places of all samples, and what it says."""
+    """Return the right and the actual class of each output at all places of all samples."""
     pairs: dict[str, list[tuple[Classes, Classes]]] = {}
     for expected, found, label in by_sample(reference, candidate, labels):
         for name in token_outputs(expected):
@@ -139,7 +139,7 @@ def _pairs(
 
 
 def _is_filler(truth: Classes) -> NDArray[np.bool_]:
-    """Return where the token is that more than half of all are."""
+    """Return where the token is the majority token."""
     tokens, counts = np.unique(truth[truth != _NONE], return_counts=True)
     return np.isin(truth, tokens[counts > counts.sum() / 2])
 
@@ -177,7 +177,7 @@ def _pixel_output(outputs: Outputs) -> str:
 
 
 def _of_one_length(truth: Classes, guess: Classes) -> tuple[Classes, Classes]:
-    """Return both with the larger size along each axis; places that are added have no class."""
+    """Return both padded to the larger size along each axis, with places of no class."""
     shape = np.maximum(truth.shape, guess.shape).astype(int)
     padded = [np.full(shape, _NONE) for _ in range(2)]
     for whole, part in zip(padded, (truth, guess), strict=True):

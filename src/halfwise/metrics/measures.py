@@ -29,15 +29,15 @@ Outputs = Mapping[str, NDArray[Any]]
 """Outputs of one sample: output name → array of any shape and ONNX dtype."""
 
 Computed = Outputs | RunFailed
-"""What a candidate gives for a sample, or why it could not be run on it."""
+"""A candidate's outputs for a sample, or why it could not be run on it."""
 
 DEFAULT_REL_MAX: float = default("rel_max")
-"""What holds when the user asks for nothing: room for FP16's 2^-11 to grow some twenty times."""
+"""The default tolerance: FP16's 2^-11 may grow some twenty times."""
 
 _COSINE_ROUNDING = 1e-12
-"""More than float64 sums can be off in 1 - cosine; a bound lowered by it stays a bound."""
+"""Upper bound on the error of float64 sums in 1 - cosine, which keeps a bound a bound."""
 _MOST_RANGES = 8
-"""Runs of slices that a record holds of a group; their number is told besides."""
+"""Runs of slices that a record lists per group, besides their number."""
 
 
 def is_default(criterion: Criterion) -> bool:
@@ -47,7 +47,7 @@ def is_default(criterion: Criterion) -> bool:
 
 
 def effective(criterion: Criterion) -> Criterion:
-    """Return the criterion that holds: `rel_max` 1e-2 where neither threshold nor metric is set."""
+    """Return the effective criterion: `rel_max` 1e-2 if neither threshold nor metric is set."""
     if is_default(criterion):
         return criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
     return criterion
@@ -55,14 +55,14 @@ def effective(criterion: Criterion) -> Criterion:
 
 @dataclass(frozen=True)
 class OutputTotals:
-    """What the reference of one output amounts to over all samples to be judged.
+    """Totals of one reference output over all samples to be judged.
 
     Attributes:
         absmax: Largest finite magnitude; 0 if there is none.
         energy: Σ reference² over finite elements.
-        elements: Number of elements, non-finite ones included.
-        groups: Slices with scales of their own; empty if all have one.
-        common: What most elements are, of integers and Booleans; None if that is no value.
+        elements: Number of elements, including non-finite ones.
+        groups: Slices with their own scales; empty if all share one.
+        common: The majority value of integers and Booleans; None if there is none.
     """
 
     absmax: float
@@ -73,7 +73,7 @@ class OutputTotals:
 
 
 def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
-    """Return the totals of every output in `references`; these may be empty, the arrays too."""
+    """Return the totals of every output in `references`, which may be empty, as may the arrays."""
     spreads: dict[str, Spread] = {}
     slices: dict[str, Slices] = {}
     elements: dict[str, int] = {}
@@ -102,7 +102,7 @@ def look_into(
     reference: NDArray[Any],
     candidate: NDArray[Any],
 ) -> None:
-    """Add to the difference of one sample what its groups of elements show, of the same shape."""
+    """Add the results for its groups of elements to the difference of one sample."""
     difference.by_group = group_errors(total.groups, reference, candidate)
     if total.common is not None:
         difference.rare.add(reference, candidate, total.common.value)
@@ -134,18 +134,18 @@ def _cosine_bound(total: OutputTotals, seen: Difference) -> float:
 
 
 def _best_agreement(total: OutputTotals, seen: Difference) -> float:
-    """Return the largest agreement that is left, of all elements and of those that are rare."""
+    """Return the largest agreement still possible, over all elements and over rare ones."""
     every = (total.elements - seen.mismatched) / total.elements if total.elements else 1.0
     return every if total.common is None else min(every, seen.rare.agreement(total.common.others))
 
 
 def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
-    """Return a lower bound of one output's final excess, known from the pairs seen so far.
+    """Return a lower bound on one output's final excess, given the pairs seen so far.
 
     Args:
         criterion: An effective criterion.
         total: The output's totals over all samples to be judged.
-        seen: Its difference over some of them; with cosine terms if the criterion has a cosine.
+        seen: Its difference over some of them, with cosine terms if the criterion has a cosine.
     """
     if seen.nonfinite:
         return math.inf
@@ -182,7 +182,7 @@ def _angle_ratio(missing: float, required: float) -> float:
 
 
 def full_excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
-    """Return the excess of one output of which every sample has been seen; ≤ 1 passes."""
+    """Return the excess of one output over all samples; ≤ 1 passes."""
     bound = lower_bound(criterion, total, seen)
     if criterion.cosine is None or criterion.metric is not None or seen.discrete:
         return bound
@@ -190,9 +190,9 @@ def full_excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> 
 
 
 class OutputMeasure:
-    """Every error measure of one output, over samples given one at a time.
+    """All error measures of one output, over samples added one at a time.
 
-    Keeps one float32 per element, for the median. Without a sample, or of empty ones, errors are 0,
+    Keeps one float32 per element for the median. Without samples, or with empty ones, errors are 0,
     the signal-to-noise ratio is inf, cosine and agreement are 1, and the summaries of both sides
     NaN. A string output is measured as the Boolean "equal to the reference" against all true.
     """
@@ -280,13 +280,13 @@ class OutputMeasure:
         )
 
     def failing(self, criterion: Criterion) -> list[bool]:
-        """Return which samples fail by themselves, `rel_max` being of the scale of them all."""
+        """Return the samples that fail alone, with `rel_max` on the scale of all samples."""
         one, whole = effective(criterion), self._total
         each = ((_of(whole, d, d.reference_energy), d) for d in self._each)
         return [full_excess(one, total, difference) > 1 for total, difference in each]
 
     def _groups(self, criterion: Criterion) -> tuple[SliceGroup, ...]:
-        """Return what is told of the groups of slices; nothing where they are not judged."""
+        """Return the results for groups of slices; empty if they are not judged."""
         if criterion.rel_max is None or criterion.metric is not None:
             return ()
         found = []
@@ -334,7 +334,7 @@ class OutputMeasure:
 
 
 def _of(total: OutputTotals, seen: Difference, energy: float) -> OutputTotals:
-    """Return the totals of just those samples of which the difference is."""
+    """Return the totals of only those samples that the difference covers."""
     common = total.common and total.common._replace(others=seen.rare.reference)
     return replace(total, energy=energy, elements=seen.elements, common=common)
 

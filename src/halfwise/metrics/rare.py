@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 
 class Common(NamedTuple):
-    """The value that more than half of all elements have.
+    """The majority value of an output's elements.
 
     Attributes:
         value: The value.
-        others: How many elements have another.
+        others: Number of elements with another value.
     """
 
     value: int
@@ -28,7 +28,7 @@ class Common(NamedTuple):
 
 
 def common_value(arrays: Sequence[NDArray[Any]]) -> Common | None:
-    """Return the value that more than half of all elements have; None if there is none.
+    """Return the value of more than half of all elements; None if there is none.
 
     Args:
         arrays: Integers or Booleans [*shape]; of others, None.
@@ -47,12 +47,12 @@ def common_value(arrays: Sequence[NDArray[Any]]) -> Common | None:
 
 @dataclass
 class Rare:
-    """Counts of elements that are not the common value; those of several samples add up.
+    """Counts of elements other than the majority value; counts of several samples add up.
 
     Attributes:
-        reference: Those of the reference.
-        candidate: Those of the candidate.
-        apart: Those of either side where the other side has something else.
+        reference: Number of them in the reference.
+        candidate: Number of them in the candidate.
+        apart: Number of them on either side that differ on the other.
     """
 
     reference: int = 0
@@ -73,10 +73,10 @@ class Rare:
         self.apart += other.apart
 
     def agreement(self, total: int) -> float:
-        """Return the largest agreement in [0, 1] that is left where the rest agrees; 1 of nothing.
+        """Return the largest agreement in [0, 1] still possible; 1 if there are no such elements.
 
         Args:
-            total: Elements of the reference that are not the common value, of all samples.
+            total: Elements of the reference other than the majority value, over all samples.
         """
         # What is yet to come adds as much to both sides.
         both = total + self.candidate + total - self.reference

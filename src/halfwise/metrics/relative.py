@@ -14,9 +14,10 @@ from halfwise.metrics.difference import is_discrete
 class RelativeError:
     """√(Σ error² / Σ reference²) over all elements of all samples.
 
-    Elements that are the same NaN or infinity in both count for nothing. It is inf if one side
-    alone is not finite, shapes differ, or the reference is zero throughout and the error is not. Of
-    integers, Booleans and strings, the root of the share of unequal elements. 0 of no elements.
+    Elements that are the same NaN or infinity in both are ignored. The result is inf if only one
+    side is not finite, if shapes differ, or if the reference is all zeros and the error is not. For
+    integers, Booleans and strings it is the root of the share of unequal elements. Without elements
+    it is 0.
 
     Attributes:
         signal: Σ reference².
@@ -54,8 +55,8 @@ def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
 def finite_relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
     """Return the relative RMS error over the elements that are finite in `expected`.
 
-    inf if `actual` is not finite there or has another shape, and where `expected` is all zeros and
-    `actual` is not. What an engine makes of an infinite mask does not count.
+    inf if `actual` is not finite there or has another shape, or if only `expected` is all zeros.
+    What an engine makes of an infinite mask is ignored.
     """
     if actual.shape != expected.shape:
         return inf
@@ -88,10 +89,10 @@ def _ratio(signal: float, noise: float) -> float:
 
 
 def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """Return the largest error over the largest magnitude (0 for empty tensors).
+    """Return the largest error relative to the largest magnitude (0 for empty tensors).
 
-    Infinite where shapes or types differ, where NaN and infinities are not at the same places, or
-    where tensors that hold no floating-point numbers differ.
+    Infinite if shapes or types differ, if NaN and infinities are at other places, or if tensors
+    without floating-point numbers differ.
     """
     if before.shape != after.shape or before.dtype != after.dtype:
         return inf

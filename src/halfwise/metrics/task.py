@@ -53,20 +53,20 @@ def top1(
 ) -> float:
     """Return the fraction of rows whose largest class is the right one, in [0, 1].
 
-    A row is one vector along the last axis of the class output: the only float output, or else the
-    only one with "logits", "prob", "score" or "output" in its name, tried in this order.
-    Beyond two, trailing axes of length 1 are dropped ([1, 1000, 1, 1] has 1000 classes). The first
-    of equal classes is the largest. A candidate row with a NaN is wrong, and so is every row of a
-    candidate of another shape.
+    A row is one vector along the last axis of the class output: the only float output, otherwise
+    the only one with "logits", "prob", "score" or "output" in its name, tried in this order.
+    Trailing axes of length 1 beyond two are dropped ([1, 1000, 1, 1] has 1000 classes). Of equal
+    classes, the first is the largest. A candidate row with a NaN is wrong, and so is every row of a
+    candidate with another shape.
 
     Args:
-        reference: Float outputs [*rows, classes], classes ≥ 2; right where there are no labels.
+        reference: Float outputs [*rows, classes], classes ≥ 2; the truth if there are no labels.
         candidate: The same outputs, any float type.
         labels: Per sample the right class of each row, as integers in row order, or None.
 
     Raises:
-        CaseError: No class output can be told, it has fewer than two classes or there are no rows
-            at all, or labels do not match the rows.
+        CaseError: The class output is ambiguous, has fewer than two classes or no rows, or labels
+            do not match the rows.
     """
     right = rows = 0
     for expected, found, label in by_sample(reference, candidate, labels):
@@ -88,14 +88,14 @@ def mask_iou(
 ) -> float:
     """Return the intersection over union of masks (probability > 0.5), averaged, in [0, 1].
 
-    A mask is one float output of one sample; of four axes and more, each index of the first is one.
-    The average runs over masks, as MLPerf's DICE does over cases, so that a small one that is lost
-    counts as much as a large one. Where both masks are empty they are left out, 0 if only the
-    target is; 1 if all are left out. NaN is outside the mask. A candidate of another shape
-    intersects nothing.
+    A mask is one float output of one sample; with four axes and more, each index of the first is
+    one mask. The average is over masks, as MLPerf's DICE is over cases, so that losing a small mask
+    counts as much as losing a large one. A mask that is empty on both sides is ignored; one that is
+    empty only in the target counts 0; if all are ignored the result is 1. NaN is outside the mask.
+    A candidate with another shape intersects nothing.
 
     Args:
-        reference: Float outputs [*shape] of probabilities; the truth where there are no labels.
+        reference: Float outputs [*shape] of probabilities; the truth if there are no labels.
         candidate: The same outputs, any float type.
         labels: Per sample a mask (> 0.5 is inside: Booleans, 0/1, 0/255 or probabilities) of the
             output's shape up to axes of length 1; with several float outputs a mapping from output
@@ -189,7 +189,7 @@ def epe(
     pixel, or that has another shape, gives -inf.
 
     Args:
-        reference: Flow [*, 2, height, width]; the target where there are no labels.
+        reference: Flow [*, 2, height, width]; the target if there are no labels.
         candidate: The same outputs, any float type.
         labels: Per sample the true flow (NaN if unknown), as for `mask_iou`, or None.
 
@@ -220,16 +220,16 @@ _METRICS: dict[str, Metric] = {
 
 
 def resolve(name: str) -> Metric | None:
-    """Return the built-in metric of that name, None if there is none."""
+    """Return the built-in metric of that name; None if there is none."""
     return _METRICS.get(name)
 
 
 class Guessing(NamedTuple):
-    """What guessing classes comes to.
+    """Result of guessing classes.
 
     Attributes:
-        share: How many are right on average, in (0, 0.5].
-        rows: How many were guessed.
+        share: Share of right guesses on average, in (0, 0.5].
+        rows: Number of guesses.
     """
 
     share: float
@@ -237,7 +237,7 @@ class Guessing(NamedTuple):
 
 
 def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None:
-    """Return what guessing gives for `top1`; None for any other metric.
+    """Return the result of guessing for `top1`; None for any other metric.
 
     Args:
         name: The metric.

@@ -1,6 +1,6 @@
 """What samples can show: how many inputs may fail, and where the samples test nothing.
 
-Nothing is tested where something would be accepted although it is no result.
+A sample tests nothing if something would be accepted that is not a result.
 """
 
 import math
@@ -22,21 +22,21 @@ from halfwise.records import Criterion, FailureBound, Unjudged
 from halfwise.wording import number
 
 _NEXT_TO_NOTHING = 1e-6
-"""Of an output's largest value: less than FP16 could resolve of it."""
+"""Relative to an output's largest value: less than FP16 can resolve."""
 _RESOLVED = 2.0**-11
-"""Of an output's largest value: what rounding to FP16 may change."""
+"""Relative to an output's largest value: what rounding to FP16 may change."""
 _FEWEST_ROWS = 10
-"""Of fewer, a sound classifier may well have no more right than guessing would."""
+"""With fewer rows, a sound classifier may well be no better than guessing."""
 CONFIDENCE = 0.95
-"""How often, over many runs, a bound holds at least."""
+"""Smallest probability, over many runs, that a bound holds."""
 
 
 def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
-    """Return the outputs that nothing tests: without a finite element, or where a constant passes.
+    """Return the outputs that no sample tests: no finite element, or a constant would pass.
 
-    The constant is zero, or in the middle of values that vary by more than FP16 could hide.
-    An integer or Boolean output may be all zeros by right, beside others that are not. Where zeros
-    would pass for all outputs, it is told too.
+    The constant is zero, or the middle of values that vary by more than FP16 could hide. An integer
+    or Boolean output may correctly be all zeros, beside others that are not. If zeros would pass
+    for all outputs, it is reported too.
 
     Args:
         criterion: What is acceptable.
@@ -72,12 +72,12 @@ def untested_metric(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> tuple[Unjudged, ...]:
-    """Return the metric where it tests nothing, with the numbers that show it.
+    """Return the metric if it tests nothing, with the numbers that show it.
 
-    That is so where it accepts, in the place of all outputs, values next to zero that rise, and
-    those that fall as well: among equal ones, a metric of classes would choose the first. It is
-    also so where FP32 itself has no more classes right than guessing has. Of psnr, the outputs are
-    returned that it leaves out; where FP32 gives nothing but zeros, all of them.
+    That is so if it accepts, for all outputs, rising values next to zero as well as falling ones:
+    among equal ones, a metric of classes would choose the first. It is also so if FP32 itself is no
+    better than guessing. For psnr, the outputs that it ignores are returned; if FP32 outputs only
+    zeros, all of them.
 
     Args:
         criterion: What is acceptable.
@@ -121,7 +121,7 @@ def scores(
     """Return the metric of the reference's own outputs and of a candidate's.
 
     Raises:
-        CaseError: the former is not finite, or another when it is asked for again.
+        CaseError: the former is not finite, or differs on a second call.
     """
     own = metric(references, references, labels)
     if not isfinite(own):
@@ -147,9 +147,9 @@ def takes_any_sample(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> bool:
-    """Return whether the metric accepts for every sample the outputs of the one before it.
+    """Return whether the metric accepts, for every sample, the outputs of the previous one.
 
-    False without a metric, of a single sample, and where shapes differ.
+    False without a metric, for a single sample, and if shapes differ.
     """
     if metric is None or len(references) < 2:
         return False
@@ -255,11 +255,11 @@ def upper_bound(failing: int, judged: int) -> float:
 
 
 def failure_bound(failing: int, judged: int, joined: int = 0) -> FailureBound:
-    """Return what the judged samples show of all inputs, with those that joined counted as failing.
+    """Return what the judged samples show about all inputs, counting joined ones as failures.
 
-    A sample that failed and joined a search is not judged, and those that stay are the ones that
-    passed before: a plan that learns nothing but the samples that joined would pass on all of them.
-    Counted as failing, those that joined bound the inputs that fail for each such cause alone.
+    A sample that failed and joined a search is not judged, and the remaining ones had passed
+    before: a plan that learns only the samples that joined would pass on all of them. Counted as
+    failures, joined samples bound the inputs that fail for each such cause.
 
     Args:
         failing: Judged samples that failed.

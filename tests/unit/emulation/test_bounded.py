@@ -32,7 +32,7 @@ def test_a_call_that_takes_too_long_is_stopped_and_told() -> None:
     with limited(0.05), pytest.raises(RunFailed) as caught:
         call(stopped.wait, stopped.set, "An evaluation")
     assert stopped.is_set()
-    assert caught.value.message == "An evaluation took longer than 0.05 s and was ended."
+    assert caught.value.message == "An evaluation took longer than 0.05 s and was stopped."
     assert caught.value.late
     assert "--run-timeout" in caught.value.hint
 
@@ -58,7 +58,7 @@ def test_a_call_that_takes_long_is_told_of_once(monkeypatch: pytest.MonkeyPatch)
     with limited(60, tell=tell):
         assert call(lambda: go.wait(30), nothing, "It")
         assert call(lambda: 1, nothing, "It") == 1
-    assert told == ["It takes longer than 0.01 s; it is ended at 60 s"]
+    assert told == ["It takes longer than 0.01 s; it will be stopped at 60 s"]
 
 
 def test_the_end_of_the_budget_stops_a_call_and_refuses_further_ones() -> None:

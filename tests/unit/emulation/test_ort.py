@@ -194,7 +194,7 @@ def test_a_device_that_does_not_start_is_missing(monkeypatch):
     monkeypatch.setitem(ort._CHAINS, "cuda", ["CPUExecutionProvider"])
     assert devices() == {"cpu": True, "cuda": True}
     model = network([helper.make_node("Relu", ["x"], ["y"])], [info("x")], [info("y")]).model
-    with pytest.raises(BackendMissing, match="does not start"):
+    with pytest.raises(BackendMissing, match="cannot start it"):
         Session(model, runtime=Runtime("cuda"))
 
 

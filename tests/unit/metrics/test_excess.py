@@ -46,7 +46,7 @@ def test_several_outputs_the_worst_counts() -> None:
     candidate: Outputs = {"a": f32([1, 1.001]), "b": i64([1, 3]), "extra": f32([9])}
     one = Excess(Criterion(), totals([reference]))
     assert one.update(reference, candidate) == pytest.approx(50.0)
-    with pytest.raises(CaseError, match="no output 'b'"):
+    with pytest.raises(CaseError, match="lacks output 'b'"):
         one.update(reference, {"a": candidate["a"]})
 
 
