@@ -237,7 +237,7 @@ def test_a_pasted_command_from_standard_input(call, model, monkeypatch):
     ("arguments", "code", "message"),
     [
         (["eps:fp32"], 2, "Without a model"),
-        (["--fp16"], 2, "There is neither --layerPrecisions nor"),
+        (["--fp16"], 2, "It contains neither --layerPrecisions nor"),
         (["eps:fp32", "--model", "none.onnx"], 3, "none.onnx is not a file"),
     ],
 )
@@ -333,8 +333,8 @@ def test_a_crash_of_which_the_log_tells_no_layer(call, tmp_path):
     (tmp_path / "a.log").write_text("[I] TensorRT version: 10.3.0\n\n段错误\n")
     code, out, _ = call("explain-log", str(tmp_path / "a.log"))
     assert code == 10
-    assert "--verbose does" in out
-    assert "The last line before: [I] TensorRT version: 10.3.0" in out
+    assert "build with --verbose to see it" in out
+    assert "The last line before it: [I] TensorRT version: 10.3.0" in out
 
 
 def test_warnings_are_no_errors(call, tmp_path):

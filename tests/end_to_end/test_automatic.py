@@ -52,7 +52,7 @@ def test_what_is_unknown_has_no_metric(fix):
     assert "[1, 8]" in ended.err
     dropped = fix(models.small(), "--metric", "auto", "--metric-drop", "0.1")
     assert dropped.code == 2
-    assert "not apply beside --metric auto" in " ".join(dropped.err.split())
+    assert "not apply to --metric auto" in " ".join(dropped.err.split())
 
 
 def test_engines_are_judged_by_what_is_recognised(fix, classifier, call, fake_worker):

@@ -90,7 +90,7 @@ def test_what_is_no_engine(refused, fake_worker, tmp_path):
     (tmp_path / "empty.engine").write_bytes(b"")
     (tmp_path / "u.engine").write_bytes(b"\x10\0\0\0" + b'{"task": "seg"}.' + b"ftrt")
     option = worker(fake_worker())
-    assert "does not begin as its engines do" in refused(7, "inspect", "o.engine", *option)
+    assert "has no valid engine header" in refused(7, "inspect", "o.engine", *option)
     assert "is empty" in refused(3, "inspect", "empty.engine", *option)
     assert "cannot be read" in refused(3, "inspect", "absent.engine", *option)
     message = refused(3, "verify", "m.onnx", "u.engine", "--inputs", "x.npz", *option)
@@ -117,7 +117,7 @@ def test_shapes_outside_the_profile(refused, engine, fake_worker):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "Inputs x have dynamic shapes, and no profile says which."),
+        ((), "Inputs x have dynamic shapes, but no profile gives their range."),
         (("--minShapes", "x:5x4", "--maxShapes", "x:2x4"), "--minShapes is larger than"),
         (("--optShapes", "z:5x4"), "The model has no input 'z'."),
         (("--optShapes", "x:5x3"), "the model fixes it to 4"),
@@ -152,20 +152,20 @@ def test_a_build_that_crashes(refused, fake_worker):
         (
             ("--to", "fp16", "--layerPrecisions", "squares:fp32"),
             3,
-            "The constraint squares:fp32 names no layer of the network.",
+            "The constraint squares:fp32 matches no layer of the network.",
         ),
         (
             ("--to", "fp16", "--layerPrecisions", "sq*:fp32,square:fp16"),
             3,
-            "Layer square is asked to be fp32 (by sq*) and fp16 (by square).",
+            "Layer square is constrained to fp32 (by sq*) and fp16 (by square).",
         ),
         (
             ("--to", "fp16", "--layerPrecisions", "mul:fp16"),
             2,
-            "--layerPrecisions mul:fp16 cannot be had",
+            "--layerPrecisions mul:fp16 is not supported",
         ),
         (("--to", "fp16", "--layerPrecisions", "mul"), 2, "expected NAME:TYPE"),
-        (("--keep", "square"), 2, "--keep does not apply where everything is FP32."),
+        (("--keep", "square"), 2, "--keep does not apply when everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),
         (("--tactic-sources", "CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
@@ -178,7 +178,7 @@ def test_engines_that_cannot_be_asked_for(refused, fake_worker, options, code, e
 
 def test_types_have_no_meaning_in_strong_typing(refused, fake_worker):
     ten = worker(fake_worker("10.0.1"))
-    assert "--to does not apply in strong typing" in refused(2, *building(*KEEP, *ten))
+    assert "--to does not apply with strong typing" in refused(2, *building(*KEEP, *ten))
 
 
 def test_the_engine_exists(refused, fake_worker, tmp_path):

@@ -73,7 +73,7 @@ def test_rules_that_cannot_be_followed(refused, files, options, expected):
     ("options", "expected"),
     [
         (("--metric", "top9000"), "top9000"),
-        (("--metric", "top1", "--rel-max", "0.1"), "decides alone"),
+        (("--metric", "top1", "--rel-max", "0.1"), "replaces the error thresholds"),
         (("--metric-drop", "0.1"), "--metric"),
         (("--rel-max", "-1"), "--rel-max"),
         (("--rel-max", "nan"), "--rel-max"),

@@ -174,8 +174,8 @@ def test_ranges_are_observed_as_bf16_sees_them(call, saved):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--io", "fp16"), "--io fp16 does not go with --to bf16"),
-        (("--accumulate", "fp16"), "in FP32 only"),
+        (("--io", "fp16"), "--io fp16 does not work with --to bf16"),
+        (("--accumulate", "fp16"), "only in FP32"),
     ],
 )
 def test_options_for_fp16_alone_are_refused(refused, files, options, expected):

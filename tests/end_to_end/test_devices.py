@@ -156,6 +156,6 @@ def test_workers_that_cannot_be_named_together(refused, saved, named, monkeypatc
     words = named(orin={}, a100={})
     line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt", *words)
     assert "--trt-worker orin is given twice" in refused(2, *line, "--trt-worker", "orin")
-    assert "--timing-cache belongs to one GPU" in refused(2, *line, "--timing-cache", "t")
+    assert "--timing-cache is for one GPU" in refused(2, *line, "--timing-cache", "t")
     assert "absent is not in" in refused(2, *line, "--trt-worker", "absent")
-    assert "part of a file's name" in refused(2, *line, "--trt-worker", "a/b")
+    assert "part of a file name" in refused(2, *line, "--trt-worker", "a/b")

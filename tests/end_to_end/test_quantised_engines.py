@@ -57,7 +57,7 @@ def test_what_is_refused_is_told_before_the_build(call, tmp_path, fake_worker):
     options = worker(fake_worker("8.6.1"))
     ended = call("build", "odd.onnx", "-o", "e.engine", *options)
     assert ended.code == 3
-    assert "refuses this quantised model: the zero point is not 0 in 6 nodes" in ended.err
+    assert "rejects this quantised model: the zero point is not 0 in 6 nodes" in ended.err
     where = ("-o", "run", "--target", "tensorrt", *options)
     assert call("fix", "odd.onnx", "--inputs", "x.npz", *where).code == 3
 

@@ -67,7 +67,7 @@ def test_an_engine_there_and_back(fake_worker, model, tmp_path):
         engine = worker.upload(tmp_path / "e.engine")
         with pytest.raises(RecordMismatch, match="cannot read the engine") as mismatch:
             worker.run(engine, 0, X)
-        assert "the version and the kind of GPU" in mismatch.value.hint
+        assert "the TensorRT version and kind of GPU" in mismatch.value.hint
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ class Target:
         """
         if self.devices:
             raise UsageError(
-                f"{len(self.devices)} workers are named, and this needs one.",
-                "Name one; halfwise fix finds one plan for several.",
+                f"{len(self.devices)} workers are named, but this needs one.",
+                "Name one; only halfwise fix finds a plan for several.",
             )
         return self.workers[0]
 
@@ -81,7 +81,8 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
     check(given)
     if names := given.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
         raise UsageError(
-            f"{spelt(min(names))} does not apply without --target tensorrt.", "Give both."
+            f"{spelt(min(names))} does not apply without --target tensorrt.",
+            "Give --target tensorrt too.",
         )
     return None
 
@@ -128,13 +129,13 @@ def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings
         raise UsageError(f"--trt-worker {twice} is given twice.", "Name each worker once.")
     if odd := next((name for name in names if not _FILE_NAME.fullmatch(name)), None):
         raise UsageError(
-            f"--trt-worker {odd!r} cannot be part of a file's name, as engines of several workers "
-            "are named.",
-            "Call it in halfwise.toml by letters, digits, '.', '_' and '-'.",
+            f"--trt-worker {odd!r} cannot be part of a file name; with several workers, each "
+            "engine file is named after its worker.",
+            "Rename it in halfwise.toml, using letters, digits, '.', '_' and '-'.",
         )
     if "timing_cache" in given:
         raise UsageError(
-            "--timing-cache belongs to one GPU and TensorRT; several workers are named.",
+            "--timing-cache is for one GPU and one TensorRT, but several workers are named.",
             "Leave it out: each worker has its own.",
         )
     others = {n: v for n, v in given.items() if n in ("trt_python", "trt_command")}
@@ -176,7 +177,7 @@ def _writable(path: Path, option: str) -> Path:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(
             f"{option} {path} cannot be written in {folder.absolute()}.",
-            "Name a file in a folder that exists.",
+            "Give a file in an existing folder.",
         )
     return path
 

@@ -46,7 +46,7 @@ def named_metric(criterion: Criterion) -> Metric | None:
         return metric
     if ":" not in criterion.metric:
         raise UsageError(
-            f"There is no metric called {criterion.metric!r}.",
+            f"Unknown metric {criterion.metric!r}.",
             f"Give one of {', '.join((AUTO, *BUILT_IN))}, or file.py:function.",
         )
     return _checked(criterion.metric)
@@ -66,8 +66,8 @@ def function_again(own: str, named: str | None) -> str:
         raise not_run("metric", own)
     if Path(named).name != Path(own).name:
         raise UsageError(
-            f"--metric is {named}, and the run was judged by {own}.",
-            "Name the same function; its file may lie elsewhere.",
+            f"--metric is {named}, but the run was judged by {own}.",
+            "Give the same function; its file may be elsewhere.",
         )
     return named
 
@@ -75,9 +75,9 @@ def function_again(own: str, named: str | None) -> str:
 def not_run(option: str, value: str) -> UsageError:
     """Return the error of code that only a run folder names: the folder may come from anybody."""
     return UsageError(
-        f"The run was made with {spelt(option)} {value}, and code that only a run folder names is "
-        "not run.",
-        f"Name it yourself, where you trust it: {spelt(option)} {shlex.quote(value)}.",
+        f"The run was made with {spelt(option)} {value}; code named only by a run folder is never "
+        "run.",
+        f"If you trust it, give it yourself: {spelt(option)} {shlex.quote(value)}.",
     )
 
 
@@ -123,7 +123,7 @@ def without_outputs(case: Case, lacking: Collection[str]) -> Case:
     if not left:
         raise CaseError(
             f"The metric needs output {listed(recognised[0].outputs)}, which the candidate lacks.",
-            "Give a candidate that has it, or name a metric of the outputs that it has.",
+            "Give a candidate that has it, or choose a metric for the outputs that it has.",
         )
     criterion = case.criterion.model_copy(update={"recognised": left})
     return replace(case, criterion=criterion, metric=named_metric(criterion))
@@ -144,8 +144,8 @@ def _unsettled(
 ) -> float:
     del reference, candidate, labels
     raise CaseError(
-        "The metric goes by the outputs of the FP32 model, and that did not run on the samples.",
-        "Name a metric that needs no look at them.",
+        "Choosing a metric needs the outputs of the FP32 model, which did not run on the samples.",
+        "Name a metric that does not depend on them.",
     )
 
 
@@ -166,14 +166,14 @@ def _checked(name: str) -> Metric:
             return -inf
         try:
             if isinstance(value, str | bytes):
-                raise TypeError("text is no number")
+                raise TypeError("text is not a number")
             return float(value)
         except RAISED as error:
             raise CaseError(
                 f"The metric {name} returned {type(value).__name__}, not one number "
                 f"({described(error)}).",
-                "It is called as function(reference, candidate, labels); return a float, higher "
-                "is better.",
+                "It is called as function(reference, candidate, labels) and must return a float; "
+                "higher is better.",
             ) from error
 
     return checked

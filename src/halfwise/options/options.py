@@ -154,9 +154,9 @@ def _criterion(given: Mapping[str, Any]) -> Criterion:
         # Who loads the metric says that there is none of that name.
         return criterion
     raise UsageError(
-        f"How far {criterion.metric} may fall is not given, and only its author knows its scale.",
-        "Give --metric-drop X, in its own unit: 0.01 of an accuracy is usual; 0 where it moves in "
-        "steps and may take none.",
+        f"{criterion.metric} needs --metric-drop: only its author knows its scale.",
+        "Give --metric-drop X in the metric's unit: 0.01 is usual for an accuracy; 0 allows no "
+        "drop, for a metric that moves in steps.",
     )
 
 
@@ -179,8 +179,7 @@ def _check_means_something(given: Mapping[str, Any]) -> None:
     for name, (beyond, limit, sign, why) in zeros.items():
         if name in given and sign * given[name] >= sign * limit:
             raise UsageError(
-                f"{spelt(name)} is {typed(given[name])}, and with {beyond} nothing is asked for: "
-                f"{why}.",
+                f"{spelt(name)} is {typed(given[name])}, but {beyond} requires nothing: {why}.",
                 HELP,
             )
 
@@ -193,34 +192,34 @@ def _check_company(given: Mapping[str, Any]) -> None:
     refused = (
         (
             metric in SHARES and given.get("metric_drop", 0) >= 1,
-            f"--metric-drop is {typed(given.get('metric_drop', 0))}, and {metric} is never "
-            "above 1: it may fall to nothing.",
+            f"--metric-drop is {typed(given.get('metric_drop', 0))}, but {metric} is never above "
+            "1, so this would let it drop to 0.",
             "Give less than 1; 0.01 is usual.",
         ),
         (
             io not in (None, "fp32", low),
-            f"--io {io} does not go with --to {low}: a model has one low format.",
+            f"--io {io} does not work with --to {low}: a model has one low format.",
             f"Give --io fp32 or --io {low}.",
         ),
         (
             low == "bf16" and given.get("accumulate") == "fp16",
-            "--accumulate fp16 does not go with --to bf16: tensor cores add up BF16 products in "
-            "FP32 only.",
+            "--accumulate fp16 does not work with --to bf16: tensor cores accumulate BF16 products "
+            "only in FP32.",
             "Leave --accumulate out.",
         ),
         (
             "metric" in asked and asked & Thresholds.__annotations__.keys(),
-            "A metric decides alone, so no error threshold can stand beside --metric.",
+            "--metric replaces the error thresholds, so they cannot be combined.",
             "Give either a metric or thresholds.",
         ),
         (
             {"keep_above", "start_from"} <= asked,
-            "--keep-above searches nothing, so --start-from does not apply beside it.",
+            "--keep-above makes no search, so --start-from does not apply.",
             "Give one of the two.",
         ),
         (
             "metric_drop" in asked and metric == AUTO,
-            "--metric-drop does not apply beside --metric auto: each metric has its own.",
+            "--metric-drop does not apply to --metric auto: each metric has its own.",
             "Leave it out, or name a metric.",
         ),
         (
@@ -231,11 +230,11 @@ def _check_company(given: Mapping[str, Any]) -> None:
         (
             "heldout_labels" in asked and "heldout" not in asked,
             "--heldout-labels does not apply without --heldout.",
-            "Labels of samples that are split off are taken from --labels.",
+            "If the held-out samples are split off from --inputs, their labels come from --labels.",
         ),
         (
             {"metric", "heldout"} <= asked and len(unlabelled) == 1,
-            "The metric judges the inputs and the held-out samples alike, and "
+            "The metric needs labels for the inputs and the held-out samples, but "
             f"{', '.join(unlabelled)} is missing.",
             "Give both --labels and --heldout-labels, or neither.",
         ),

@@ -26,9 +26,9 @@ def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
     for name in asked:
         if name not in (*RULES, ALL):
             raise UsageError(
-                f"--no-repair is {name!r}; expected a rule of repair: {', '.join(RULES)}.",
-                "Several stand with a comma between them. Without a rule it leaves out all: then "
-                "another option follows, or nothing.",
+                f"--no-repair is {name!r}; expected a repair rule: {', '.join(RULES)}.",
+                "Separate several rules with commas. Without a rule it turns off all repairs; then "
+                "it must come last or before another option.",
             )
     return RULES if ALL in asked else tuple(rule for rule in RULES if rule in asked)
 
@@ -45,7 +45,7 @@ def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
         if name not in found:
             raise UsageError(
                 f"--allow is {name!r}; expected {' or '.join(_ALLOWED)}.",
-                "Several stand with a comma between them: --allow bf16,approximate.",
+                "Separate several with commas: --allow bf16,approximate.",
             )
     return found
 
@@ -60,24 +60,24 @@ def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]
     allow = allowed(given)
     yield (
         _APPROXIMATE in allow and without >= APPROXIMATE,
-        f"--allow {_APPROXIMATE} allows the repairs {', '.join(sorted(APPROXIMATE))}, and "
-        "--no-repair leaves them out.",
+        f"--allow {_APPROXIMATE} allows the repairs {', '.join(sorted(APPROXIMATE))}, but "
+        "--no-repair turns them off.",
         "Give one of the two.",
     )
     unasked = sorted(without & APPROXIMATE) if without < frozenset(RULES) else []
     yield (
         bool(unasked) and _APPROXIMATE not in allow,
-        f"--no-repair {', '.join(unasked)} does not apply without --allow {_APPROXIMATE}: such a "
-        "repair is not made by itself.",
+        f"--no-repair {', '.join(unasked)} does not apply without --allow {_APPROXIMATE}: such "
+        "repairs are off by default.",
         "Leave it out.",
     )
     yield (
         "keep_above" in given and bool(allow),
-        "--keep-above searches nothing and repairs nothing, so --allow does not apply beside it.",
+        "--keep-above makes no search and no repairs, so --allow does not apply.",
         "Give one of the two.",
     )
     yield (
         _BF16 in allow and given.get("to") == _BF16,
-        "--allow bf16 gives BF16 to nodes beside FP16, and with --to bf16 all have it.",
+        "--allow bf16 adds BF16 to FP16 plans; with --to bf16 every node already has it.",
         "Give one of the two.",
     )

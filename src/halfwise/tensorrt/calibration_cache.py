@@ -19,7 +19,7 @@ from halfwise.files import read_text
 _HEADER = re.compile(r"TRT-(?P<major>\d\d?)(?P<minor>\d|\d\d)(?P<patch>\d\d)-(?P<kind>\w+)")
 """Up to 9 a version is four digits, such as 8601; from 10 on six, such as 100300."""
 _LINE = re.compile(r"(?P<tensor>.+): *(?P<bits>[0-9a-fA-F]{1,8})")
-_EXPECTED = "Give the file that a calibrator of TensorRT wrote (trtexec --calib=FILE)."
+_EXPECTED = "Give the file that a TensorRT calibrator wrote (trtexec --calib=FILE)."
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def read_cache(path: Path) -> CalibrationCache:
     header = _HEADER.fullmatch(lines[0].strip()) if lines else None
     if header is None:
         raise CaseError(
-            f"{path} is not a calibration cache: its first line is not such as "
+            f"{path} is not a calibration cache: its first line is not of the form "
             "TRT-8601-EntropyCalibration2.",
             _EXPECTED,
         )
@@ -63,10 +63,10 @@ def read_cache(path: Path) -> CalibrationCache:
             scales[found["tensor"]] = float(np.uint32(int(found["bits"], 16)).view(np.float32))
         elif line.strip():
             raise CaseError(
-                f"{path} is cut short or damaged: line {number} is not a tensor with its scale.",
+                f"{path} is truncated or damaged: line {number} is not a tensor and its scale.",
                 _EXPECTED,
             )
     if not scales:
-        raise CaseError(f"{path} holds no scale of any tensor.", _EXPECTED)
+        raise CaseError(f"{path} holds no scales.", _EXPECTED)
     version = (int(header[part]) for part in ("major", "minor", "patch"))
     return CalibrationCache(".".join(map(str, version)), header["kind"], scales)

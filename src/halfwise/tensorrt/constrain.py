@@ -79,14 +79,15 @@ def layer_types(asked: Iterable[tuple[str, str]], layers: Sequence[NetworkLayer]
             close = get_close_matches(name, sorted(known))
             meant = f" Did you mean {' or '.join(close)}?" if close else ""
             raise CaseError(
-                f"The constraint {name}:{wanted} names no layer of the network.",
-                f"Give the name of an ONNX node that has a layer, or of a layer.{meant}",
+                f"The constraint {name}:{wanted} matches no layer of the network.",
+                f"Give the name of a layer, or of an ONNX node that has one.{meant}",
             )
         for layer in named:
             other, before = found.setdefault(layer, (wanted, name))
             if other != wanted:
                 raise CaseError(
-                    f"Layer {layer} is asked to be {other} (by {before}) and {wanted} (by {name}).",
+                    f"Layer {layer} is constrained to {other} (by {before}) and {wanted} (by "
+                    f"{name}).",
                     "Leave one of the two constraints out.",
                 )
     return {layer: wanted for layer, (wanted, _) in found.items()}
@@ -121,9 +122,9 @@ def unmatched(network: Network, unconstrained: Mapping[NodeName, str]) -> tuple[
 
 def _why(node: ir.Node, told: str) -> str:
     if all(v is None or v.const_value is not None for v in node.inputs):
-        return "it is computed from constants when the model is read"
+        return "it is computed from constants while the model is parsed"
     if is_standard(node, *_PASSED_ON):
-        return "it only passes its input on"
+        return "it only passes its input through"
     return told
 
 
@@ -193,7 +194,7 @@ def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
     a, b = with_constraint.verdict, without.verdict
     if a is None or b is None or not a.outputs or not b.outputs:
         which = "with" if a is None or not a.outputs else "without"
-        return f"There is no A/B comparison: the build {which} the constraint has no result."
+        return f"No A/B comparison: the build {which} the constraint has no result."
     first, second = (max(o.max_abs for o in v.outputs.values()) for v in (a, b))
     text = (
         f"With {count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "

@@ -53,7 +53,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(plain)
         return found
     raise CaseError(
-        f"An engine input or output of type {name} cannot be used here.",
+        f"Engine inputs and outputs of type {name} are not supported here.",
         "Build the engine with inputs and outputs in FP32, FP16, BF16, INT32, INT64 or BOOL.",
     )
 
@@ -152,7 +152,7 @@ def _check_shape(shape: tuple[int, ...], port: Port, where: str) -> None:
     if len(shape) != len(port.shape) or any(b not in (-1, a) for a, b in pairs):
         raise CaseError(
             f"{where} is {dimensions(shape)}, the engine takes {dimensions(port.shape)}.",
-            "Build the engine with a profile that holds this shape.",
+            "Build the engine with a profile that covers this shape.",
         )
 
 
@@ -179,7 +179,7 @@ def _converted(array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray
             "integers.",
         )
     raise CaseError(
-        f"{where} has type {array.dtype.name}, and {dtype.name} is needed.",
+        f"{where} has type {array.dtype.name}; expected {dtype.name}.",
         "Build the engine with the types of the model's inputs and outputs.",
     )
 

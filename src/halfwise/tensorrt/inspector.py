@@ -160,13 +160,13 @@ def demand_engine(path: Path) -> Path:
         raise CaseError(f"The engine {path} is empty.", "Build it again.")
     if path.suffix.lower() == ".onnx" and head[:4] != MAGIC:
         raise CaseError(
-            f"{path} is not an engine: it is named as a model, and does not begin like an engine.",
-            "Give an engine file; `halfwise build` makes one of a model.",
+            f"{path} is not an engine: it has a model's name and no engine header.",
+            "Give an engine file; `halfwise build` makes one from a model.",
         )
     if head[4:] == b"{" and head[:4] != MAGIC:
         raise CaseError(
             f"{path} begins with {int.from_bytes(head[:4], 'little')} bytes of Ultralytics' "
             "metadata, before the engine itself.",
-            f"Cut them off: tail -c +{int.from_bytes(head[:4], 'little') + 5} FILE > plain.engine",
+            f"Strip it: tail -c +{int.from_bytes(head[:4], 'little') + 5} FILE > plain.engine",
         )
     return path

@@ -42,8 +42,8 @@ def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...
     for name in shape_tensors:
         if len(lengths := {len(values[name]) for _, values in seen}) > 1:
             raise CaseError(
-                f"Input {name!r} decides about shapes and has from {min(lengths)} to "
-                f"{max(lengths)} elements; TensorRT needs it to have one length.",
+                f"Input {name!r} decides shapes and has {min(lengths)} to {max(lengths)} "
+                "elements; TensorRT needs one length.",
                 "Give samples in which it has the same number of elements.",
             )
     counts = Counter((tuple(shapes.items()), tuple(values.items())) for shapes, values in seen)
@@ -120,8 +120,8 @@ def check_covered(profiles: Sequence[Profile], samples: Samples) -> None:
             where = "every profile" if len(profiles) > 1 else "the profile"
             raise CaseError(
                 f"Sample {identifier} is outside {where}: {_outside(profiles[0], sample)}.",
-                "Widen --minShapes and --maxShapes, or leave them out: then the profile is made "
-                "to hold all samples.",
+                "Widen --minShapes and --maxShapes, or leave them out: the profile then covers all "
+                "samples.",
             )
 
 
@@ -196,7 +196,7 @@ def _named(network: Network, parts: Mapping[str, Seen]) -> Profile:
     shape_tensors = sorted(shape_inputs(network))
     if missing := [name for name in shape_tensors if name not in named]:
         raise CaseError(
-            f"Input {missing[0]!r} decides about shapes, and its values are not given.",
+            f"Input {missing[0]!r} decides shapes, but its values are not given.",
             f"Name it in {', '.join(parts)}, with values in place of sizes.",
         )
     usual = {name: named[name] for name in shape_tensors}
@@ -223,8 +223,8 @@ def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:
 def _check_values(name: TensorName, values: Shape, expected: int, option: str) -> None:
     if len(values) != expected:
         raise CaseError(
-            f"{option} gives input {name!r} {len(values)} values, and it has {expected}.",
-            "The elements of this input decide about shapes: give them, not its shape.",
+            f"{option} gives input {name!r} {len(values)} values, but it has {expected}.",
+            "The values of this input decide shapes: give them, not its shape.",
         )
 
 
@@ -234,7 +234,7 @@ def _check_shape(value: ir.Value, shape: Shape, option: str) -> None:
         raise CaseError(
             f"{option} gives input {value.name!r} rank {len(shape)} ({_text(shape)}), the model "
             f"rank {len(axes)} ({_text(axes)}).",
-            "Give one size per axis, the batch included.",
+            "Give one size per axis, including the batch.",
         )
     for axis, (size, declared) in enumerate(zip(shape, axes, strict=True)):
         if size < 0:

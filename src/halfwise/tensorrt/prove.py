@@ -62,7 +62,7 @@ def prove(
     reason = (
         "certain: nothing else was allowed"
         if alone
-        else "inferred: the outputs are those of the FP32 engine, to the last digit"
+        else "inferred: the outputs match the FP32 engine's bit for bit"
     )
     settled = [(alone or as_fp32) and layer.precision in ("unknown", "mixed") for layer in layers]
     timed = tuple(
@@ -110,7 +110,7 @@ class _Evidence:
         plain = shown["fp32"] + shown["tf32"]
         if plain and not shown["unknown"] and not any(shown[p] for p in (*_LOW, "mixed")):
             yield (
-                f"The engine computes nothing in {wanted.upper()}, although that was asked for: "
+                f"The engine computes nothing in {wanted.upper()}, although that was requested: "
                 f"{_kinds(shown, ('fp32', 'tf32'))} of {count(len(self.compute), 'compute node')}."
             )
         elif self._is_strong():
@@ -126,14 +126,14 @@ class _Evidence:
             named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
             if named:
                 yield (
-                    f"TF32, which was on, is used for {count(len(named), 'node')} kept in FP32 "
-                    f"({_names(named)}): FP32's range with the 11 significant bits of FP16."
+                    f"TF32, which was on, is used for {count(len(named), 'node')} kept in "
+                    f"FP32 ({_names(named)}): FP32's range with the 11 significant bits of FP16."
                 )
         mixed = [n for n in self.compute if n.asked == "fp32" and n.precision == "mixed"]
         if mixed:
             yield (
-                "Whether they compute in FP32, as asked, is not shown for "
-                f"{count(len(mixed), 'node')} in layers of mixed formats ({_names(mixed)})."
+                f"For {count(len(mixed), 'node')} in layers of mixed formats ({_names(mixed)}), "
+                "the inspector does not show whether they compute in FP32 as requested."
             )
         wanted = self._low()
         free = [n for n in self.compute if n.asked is None]
@@ -240,7 +240,7 @@ class _Evidence:
         if rest and any(layer.type for layer in self.layers):
             yield (
                 f"Unknown for {len(rest)} of {count(len(self.compute), 'compute node')}: their "
-                f"layers show no kernel and no data types that tell ({_names(rest)})."
+                f"layers show no kernel and no conclusive data types ({_names(rest)})."
             )
 
 
@@ -306,8 +306,8 @@ def _doubts(
 ) -> Iterator[str]:
     if layers and not any(layer.type for layer in layers):
         yield (
-            "The engine tells names of layers only. Build it with detailed profiling verbosity to "
-            "see what it computes in."
+            "The engine stores only layer names. Build it with detailed profiling verbosity to see "
+            "which types it computes in."
         )
     if settled:
         yield f"FP32 is not shown for {count(settled, 'layer')}, but {reason}."

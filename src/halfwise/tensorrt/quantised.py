@@ -43,13 +43,13 @@ _FLAGS: Mapping[ir.DataType, Quantised] = {
 }
 Reason = Literal["operator", "zero-point", "type", "scale", "computed", "channels", "blocks"]
 _MEANT: Mapping[Reason, str] = {
-    "operator": "no TensorRT has the operator",
+    "operator": "no TensorRT supports the operator",
     "zero-point": "the zero point is not 0",
     "type": "the type is not one that this version quantises to (UINT8 would be read as INT8)",
-    "scale": "a scale is no positive number",
-    "computed": "the scale is no constant",
-    "channels": "what is no weight has a scale per channel",
-    "blocks": "scales are of blocks",
+    "scale": "a scale is not a positive number",
+    "computed": "the scale is not a constant",
+    "channels": "a tensor other than a weight has per-channel scales",
+    "blocks": "scales are per block",
 }
 AGAIN = (
     "Quantise to INT8 with zero points of 0: QInt8 and ActivationSymmetric in "
@@ -144,7 +144,7 @@ def readable(network: Network, tensorrt: str | None) -> Network:
             for reason, nodes in reasons.items()
         )
         raise CaseError(
-            f"TensorRT {text_of(version)} refuses this quantised model: {'; '.join(told)}.", AGAIN
+            f"TensorRT {text_of(version)} rejects this quantised model: {'; '.join(told)}.", AGAIN
         )
     return as_read(network, version)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from halfwise.errors import UsageError
 from halfwise.wording import clean, shorten
 
-_PLACE = "Name a folder that can be written: XDG_CONFIG_HOME=FOLDER halfwise …"
+_PLACE = "Give a writable folder: XDG_CONFIG_HOME=FOLDER halfwise …"
 _WIDEST = 400
 """Characters of commands in a message."""
 _TRUSTED = "trusted.jsonl"
@@ -49,12 +49,11 @@ def demand_trust(path: Path, content: bytes, what: Sequence[str]) -> None:
         return
     if _entry(path, content) not in _known(own):
         whole = "; ".join(what)
-        cut = "Part of that is left out here, so read the file. " if len(whole) > _WIDEST else ""
+        cut = "The command is shortened here: read the file. " if len(whole) > _WIDEST else ""
         raise UsageError(
-            f"{path} lies outside your configuration folder, and would run: "
+            f"{path} is outside your configuration folder and would run: "
             f"{shorten(whole, _WIDEST)}.",
-            f"{cut}Give --trust-config once, where you trust it; that holds until the file "
-            "changes.",
+            f"{cut}If you trust it, give --trust-config once; that lasts until the file changes.",
         )
 
 

@@ -165,7 +165,7 @@ def version_of(text: str) -> Version:
     """
     found = WRITTEN.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no version")
+        raise ValueError(f"{text!r} is not a version")
     return int(found[1]), int(found[2] or 0)
 
 
@@ -198,12 +198,12 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
     except ValueError:
         found = (0, 0)
     if found == (8, 0) and "." not in text:
-        raise UsageError("TensorRT 8.5 and 8.6 differ in what they take.", "Give 8.5 or 8.6.")
+        raise UsageError("TensorRT 8.5 and 8.6 support different things.", "Give 8.5 or 8.6.")
     if not oldest <= found < FIRST_UNKNOWN:
         raise UsageError(
             f"{text!r} is not a known version of TensorRT.",
-            f"Give a version such as 8.6, 10.13 or 11; from {text_of(oldest)} to 11 are known "
-            "(--trt-version).",
+            f"Give a version such as 8.6, 10.13 or 11 (--trt-version); {text_of(oldest)} to 11 are "
+            "known.",
         )
     return found
 
@@ -254,9 +254,9 @@ def support(op: str) -> str:
         return f"TensorRT {text_of(SINCE[op])} and later have {op}."
     if op in AT_THE_LATEST:
         since = text_of(AT_THE_LATEST[op])
-        return f"TensorRT {since} and later have {op}, perhaps earlier ones too."
+        return f"TensorRT {since} and later have {op}; earlier versions may have it too."
     if op in NEVER:
         return f"No TensorRT up to {text_of(NEVER_UP_TO)} has {op}: rewrite it, or write a plugin."
     if onnx.defs.has(op):
-        return f"TensorRT takes {op}, though not in every form: its list names the restrictions."
+        return f"TensorRT supports {op} with restrictions, which its operator list names."
     return ""

@@ -22,7 +22,7 @@ UNNAMED = "tensorrt"
 _TOO_LARGE = 1 << 60
 """1 EiB. TensorRT takes a 64-bit number (`size_t`), of which no GPU has the upper bits."""
 _UNITS = {"": 1 << 20, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SAY_HOW = "docs/tensorrt-workers.md shows how workers are named."
+_SAY_HOW = "See docs/tensorrt-workers.md."
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def trust_nearest() -> None:
     """
     path = _nearest(Path.cwd())
     if path is None:
-        raise UsageError(f"There is no {FILE} here or above to trust.", "Leave --trust-config out.")
+        raise UsageError(f"There is no {FILE} to trust here or above.", "Leave --trust-config out.")
     remember(path, _content(path))
 
 
@@ -184,12 +184,12 @@ class _File:
             names = ", ".join(self._named) or "none"
             raise UsageError(
                 f"--trt-worker {name} is not in {self._path or FILE}; workers there: {names}.",
-                f"Name it in a table [tensorrt.workers.{name}]; {_SAY_HOW}",
+                f"Add a table [tensorrt.workers.{name}]. {_SAY_HOW}",
             )
         table, place = self._named[name], f"[tensorrt.workers.{name}]"
         words = self._command(place, table)
         if not words:
-            raise UsageError(f"{place} in {self._path} has no python and no command.", _SAY_HOW)
+            raise UsageError(f"{place} in {self._path} needs python or command.", _SAY_HOW)
         defaults = self._defaults(place, table, self.shared)
         return self._spec(name, words, defaults)
 
@@ -221,7 +221,7 @@ class _File:
         if unknown := table.keys() - known:
             raise UsageError(
                 f"{place} in {self._path} has unknown keys: {', '.join(sorted(unknown))}.",
-                f"Known are {', '.join(sorted(known))}.",
+                f"Known keys: {', '.join(sorted(known))}.",
             )
         changed: dict[str, Any] = {}
         for key, (name, expected, convert) in _SETTINGS.items():

@@ -158,7 +158,7 @@ def _check_typing(typing: Typing, to: To | None, *, constrained: bool) -> None:
     if typing == "strong" and (to is not None or constrained):
         option = "--to" if to is not None else "--keep"
         raise UsageError(
-            f"{option} does not apply in strong typing: there the types are the model's own.",
+            f"{option} does not apply with strong typing, where the model sets the types.",
             "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
         )
 
@@ -168,7 +168,7 @@ def _check(to: To | None, kept: Sequence[str]) -> None:
         raise UsageError(f"--to is {to!r}; expected fp32, fp16 or bf16.", HELP)
     if kept and to in (None, "fp32"):
         raise UsageError(
-            "--keep does not apply where everything is FP32.", "Give --to fp16 or --to bf16 too."
+            "--keep does not apply when everything is FP32.", "Give --to fp16 or --to bf16 too."
         )
 
 
@@ -188,8 +188,9 @@ def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
     types = layer_types(asked, [NetworkLayer(name=n, type="", nodes=(n,)) for n in names])
     if other := next((f"{name}:{kind}" for name, kind in types.items() if kind != "fp32"), None):
         raise UsageError(
-            f"--layerPrecisions {other} cannot be had: what is not fp32 is up to the builder.",
-            "Name the layers to be fp32 only; --to is the lowest format of the others.",
+            f"--layerPrecisions {other} is not supported: only fp32 can be forced, the builder "
+            "chooses the rest.",
+            "Name only the layers that must be fp32; --to sets the lowest format of the others.",
         )
     return tuple(map(NodeName, types))
 

@@ -33,7 +33,7 @@ def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) 
         except OSError as error:
             raise CaseError(
                 f"The log {path} cannot be read: {error.strerror}.",
-                "Give a file that holds what the builder printed, or - for standard input.",
+                "Give a file with the builder's output, or - for standard input.",
             ) from error
     return _explained(log, "the log", places)
 
@@ -88,7 +88,7 @@ def _command(log: LogReport) -> Lines | None:
         version = clean(log.tensorrt or "V")
         lines.append(
             "Pipe this line into `halfwise constraints check - --model MODEL "
-            f"--trt-version {version}`: it tells what trtexec makes of its constraints."
+            f"--trt-version {version}` to see what trtexec makes of its constraints."
         )
     return Lines("What was run", tuple(lines), whole=True)
 
@@ -111,9 +111,9 @@ def _lines(finding: LogFinding) -> Iterator[str]:
     if finding.nodes:
         yield f"  → At: {listed(finding.nodes)}."
     elif finding.before:
-        yield "  → The log does not tell at which layer; --verbose does."
+        yield "  → The log does not name the layer; build with --verbose to see it."
     if finding.before:
-        yield f"  → The last line before: {sentence(finding.before)}"
+        yield f"  → The last line before it: {sentence(finding.before)}"
     if finding.hint:
         yield f"  → {sentence(finding.hint)}"
     if finding.severity == "error" and finding.source:

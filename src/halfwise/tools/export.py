@@ -150,15 +150,15 @@ def _recipe(
 def _check(kind: Kind, inputs: Inputs | None, out: str | Path | None) -> None:
     if kind not in (*KINDS, "tuning"):
         known = ", ".join((*KINDS, "tuning"))
-        raise UsageError(f"There is no recipe as {kind!r}.", f"Give one of {known}.")
+        raise UsageError(f"Unknown recipe {kind!r}.", f"Give one of {known}.")
     if kind != "tuning" and inputs is not None:
         raise UsageError(
-            f"Inputs are not part of a recipe as {kind}.",
-            "Leave --inputs out, or take --as tuning.",
+            f"--inputs does not apply to a recipe as {kind}.",
+            "Leave it out, or use --as tuning.",
         )
     if kind == "tuning" and (inputs is None or out is None):
         raise UsageError(
-            "Build routes are tuned on real inputs, which lie beside the recipe.",
+            "Tuning build routes needs real inputs, which are written beside the recipe.",
             "Give --inputs DATA and -o FOLDER.",
         )
 
@@ -198,7 +198,7 @@ class _Place:
         for path in (*paths, *moves):
             if os.path.lexists(path):
                 raise UsageError(
-                    f"{path} exists.", "Name another place with -o; halfwise overwrites nothing."
+                    f"{path} exists.", "Give another path with -o; halfwise overwrites nothing."
                 )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,7 @@ class _Place:
                     path.chmod(path.stat().st_mode | 0o111)
         except OSError as error:
             raise UsageError(
-                f"Cannot write to {self.folder}: {error.strerror}.", "Name another place with -o."
+                f"Cannot write to {self.folder}: {error.strerror}.", "Give another path with -o."
             ) from error
         return (*paths, *moves)
 
@@ -231,7 +231,7 @@ def _source(
     if typing == "strong" and not inside.is_file():
         raise RecordMismatch(
             f"{folder} lacks {inside.name}, from which its engine is built.",
-            "Bring the file back, or make the run again.",
+            "Restore the file, or make the run again.",
         )
     if inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
@@ -241,20 +241,20 @@ def _source(
     repairs = planned_repairs(run)
     network = repaired(network, repairs)
     if repairs:
-        trouble = f"{path} lacks the repairs of the run, which its plan needs."
+        trouble = f"{path} lacks the run's repairs, which its plan needs."
     elif stored.formats:
-        trouble = f"{path} stores {' and '.join(stored.formats)}; constraints need it in FP32."
+        trouble = f"{path} stores {' and '.join(stored.formats)}; constraints need FP32."
     elif unnamed := _unnamed(path, kept := kept_nodes(run)):
         trouble = (
             f"{unnamed} of {count(len(kept), 'kept node')} have no name of their own in {path}, so "
-            "no constraint reaches them."
+            "no constraint can reach them."
         )
     else:
         return Source(network, place.tell(path), model_files(path).hashes)
     if place.folder is None:
         raise CaseError(
             trouble,
-            f"Name a folder with -o: {built} is written there, all nodes with names.",
+            f"Give a folder with -o: {built} is written there, with names for all nodes.",
         )
     named = partial / built
     save_checked(network.model, named)
@@ -266,12 +266,12 @@ def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Sour
     if not mixed.is_file():
         raise RecordMismatch(
             f"{mixed.parent} lacks {mixed.name}, which holds the plan's INT8.",
-            "Bring the file back, or make the run again.",
+            "Restore the file, or make the run again.",
         )
     if place.folder is None:
         raise CaseError(
-            f"{mixed} has Casts, which constraints take the place of.",
-            f"Name a folder with -o: {BUILT_FILE} is written there, without them.",
+            f"{mixed} has Casts, which constraints replace.",
+            f"Give a folder with -o: {BUILT_FILE} is written there, without them.",
         )
     network, named = readable(upcast(load_network(mixed))[0], version), partial / BUILT_FILE
     save_checked(network.model, named)
@@ -283,7 +283,7 @@ def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Store
     path = users_model(run) if model is None else Path(model)
     if not path.is_file():
         raise CaseError(
-            f"The FP32 model is needed, and {path} is missing.",
+            f"This needs the FP32 model, but {path} is missing.",
             "Give the model that the run was made from: --model FILE.",
         )
     network, stored = upcast(load_model(path))

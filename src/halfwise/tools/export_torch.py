@@ -102,8 +102,8 @@ def _opset(given: int | None, exporter: Exporter) -> int:
     least = LEAST_DYNAMO_OPSET if exporter == "dynamo" else LEAST_OPSET
     if given is not None and given < least:
         raise UsageError(
-            f"--opset is {given}; the {exporter} exporter needs {least} or more here.",
-            "Leave it out; `halfwise modernize` raises opsets, and nothing lowers them.",
+            f"--opset is {given}; the {exporter} exporter needs at least {least} here.",
+            "Leave it out; `halfwise modernize` can raise an opset, but nothing lowers one.",
         )
     return given or least
 
@@ -112,7 +112,7 @@ def _inputs(source: str | Path | Mapping[str, NDArray[Any]] | None, module: Modu
     if source is None:
         if module.example is None:
             raise UsageError(
-                f"{module.source} returns no example inputs, and --inputs is missing.",
+                f"{module.source} returns no example inputs, and --inputs is not given.",
                 "Give --inputs DATA, or return (module, example inputs).",
             )
         return module.example
@@ -226,7 +226,7 @@ def exported(record: Exported) -> Report:
     parts = [
         Table("Module against export, in FP32", _columns(record), tuple(rows)),
         Lines("Problems", problems) if problems else None,
-        Lines("Traced as constants: other inputs may do something else", traced)
+        Lines("Traced as constants: other inputs may compute something else", traced)
         if traced
         else None,
         Lines("Inputs", tuple(map(clean, record.inputs))),

@@ -101,7 +101,7 @@ def _specs(network: Network | None, engine: Description) -> list[InputSpec]:
     ]
 
 
-ZEROS = "Inspected and timed on zeros, at the opt shapes: give --inputs for real ones."
+ZEROS = "Inspected and timed on zeros at the opt shapes: give --inputs for real data."
 
 
 def inspect_engine(
@@ -176,7 +176,7 @@ def typical(engine: Description, samples: Samples) -> tuple[int, Sample]:
     names = {name for p in profiles for name in (*p.shapes, *p.values)}
     if missing := sorted(names - samples[0].keys()):
         raise CaseError(
-            f"The inputs lack {', '.join(missing)}, which the engine takes.",
+            f"The inputs lack {', '.join(missing)}, which the engine needs.",
             "Give inputs of the model that this engine was built from.",
         )
     check_covered(profiles, samples)

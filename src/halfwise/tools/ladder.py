@@ -25,7 +25,7 @@ from halfwise.tools.diagnose.subject import Subject
 
 LAST = "int8"
 """Where a ladder ends unless `to` says otherwise."""
-_ADVICE = "`halfwise diagnose` asks the same of inputs, export and model, and tells what it finds."
+_ADVICE = "`halfwise diagnose` also checks the inputs, the export and the model."
 
 
 @bounded
@@ -60,7 +60,7 @@ def ladder(
     watcher = watcher or Silent()
     if runner is not None and expected is None:
         raise UsageError(
-            f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
+            f"--runner {runner} does not apply without --expected.", "Give --expected too."
         )
     request = replace(understand(inputs, {"to": LAST, **options}), ladder=True)
     folder = free_folder(out)

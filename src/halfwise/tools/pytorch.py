@@ -75,13 +75,13 @@ class Module:
         if not isinstance(module, torch.nn.Module):
             raise CaseError(
                 f"{source} returned a {type(module).__name__}, not a torch.nn.Module.",
-                "Return the module, or a pair of it and its example inputs.",
+                "Return the module, or a pair of module and example inputs.",
             )
         low = {str(p.dtype).removeprefix("torch.") for p in module.parameters()} & {*_LOW_TYPES}
         if low:
             raise CaseError(
-                f"The module that {source} returned stores {', '.join(sorted(low))}.",
-                "Return it in FP32: module.float() before its weights are loaded.",
+                f"The module returned by {source} stores {', '.join(sorted(low))}.",
+                "Return it in FP32: call module.float() before loading its weights.",
             )
         self.source = source
         self.module = module.eval()
@@ -99,7 +99,7 @@ class Module:
         if unknown := arrays.keys() - {*self.names}:
             raise CaseError(
                 f"Inputs {', '.join(sorted(unknown))} are not parameters of the module's forward.",
-                f"It takes {', '.join(self.names)}: name the arrays so.",
+                f"Name the arrays as forward does: {', '.join(self.names)}.",
             )
         return {name: arrays[name] for name in self.names if name in arrays}
 
@@ -113,7 +113,7 @@ class Module:
             return self.named(arrays)
         if len(arrays) > len(self.names):
             raise CaseError(
-                f"The model has inputs {', '.join(arrays)}, and the module of {self.source} takes "
+                f"The model has inputs {', '.join(arrays)}, but the module of {self.source} takes "
                 f"{', '.join(self.names) or 'none'}.",
                 "Give the module that the model was exported from.",
             )
@@ -138,9 +138,9 @@ class Module:
             return {name: keyed[name] for name in names}
         if len(flat) != len(names):
             raise CaseError(
-                f"The module of {self.source} returns {len(flat)} tensors, and the model has "
+                f"The module of {self.source} returns {len(flat)} tensors, but the model has "
                 f"{len(names)} outputs: {', '.join(names)}.",
-                "Return what was exported, in that order or as a dictionary by these names.",
+                "Return the exported tensors in that order, or as a dictionary with these names.",
             )
         return dict(zip(names, flat, strict=True))
 
@@ -152,7 +152,7 @@ class Module:
             self.source,
             f"The module of {self.source}",
             f" on inputs of shape {_shapes(arrays)}",
-            "Check the inputs against forward; sizes that it takes are given with --sizes.",
+            "Check the inputs against forward; give sizes that it accepts with --sizes.",
         )
         with called, torch.no_grad():
             result = self.module(**_tensors(arrays))

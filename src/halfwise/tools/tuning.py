@@ -69,14 +69,14 @@ def hand_over(
         )
     if not references[0]:
         raise CaseError(
-            "No output is a float, and trtexec compares numbers.",
-            "Take --as python instead, and judge the engine with halfwise verify.",
+            "No output is a float, and trtexec compares only floats.",
+            "Use --as python instead, and judge the engine with halfwise verify.",
         )
     if len(floats) < len(outputs):
         left = sorted(outputs.keys() - floats.keys())
-        notes.append(f"Not handed over, since it is no float: {', '.join(left)}.")
+        notes.append(f"Not compared by trtexec, which compares only floats: {', '.join(left)}.")
     if not loaded.real:
-        notes.append("The inputs look made up, so what passes on them proves little.")
+        notes.append("The inputs look synthetic, so passing on them proves little.")
     seen = {TensorName(name): error.max_abs for name, error in run.verdict.outputs.items()}
     return Handed(pairs, shapes, gate(run.criterion, references, seen), tuple(notes))
 
@@ -90,11 +90,11 @@ def _alike(samples: Samples) -> tuple[Samples, Mapping[TensorName, Shape], list[
     if len(alike) < len(shapes):
         others = len(shapes) - len(alike)
         notes.append(
-            f"{count(others, 'sample')} {verb(others, 'has', 'have')} other shapes, and all that "
-            "trtexec compares have the same: judge these with halfwise verify."
+            f"{count(others, 'sample')} {verb(others, 'has', 'have')} other shapes, but trtexec "
+            "compares samples of one shape: judge these with halfwise verify."
         )
     if len(alike) > MOST:
-        notes.append(f"Of {len(alike)} samples of these shapes the first {MOST} are handed over.")
+        notes.append(f"trtexec gets the first {MOST} of {len(alike)} samples of these shapes.")
     return samples.select(alike[:MOST]), {TensorName(n): shape for n, shape in usual}, notes
 
 

@@ -233,7 +233,7 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
         folder = changed(moved, provenance=of(run, **update))
         with pytest.raises(UsageError, match=f"made with {name} theirs") as refused:
             choose(folder)
-        assert "Name it yourself" in (refused.value.hint or "")
+        assert "give it yourself" in (refused.value.hint or "")
     criterion = run.criterion.model_copy(update={"metric": "theirs.py:score", "metric_drop": 1.0})
     curve = run.curve.model_copy(update={"recognised": ()})
     changed(moved, provenance=run.provenance, criterion=criterion, curve=curve)

@@ -35,7 +35,7 @@ def two():
 def test_a_name_is_a_metric_of_its_own_or_none():
     assert named_metric(Criterion()) is None
     assert named_metric(Criterion(metric="top1")) is resolve("top1")
-    with pytest.raises(UsageError, match="no metric called 'top2'") as refused:
+    with pytest.raises(UsageError, match="Unknown metric 'top2'") as refused:
         named_metric(Criterion(metric="top2"))
     assert "auto" in refused.value.hint
 
@@ -43,7 +43,7 @@ def test_a_name_is_a_metric_of_its_own_or_none():
 def test_a_metric_that_has_to_see_the_outputs_knows_nothing_before():
     metric = named_metric(Criterion(metric="auto"))
     assert metric is not None
-    with pytest.raises(CaseError, match="goes by the outputs"):
+    with pytest.raises(CaseError, match="needs the outputs"):
         metric([], [], None)
 
 

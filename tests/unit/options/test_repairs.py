@@ -27,13 +27,13 @@ def test_rules_are_left_out_by_name_or_all():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"no_repair": ["scael"]}, "--no-repair is 'scael'; expected a rule of repair: scale"),
-        ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, and"),
+        ({"no_repair": ["scael"]}, "--no-repair is 'scael'; expected a repair rule: scale"),
+        ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, but"),
         ({"no_repair": ["epsilon"]}, "--no-repair epsilon does not apply without --allow approx"),
-        ({"no_repair": "scale,fald"}, "--no-repair is 'fald'; expected a rule of repair: scale"),
-        ({"allow": "bf16", "keep_above": 1e3}, "--keep-above searches nothing and repairs"),
+        ({"no_repair": "scale,fald"}, "--no-repair is 'fald'; expected a repair rule: scale"),
+        ({"allow": "bf16", "keep_above": 1e3}, "--keep-above makes no search and no repairs"),
         ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate or bf16"),
-        ({"allow": "bf16", "to": "bf16"}, "with --to bf16 all have it"),
+        ({"allow": "bf16", "to": "bf16"}, "with --to bf16 every node already has it"),
     ],
 )
 def test_contradictions_are_told(options, told):

@@ -33,12 +33,12 @@ def test_versions(tmp_path, digits, version):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "its first line is not such as"),
-        (b"x 3.5\n", "its first line is not such as"),
+        (b"", "its first line is not of the form"),
+        (b"x 3.5\n", "its first line is not of the form"),
         (b"\xff\xfe\x00", "it is not text"),
         (b"TRT-8601-EntropyCalibration2\n", "holds no scale"),
         (b"TRT-8601-EntropyCalibration2\nx: 3c010a14\ny: zz\n", "line 3 is not a tensor"),
-        (b"TRT-8601-EntropyCalibration2\nx: 3c010a14\ny", "cut short or damaged: line 3"),
+        (b"TRT-8601-EntropyCalibration2\nx: 3c010a14\ny", "truncated or damaged: line 3"),
     ],
 )
 def test_what_is_no_cache(tmp_path, content, why):

@@ -126,18 +126,18 @@ def test_a_constraint_names_nodes_layers_or_patterns() -> None:
 
 
 def test_a_constraint_that_names_no_layer_is_refused() -> None:
-    with pytest.raises(CaseError, match=r"gem:fp32 names no layer.*\n.*Did you mean gemm"):
+    with pytest.raises(CaseError, match=r"gem:fp32 matches no layer.*\n.*Did you mean gemm"):
         layer_types([("conv", "fp32"), ("gem", "fp32")], LAYERS)
-    with pytest.raises(CaseError, match="names no layer"):
+    with pytest.raises(CaseError, match="matches no layer"):
         layer_types([("x*", "fp32")], LAYERS)
 
 
 def test_two_types_for_one_layer_are_refused() -> None:
     with pytest.raises(
-        CaseError, match=r"Layer both is asked to be fp32 \(by a\) and fp16 \(by b\)"
+        CaseError, match=r"Layer both is constrained to fp32 \(by a\) and fp16 \(by b\)"
     ):
         layer_types([("a", "fp32"), ("b", "fp16")], LAYERS)
-    with pytest.raises(CaseError, match="gemm_1 is asked to be"):
+    with pytest.raises(CaseError, match="gemm_1 is constrained to"):
         layer_types([("gemm_1", "fp32"), ("*", "fp16")], LAYERS)
     assert layer_types([("a", "fp32"), ("b", "fp32")], LAYERS) == {"both": "fp32"}
 
@@ -155,8 +155,8 @@ def test_nodes_without_a_layer_are_told_with_the_reason() -> None:
     net = network(nodes, " ".join(f"y{i}" for i in range(7)))
     told = dict.fromkeys(names("turn", "same", *(f"exp{i}" for i in range(7))), "no layer names it")
     assert unmatched(net, told) == (
-        "No constraint reached turn: it is computed from constants when the model is read.",
-        "No constraint reached same: it only passes its input on.",
+        "No constraint reached turn: it is computed from constants while the model is parsed.",
+        "No constraint reached same: it only passes its input through.",
         "No constraint reached exp0, exp1, exp2, exp3, exp4 and 2 more: no layer names it.",
     )
     assert unmatched(net, {}) == ()

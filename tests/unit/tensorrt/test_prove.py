@@ -91,7 +91,7 @@ def test_an_engine_all_in_fp32_although_fp16_was_asked_for():
     layers = (layer("fp32", "dense", "gelu", "square"), layer("tf32", "mean"))
     tf32_on = config(tf32=True)
     assert proven(*layers, built=tf32_on).findings == (
-        "The engine computes nothing in FP16, although that was asked for: "
+        "The engine computes nothing in FP16, although that was requested: "
         "FP32 in 3 and TF32 in 1 of 4 compute nodes.",
     )
     everything_kept = dict.fromkeys(NODES, "fp32")
@@ -165,8 +165,8 @@ def test_several_blocks():
 def test_layers_that_do_not_tell():
     proof = proven(layer("unknown", "dense", kind="gemm"), layer("fp32", "gelu", "square"))
     assert proof.remarks[0] == (
-        "Unknown for 1 of 4 compute nodes: their layers show no kernel and no data types that tell "
-        "(dense)."
+        "Unknown for 1 of 4 compute nodes: their layers show no kernel and no conclusive data "
+        "types (dense)."
     )
 
 
@@ -206,8 +206,8 @@ def test_an_engine_of_unknown_origin():
 def test_names_only():
     proof = proven(layer("unknown", "dense", "gelu", kind=""))
     assert proof.remarks == (
-        "The engine tells names of layers only. Build it with detailed profiling verbosity to see "
-        "what it computes in.",
+        "The engine stores only layer names. Build it with detailed profiling verbosity to see "
+        "which types it computes in.",
     )
 
 
@@ -220,7 +220,7 @@ def test_mixed_layers_and_free_nodes_are_remarked():
     )
     assert proof.findings == ()
     assert [remark[:38] for remark in proof.remarks] == [
-        "Whether they compute in FP32, as asked",
+        "For 1 node in layers of mixed formats ",
         "1 of 3 nodes that might be FP16 are FP",
     ]
 
@@ -247,12 +247,12 @@ def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
     proof = prove([block], net, roles_of(net), asked, {}, config(), as_fp32=True)
     assert proof.node_share == {"fp32": 1.0}
     assert proof.findings == (
-        "The engine computes nothing in FP16, although that was asked for: "
+        "The engine computes nothing in FP16, although that was requested: "
         "FP32 in 4 of 4 compute nodes.",
     )
     assert proof.remarks == (
-        "FP32 is not shown for 1 layer, but inferred: the outputs are those of the FP32 engine, to "
-        "the last digit.",
+        "FP32 is not shown for 1 layer, but inferred: the outputs match the FP32 engine's bit "
+        "for bit.",
     )
 
 

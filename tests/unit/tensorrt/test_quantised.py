@@ -50,7 +50,7 @@ W = np.arange(-4, 5, dtype=np.int8).reshape(3, 3)
 def test_what_is_refused(network, reasons, version):
     assert {each.reason for each in refused(network, version)} == reasons
     if reasons:
-        with pytest.raises(CaseError, match=r"refuses this quantised model: .+ in .+"):
+        with pytest.raises(CaseError, match=r"rejects this quantised model: .+ in .+"):
             readable(network, "8.6.1")
 
 

@@ -80,7 +80,7 @@ def test_what_is_no_known_version(text):
 
 def test_old_parsers_and_what_8_may_mean():
     assert known_version("8.4", oldest=OLDEST_PARSER) == (8, 4)
-    with pytest.raises(UsageError, match=r"8\.5 and 8\.6 differ"):
+    with pytest.raises(UsageError, match=r"8\.5 and 8\.6 support"):
         known_version("8", oldest=OLDEST_PARSER)
 
 
@@ -103,9 +103,9 @@ def test_each_operator_is_onnx_own_and_in_one_table():
 
 def test_the_version_is_told():
     assert support("LayerNormalization") == "TensorRT 8.6 and later have LayerNormalization."
-    assert "perhaps earlier" in support("Gelu")
+    assert "earlier versions may" in support("Gelu")
     assert support("Unique").startswith("No TensorRT up to 10.15 has Unique")
-    assert "not in every form" in support("Resize")
+    assert "with restrictions" in support("Resize")
     assert support("MyPlugin") == ""
 
 
@@ -131,7 +131,7 @@ def test_version_of(text, version):
     ["", "ten", "10.", "10..1", "-8.6", "8.6-rc1", "8.6\n9", "8.6 GA", "10.3.0.26-1+cuda12.5"],
 )
 def test_what_is_no_version(text):
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match="is not a version"):
         version_of(text)
 
 
@@ -210,7 +210,7 @@ def test_lint_modernize_and_export_agree_on_the_last_opset(version, tmp_path):
     told = [f.message for f in lint(path, trt_version=text).findings if "opset" in f.rule]
     assert len(told) == 1
     assert f"reads up to {last}" in told[0]
-    assert f"reads {last} for sure" in _note_on_opset(load_network(path), text)
+    assert f"is known to read {last}" in _note_on_opset(load_network(path), text)
 
 
 def test_a_version_in_a_sentence():

@@ -114,7 +114,7 @@ def test_several_workers(asked):
         ("[tensorrt]\ncommand = []", "expected a string, or a list of words"),
         ("[tensorrt]\ncommand = ''", "is empty"),
         ("[tensorrt]\ncommand = '\"x'", "cannot be parsed"),
-        ("[tensorrt.workers.o]\nworkspace = 3", "has no python and no command"),
+        ("[tensorrt.workers.o]\nworkspace = 3", "needs python or command"),
         ("[tensorrt]\nworkspace = 'large'", "workspace of .* is 'large'; expected a size"),
         ("[tensorrt]\nworkspace = 0", "expected a size"),
         ("[tensorrt]\noptimization_level = 6", "expected a number from 0 to 5"),

@@ -78,7 +78,7 @@ def test_nothing_is_left_where_there_is_no_engine(tmp_path, command):
     ("options", "kind", "message"),
     [
         ({"to": "int8"}, UsageError, "--to is 'int8'"),
-        ({"keep_op": ["Sqrt"]}, UsageError, "not apply where everything is FP32"),
+        ({"keep_op": ["Sqrt"]}, UsageError, "not apply when everything is FP32"),
         ({"keep": ["absent"], "to": "fp16"}, UsageError, "matches no node"),
         ({"min_shapes": ["x:9x4"], "max_shapes": ["x:1x4"]}, CaseError, "larger than"),
         ({"typing": "strong"}, UsageError, "no strong typing"),

@@ -113,7 +113,7 @@ def test_unnamed_nodes_need_a_folder(tmp_path):
     run = unnamed(tmp_path)
     with pytest.raises(CaseError, match="3 of 3 kept nodes have no name") as error:
         api.export(run, "trtexec", trt_version="8.6")
-    assert "Name a folder with -o" in error.value.hint
+    assert "Give a folder with -o" in error.value.hint
     exported = api.export(run, "trtexec", trt_version="8.6", out=tmp_path / "out")
     assert option(exported, "--onnx") == "model.fp32.onnx"
     named = onnx.load(tmp_path / "out" / "model.fp32.onnx")

@@ -64,7 +64,7 @@ def test_sizes_are_those_that_were_given(tmp_path):
 @needs_torch
 def test_where_inputs_come_from(tmp_path):
     image, scale = np.ones((4, 3, 8, 8), np.float32), np.ones(4, np.float32)
-    with pytest.raises(UsageError, match="--inputs is missing"):
+    with pytest.raises(UsageError, match="--inputs is not given"):
         exported(tmp_path, "without_example")
     path = tmp_path / "x.npz"
     np.savez(path, image=image, scale=scale)
@@ -163,6 +163,6 @@ def test_an_export_that_is_wrong():
 def test_what_tracing_took_for_constant():
     shown = reported(record(traced=("net.py, line 7: Converting a tensor to a Python boolean",)))
     assert shown.passed
-    title = "Traced as constants: other inputs may do something else"
+    title = "Traced as constants: other inputs may compute something else"
     line = "net.py, line 7: Converting a tensor to a Python boolean"
     assert shown.parts[1] == Lines(title, (line,))

@@ -53,7 +53,7 @@ def test_samples_are_read_by_the_inputs_of_the_engine(engine, command):
 
 def test_what_is_no_engine(tmp_path, command):
     (tmp_path / "e").write_bytes(b"nothing of the kind")
-    with pytest.raises(RecordMismatch, match="does not begin as its engines do"):
+    with pytest.raises(RecordMismatch, match="has no valid engine header"):
         inspect(tmp_path / "e", trt_command=command)
 
 

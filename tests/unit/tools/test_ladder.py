@@ -10,7 +10,7 @@ from tests import tasks
 
 def test_outputs_of_a_runner_need_outputs():
     ill = tasks.classifier()
-    with pytest.raises(UsageError, match="no outputs are"):
+    with pytest.raises(UsageError, match="not apply without --expected"):
         ladder(ill.proto, dict(ill.inputs), runner="mine")
 
 

@@ -101,7 +101,7 @@ def test_a_run_without_a_mixed_model_tells_of_the_users(fixed, tmp_path):
     (run / "run.json").write_bytes((fixed / "run" / "run.json").read_bytes())
     told = metadata(api.annotate(run, tmp_path / "seen.onnx"))
     assert {entries["halfwise.precision"] for entries in told.values()} == {"FP32"}
-    with pytest.raises(CaseError, match="The FP32 model is needed"):
+    with pytest.raises(CaseError, match="This needs the FP32 model"):
         api.annotate(run, tmp_path / "other.onnx", model=tmp_path / "gone.onnx")
     with pytest.raises(UsageError, match="exists"):
         api.annotate(run, tmp_path / "seen.onnx")

@@ -131,8 +131,8 @@ def test_what_is_left_out_is_told(tmp_path):
     made = exported(tmp_path / "run", tmp_path / "out", data, trt_version="11.1")
     text = made.texts["tune_engine.sh"]
     assert "1 sample has other shapes" in text
-    assert "one limit for all outputs, the smallest of: big_out" in text
-    assert "no float: place_out" in text
+    assert "one limit for all outputs: the smallest of big_out" in text
+    assert "only floats: place_out" in text
     done = tune(tmp_path / "out")
     assert (done.returncode, done.stdout.split()) == (0, ["2", "pairs"]), done.stderr
     with pytest.raises(UsageError, match="exists"):
@@ -142,10 +142,10 @@ def test_what_is_left_out_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trt_version": "10.16"}, "tunes no build routes; 11.1 and later do"),
+        ({"trt_version": "10.16"}, "cannot tune build routes; 11.1 and later can"),
         ({"trt_version": "12"}, "not a known version of TensorRT"),
-        ({"inputs": None}, "tuned on real inputs"),
-        ({"out": None}, "tuned on real inputs"),
+        ({"inputs": None}, "needs real inputs"),
+        ({"out": None}, "needs real inputs"),
         ({"typing": "weak"}, "has no weak typing"),
     ],
 )
@@ -157,7 +157,7 @@ def test_what_cannot_be_tuned(fixed, tmp_path, options, message):
 
 
 def test_inputs_are_for_tuning_alone(fixed):
-    with pytest.raises(UsageError, match="not part of a recipe as json"):
+    with pytest.raises(UsageError, match="not apply to a recipe as json"):
         api.export(fixed / "run", "json", inputs="x.npz")
 
 

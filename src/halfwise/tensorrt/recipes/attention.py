@@ -33,7 +33,7 @@ def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], ver
     missing = sorted(frozenset().union(*found))
     options = " ".join(f"--keep {shlex.quote(name)}" for name in missing)
     if len(missing) > _MOST:
-        options = f"--keep for {len(missing)} nodes more"
+        options = f"--keep for {len(missing)} more nodes"
     upcast = has("FP32 sums in fused attention", version)
     sums = " (in FP32 with queries, keys and values cast up too, by its notes)" if upcast else ""
     return (

@@ -29,10 +29,10 @@ def trtexec(recipe: Recipe) -> dict[str, str]:
     for word in words:
         if (size := len(word.encode("utf-8", "surrogateescape"))) >= MOST_ARGUMENT_BYTES:
             raise CaseError(
-                f"{word.partition('=')[0]} would take {size} bytes; Linux passes at "
-                f"most {MOST_ARGUMENT_BYTES - 1} in one argument, and trtexec reads it from no "
+                f"{word.partition('=')[0]} needs {size} bytes, but Linux allows "
+                f"{MOST_ARGUMENT_BYTES - 1} in one argument, and trtexec cannot read it from a "
                 "file.",
-                "Take --as python, cpp or polygraphy instead.",
+                "Use --as python, cpp or polygraphy instead.",
             )
     comments = (*facts(recipe), *_about(recipe))
     return {"build_engine.sh": shell_script(comments, [["trtexec"], *([word] for word in words)])}
@@ -66,12 +66,12 @@ def _about(recipe: Recipe) -> list[str]:
         lines.append("trtexec also writes to the timing cache.")
     if recipe.constraints:
         lines.append(
-            "trtexec ignores names that no layer has, without a word: look for them with --verbose."
+            "trtexec silently ignores names that no layer has: look for them with --verbose."
         )
     if recipe.constraints and not any(c.layers for c in recipe.constraints):
         lines.append(
-            "A node that the parser turns into several layers is constrained at the layer of its "
-            "own name only; --as python constrains them all."
+            "If the parser turns a node into several layers, only the layer with the node's name "
+            "is constrained; --as python constrains them all."
         )
     return lines
 
@@ -100,8 +100,8 @@ def _key(name: str, recipe: Recipe) -> str:
     wild = "*" in name if has("* in names", recipe.tensorrt) else name == "*"
     if wild:
         raise CaseError(
-            f"trtexec {recipe.tensorrt} takes the * in the layer name {shorten(name)!r} for a "
-            "pattern.",
+            f"trtexec {recipe.tensorrt} reads the * in the layer name {shorten(name)!r} as a "
+            "wildcard.",
             OTHER_KIND,
         )
     return quoted(name, "layer")
@@ -110,9 +110,9 @@ def _key(name: str, recipe: Recipe) -> str:
 def _profiles(recipe: Recipe) -> list[str]:
     if len(recipe.profiles) > 1 and not has("several profiles", recipe.tensorrt):
         raise CaseError(
-            f"trtexec {recipe.tensorrt} takes one optimization profile; this engine has "
+            f"trtexec {recipe.tensorrt} supports one optimization profile; this engine has "
             f"{len(recipe.profiles)}.",
-            "Take --as python or cpp instead.",
+            "Use --as python or cpp instead.",
         )
     if len(recipe.profiles) == 1:
         return shape_options(recipe.profiles[0])
@@ -142,8 +142,8 @@ def _tactic_sources(recipe: Recipe) -> str:
     known = tactic_sources(version_of(recipe.tensorrt))
     if unknown := [name for name in wanted if name not in known]:
         raise CaseError(
-            f"trtexec {recipe.tensorrt} knows no tactic source {', '.join(unknown)}.",
-            "Take --as python or cpp instead.",
+            f"trtexec {recipe.tensorrt} has no tactic source {', '.join(unknown)}.",
+            "Use --as python or cpp instead.",
         )
     return ",".join(f"{'+' if name in wanted else '-'}{name}" for name in known)
 
@@ -200,8 +200,8 @@ def _polygraphy_limits(ranges: Iterable[tuple[str, ShapeRange]], end: str) -> li
     for name, limits in ranges:
         if name.startswith("-"):
             raise CaseError(
-                f"Polygraphy takes the input {shorten(name)!r} for an option.",
-                "Take --as python or cpp instead.",
+                f"Polygraphy reads the input {shorten(name)!r} as an option.",
+                "Use --as python or cpp instead.",
             )
         words.append(f"{name}:[{','.join(map(str, getattr(limits, end)))}]")
     return words

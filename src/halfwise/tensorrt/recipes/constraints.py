@@ -50,10 +50,10 @@ def constraints_of(
     for name, node in kept:
         if bodies(node):
             raise CaseError(
-                f"Node {name!r} ({node.op_type}) is kept in FP32, and constraints reach no layer "
-                "in its bodies.",
-                "Take strong typing, --trt-version 9 or later: there the Casts in the bodies say "
-                "what is FP32.",
+                f"Node {name!r} ({node.op_type}) is kept in FP32, but constraints cannot reach "
+                "layers in its bodies.",
+                "Use strong typing (--trt-version 9 or later), where Casts in the bodies set what "
+                "is FP32.",
             )
     return tuple(
         Constraint(node=name, op=node.op_type, outputs=outputs, layers=layers.get(name, ()))

@@ -29,7 +29,7 @@ def facts(recipe: Recipe) -> list[str]:
     if recipe.typing == "strong" and recipe.low is None:
         how = "strongly typed: all FP32, as in the ONNX file"
     elif recipe.typing == "strong":
-        how = "strongly typed: the Casts in the ONNX file say what is FP32"
+        how = "strongly typed: the Casts in the ONNX file set what is FP32"
     elif recipe.constraints:
         how = f"weakly typed: {low}, {count(len(recipe.constraints), 'node')} constrained to FP32"
     else:

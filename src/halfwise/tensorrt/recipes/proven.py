@@ -15,7 +15,7 @@ _LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {
     "int8": "fp16",
 }
 _NOTES = (
-    "The engine that was judged is model.engine, beside this file; its run had not ended.",
+    "The engine that was judged is model.engine, beside this file; its run had not finished.",
     "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA.",
 )
 

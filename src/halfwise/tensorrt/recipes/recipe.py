@@ -32,8 +32,8 @@ from halfwise.tensorrt.versions import (
 )
 
 _FROM_SAMPLES = (
-    "The profile holds the shapes of the run's samples, taken one by one; --minShapes, --optShapes "
-    "and --maxShapes give others, such as larger batches."
+    "The profile covers the shapes of the run's samples, one at a time; for others, such as larger "
+    "batches, use --minShapes, --optShapes and --maxShapes."
 )
 
 
@@ -77,17 +77,17 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
         typing = run.engines.typing if run.engines is not None and same else typing
     if typing == "strong" and not has("strong typing", known):
         raise UsageError(
-            f"TensorRT {chosen} has no strong typing; {since('strong typing')} and later have.",
-            "Leave --typing out: layer constraints take its place.",
+            f"TensorRT {chosen} has no strong typing; {since('strong typing')} and later have it.",
+            "Leave --typing out: layer constraints replace it.",
         )
     if typing == "weak" and known >= FIRST_WITHOUT_WEAK:
         raise UsageError(
-            f"TensorRT {chosen} has no weak typing: its layer constraints are gone.",
-            "Leave --typing out: the Casts in the ONNX file take their place.",
+            f"TensorRT {chosen} has no weak typing: it dropped layer constraints.",
+            "Leave --typing out: the Casts in the ONNX file replace them.",
         )
     if run.plan.low == "bf16" and not has("bf16", known):
         raise CaseError(
-            f"TensorRT {chosen} has no BF16, which this run lowers to.",
+            f"TensorRT {chosen} has no BF16, this run's low format.",
             f"Give --trt-version {since('bf16')} or later, or run `halfwise fix` with --to fp16.",
         )
     return chosen, typing
@@ -230,10 +230,9 @@ def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
         needs = value.name in shape_tensors or not fixed
         if needs and not any(value.name in {*p.shapes, *p.values} for p in profiles):
             raise CaseError(
-                f"Input {value.name!r} has dynamic axes or decides about shapes, and no profile "
-                "tells their range.",
-                "Give --minShapes, --optShapes and --maxShapes as trtexec takes them: "
-                "NAME:1x3x224x224.",
+                f"Input {value.name!r} has dynamic axes or decides shapes, but no profile gives "
+                "their range.",
+                "Give --minShapes, --optShapes and --maxShapes as for trtexec: NAME:1x3x224x224.",
             )
 
 
@@ -265,11 +264,11 @@ def _note_on_proof(run: Run, config: BuildConfig | None, version: str, typing: T
     verify = "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA."
     if config is None or run.engines is None:
         what = "was judged" if run.engines is None else "of the run passed"
-        return f"No engine {what}: the plan comes from an emulation. {verify}"
+        return f"No engine {what}: the plan was judged in emulation. {verify}"
     if config.typing != typing:
         return (
-            f"The engine that was judged is {config.typing}ly typed, this recipe {typing}ly: "
-            f"nobody has judged what it builds. {verify}"
+            f"The engine that was judged is {config.typing}ly typed, this recipe {typing}ly: the "
+            f"engine it builds was not judged. {verify}"
         )
     if run.engines.worker.tensorrt != version:
         return f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
@@ -285,7 +284,7 @@ def _note_on_opset(network: Network, version: str) -> str:
     newest = highest_opset(version_of(version))
     if network.opset <= newest:
         return ""
-    return f"The model has opset {network.opset}; TensorRT {version} reads {newest} for sure."
+    return f"The model has opset {network.opset}; TensorRT {version} is known to read {newest}."
 
 
 def _note_on_custom(network: Network) -> str:

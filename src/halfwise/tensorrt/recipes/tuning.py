@@ -95,7 +95,8 @@ def tuned_by(run: Run, version: str | None) -> str:
     chosen = version or text_of(NEWEST_CHECKED)
     if not has("--tuneBuildRoutes", known_version(chosen)):
         raise UsageError(
-            f"trtexec {chosen} tunes no build routes; {since('--tuneBuildRoutes')} and later do.",
+            f"trtexec {chosen} cannot tune build routes; {since('--tuneBuildRoutes')} and later "
+            "can.",
             "Give --trt-version 11.1 or later.",
         )
     return chosen
@@ -123,8 +124,8 @@ def gate(
         limits = {name: seen.get(TensorName(name), 0.0) for name in names}
         algorithm: Algorithm = "lInf"
         notes.append(
-            f"The run was judged by {holds.metric}, which trtexec does not know: the limit is the "
-            "largest error of the plan that passed."
+            f"The run was judged by {holds.metric}, which trtexec lacks: the limit is the largest "
+            "error of the plan that passed."
         )
     elif holds.rel_max is not None or holds.max_abs is not None:
         algorithm = "lInf"
@@ -139,15 +140,15 @@ def gate(
     if not 0 < threshold < inf:
         worst = min(limits, key=lambda name: limits[name])
         raise CaseError(
-            f"No error of output {worst!r} would be small enough: trtexec needs a limit above 0.",
-            "Take --as python instead, and judge the engine with halfwise verify.",
+            f"Output {worst!r} may have no error, but trtexec needs a limit above 0.",
+            "Use --as python instead, and judge the engine with halfwise verify.",
         )
     if max(limits.values()) > threshold:
         told = ", ".join(f"{name} {number(limit)}" for name, limit in limits.items())
-        notes.append(f"trtexec has one limit for all outputs, the smallest of: {told}.")
+        notes.append(f"trtexec has one limit for all outputs: the smallest of {told}.")
     set_ = [n for n in ("max_abs", "rel_max", "snr_db", "cosine") if getattr(holds, n) is not None]
     if len(set_) > 1:
-        notes.append(f"Of {', '.join(set_)} trtexec is told what {algorithm} can express.")
+        notes.append(f"Of {', '.join(set_)}, trtexec gets only what {algorithm} can express.")
     return Gate(algorithm, threshold, tuple(notes))
 
 
@@ -203,8 +204,9 @@ def _dynamic(recipe: Recipe, handed: Handed) -> dict[TensorName, Shape]:
     values = sorted({name for profile in recipe.profiles for name in profile.values})
     if values:
         raise CaseError(
-            f"The values of input {values[0]!r} decide about shapes; trtexec takes no file for it.",
-            "Take --as python instead, and judge the engine with halfwise verify.",
+            f"The values of input {values[0]!r} decide shapes; trtexec cannot read them from a "
+            "file.",
+            "Use --as python instead, and judge the engine with halfwise verify.",
         )
     dynamic = {name for profile in recipe.profiles for name in profile.shapes}
     return {name: shape for name, shape in handed.shapes.items() if name in dynamic}
@@ -220,9 +222,9 @@ def _comments(recipe: Recipe, handed: Handed) -> list[str]:
         f"Tunes it: every route is run on {count(len(handed.pairs), 'sample')} with references.",
         *handed.gate.notes,
         *handed.notes,
-        f"Leave settings out of {ROUTES} to try fewer; after an interruption, go on with "
+        f"Remove settings from {ROUTES} to try fewer; after an interruption, continue with "
         "trtexec --continue --tuningCacheFile=tuning.jsonl.",
-        "trtexec's comparison lets NaN pass, whatever the algorithm, and knows no scales of "
-        "slices: judge what it saves before it is used.",
-        "No TensorRT has run this recipe; it was written by trtexec's documentation.",
+        "trtexec's comparison lets NaN pass, whatever the algorithm, and has no scales per slice: "
+        "judge the saved engine before you use it.",
+        "This recipe was never run with TensorRT; it follows trtexec's documentation.",
     ]

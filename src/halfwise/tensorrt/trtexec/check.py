@@ -103,7 +103,7 @@ def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, 
 def _two_types(one: Meant, other: Meant, layer: Layer) -> Finding:
     first, second = ("+".join(item.key.types) for item in (one, other))
     if one.wild and one.key.name != other.key.name:
-        how, below = "which one counts, a hash table decides", "the longer pattern counts"
+        how, below = "a hash table decides which one counts", "the longer pattern counts"
     else:
         how, below = "the later one counts", "the later one counts"
     return complaint(
@@ -129,8 +129,8 @@ def _no_fp16() -> Finding:
         "all-fp32",
         "warning",
         f"corrected like this, {PRECISIONS} asks for FP32 in all layers: the same as no --fp16",
-        "Say which is meant: without --fp16 all is FP32; for FP16, leave the item that says FP32 "
-        "for all layers out, or name the layers that are to be FP32.",
+        "For all FP32, drop --fp16. For FP16, drop the item that asks for FP32 in all layers, or "
+        "name the layers to keep in FP32.",
     )
 
 
@@ -166,23 +166,23 @@ def check_command(given: Given, version: Version) -> Iterator[Finding]:
         yield complaint(
             "repeated-option",
             "error",
-            f"{option} is given more than once: trtexec takes one of them, and ends with Unknown "
-            "option for the other",
-            "Give one, with commas between its items.",
+            f"{option} is given more than once: trtexec takes one, and fails on the other with "
+            "Unknown option",
+            "Give it once, with commas between its items.",
         )
     for option in given.split:
         yield complaint(
             "unreadable",
             "error",
-            f"{option} has no value: trtexec reads it from the same word",
+            f"{option} has no value: trtexec expects it in the same word",
             f"Write {option}=name:type.",
         )
     for word in given.stray:
         yield complaint(
             "unreadable",
             "error",
-            f"trtexec takes the word {word!r} for an option of its own, and ends",
-            "Leave no blank behind a comma.",
+            f"trtexec reads {word!r} as a separate option, and fails",
+            "Put no space after a comma.",
         )
     if given.value(_STRONG) is not None:
         yield from _strong(version)
@@ -196,9 +196,10 @@ def _removed(given: Given, version: Version) -> Finding:
     return complaint(
         "removed",
         "error",
-        f"trtexec {text_of(version)} has no {gone}: from {text_of(FIRST_WITHOUT_WEAK)} on every "
-        "network is strongly typed, and an unknown option ends it",
-        "Write the types into the model (halfwise fix does), and build that without such options.",
+        f"trtexec {text_of(version)} has no {gone} and fails on unknown options: from "
+        f"{text_of(FIRST_WITHOUT_WEAK)} on, every network is strongly typed",
+        "Write the types into the model (halfwise fix does so), and build it without these "
+        "options.",
         source=_MIGRATION,
     )
 
@@ -209,8 +210,8 @@ def _strong(version: Version) -> Iterator[Finding]:
         message = f"trtexec {text_of(version)} has no {_STRONG}; it came with {since}"
     else:
         message = (
-            f"{_STRONG} and constraints exclude one another: a layer of a strongly typed network "
-            "takes no precision, and the FP16 flag ends the build"
+            f"{_STRONG} and constraints exclude each other: layers of a strongly typed network "
+            "take no precision, and the FP16 flag makes the build fail"
         )
     yield complaint("strong-typing", "error", message, f"Leave {_STRONG} out, or the constraints.")
 
@@ -238,7 +239,7 @@ def _effect(given: Given) -> Iterator[Finding]:
         yield complaint(
             "nothing-lowered",
             "warning",
-            "no option lets the builder use anything but FP32, so there is nothing to constrain",
+            "no option allows the builder any type but FP32, so there is nothing to constrain",
             "Add --fp16, or leave the constraints out.",
         )
     for name in ("fp16", "bf16", "int8"):

@@ -72,14 +72,14 @@ class KeyReader:
         if unknown is not None:
             reason = f"it knows no type {unknown!r}, only {', '.join(known)}"
         if not reason and key.option == PRECISIONS and len(key.types) > 1:
-            reason = "a precision is one type"
+            reason = "a precision must be a single type"
         if not reason:
             return None
         return complaint(
             "unreadable",
             "error",
             f"trtexec {text_of(self._version)} cannot read {key.item!r} in {key.option}: {reason}",
-            "Write name:type, the name within single quotes where it holds a colon.",
+            "Write name:type; put a name that contains a colon in single quotes.",
         )
 
     def read(self, key: Key) -> Meant | None:
@@ -111,10 +111,10 @@ class KeyReader:
         made = self._producers.get(key.name)
         inside = [n for n in names_in(key.name) if n in self._names and n != key.name]
         if made is not None:
-            fix = f"It is a tensor; the node that makes it is {made}."
+            fix = f"It is a tensor; it is computed by node {made}."
         elif key.name in self._called:
             fix = (
-                f"{key.name} is halfwise's name for a node that has none in this file; trtexec "
+                f"{key.name} is halfwise's name for a node without a name in this file; trtexec "
                 f"calls it {self._called[key.name]}."
             )
         elif inside:
@@ -122,11 +122,11 @@ class KeyReader:
         else:
             close = get_close_matches(key.name, sorted(self._names))
             fix = f"Did you mean {' or '.join(close)}?" if close else "Give names of ONNX nodes."
-        what = "matches no layer" if "*" in key.name else "is the name of no layer"
+        what = "matches no layer" if "*" in key.name else "is not the name of a layer"
         return complaint(
             "unmatched",
             "error",
-            f"{key.name} in {key.option} {what}; trtexec ignores it without a word",
+            f"{key.name} in {key.option} {what}; trtexec ignores it silently",
             fix,
         )
 
@@ -136,9 +136,9 @@ class KeyReader:
             yield complaint(
                 "parsers-own",
                 "info",
-                f"{meant.key.name} is a name that the parser makes up: the ONNX file does not tell "
-                "whether it exists",
-                "Look for it in what trtexec --verbose prints.",
+                f"{meant.key.name} is a name that the parser generates: the ONNX file does not "
+                "show whether it exists",
+                "Look for it in the output of trtexec --verbose.",
             )
         elif meant.kind:
             yield self._of_kind(meant)
@@ -153,8 +153,8 @@ class KeyReader:
         return complaint(
             "type-word",
             "error",
-            f"{key.name} in {key.option} is the name of no layer, and trtexec knows no kinds of "
-            f"layers: it ignores it without a word; {len(meant.layers)} nodes are, or write out, "
+            f"{key.name} in {key.option} is not the name of a layer, and trtexec cannot select by "
+            f"kind: it ignores it silently; {len(meant.layers)} nodes are, or spell out, "
             f"{meant.kind}",
             "Give their names, as below.",
             meant.layers[0].place,
@@ -171,7 +171,7 @@ class KeyReader:
                 "wildcard-unknown",
                 "error",
                 f"trtexec {version} {knows}: {key.name} matches nothing there and is ignored "
-                f"without a word; it is meant for {len(meant.layers)} layers",
+                f"silently; it is meant for {len(meant.layers)} layers",
                 below,
                 place,
             )
@@ -189,7 +189,7 @@ class KeyReader:
                 "untouchable",
                 "error",
                 f"{key.name} in {key.option} matches {_casts_named(casts)}, and a Cast with "
-                "an output type that is not its own ends the build with an assertion of "
+                "an output type other than its own fails the build with an assertion in "
                 "castLayer.cpp",
                 below,
                 casts[0].place,
@@ -203,7 +203,7 @@ class KeyReader:
                 "untouchable",
                 "error",
                 f"{layer.name} is a Cast to {layer.outputs[0] or 'integers'}: with the output type "
-                f"{'+'.join(key.types)} the build ends with an assertion of castLayer.cpp",
+                f"{'+'.join(key.types)} the build fails with an assertion in castLayer.cpp",
                 "Leave it out.",
                 layer.place,
                 _CAST,
@@ -220,16 +220,16 @@ class KeyReader:
             yield complaint(
                 "untouchable",
                 "error",
-                f"{key.item} in {key.option} is for all outputs of {layer.name} ({layer.op}), and "
-                "not all of them are floating-point numbers",
-                "Leave it out; --layerPrecisions says what the layer computes in.",
+                f"{key.item} in {key.option} applies to all outputs of {layer.name} ({layer.op}), "
+                "but not all of them are floating point",
+                "Leave it out; --layerPrecisions sets the type that the layer computes in.",
                 layer.place,
             )
         elif character := unsayable(layer.name):
             yield complaint(
                 "unsayable",
                 "error",
-                f"trtexec cannot be told of {layer.name}: it holds a {character}",
+                f"trtexec options cannot name {layer.name}: it contains a {character}",
                 "Rename the node, or constrain it through the API.",
                 layer.place,
             )
@@ -238,7 +238,7 @@ class KeyReader:
                 "duplicate-name",
                 "warning",
                 f"{layer.nodes} nodes are called {layer.name}: the constraint reaches the first",
-                "Give every node a name of its own.",
+                "Give every node a unique name.",
                 layer.place,
             )
 
@@ -249,8 +249,8 @@ class KeyReader:
                 yield complaint(
                     "type-count",
                     "error",
-                    f"{meant.key.item} has {len(types)} types, and {layer.name} has "
-                    f"{len(layer.outputs)} outputs: trtexec ends with an invalid argument",
+                    f"{meant.key.item} has {len(types)} types, but {layer.name} has "
+                    f"{len(layer.outputs)} outputs: trtexec fails with an invalid argument",
                     "Give one type for all outputs, or one for each.",
                     layer.place,
                 )

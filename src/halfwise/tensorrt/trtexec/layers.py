@@ -20,7 +20,7 @@ _OWN = re.compile(r"^\(Unnamed Layer\*|^ONNXTRT_")
 _TRTEXEC = "https://github.com/NVIDIA/TensorRT/blob/release/10.0/samples/common/sampleOptions.cpp"
 _OWN_TYPES = {
     **{
-        op: f"{op} has no layer that computes; constrain the nodes in its bodies"
+        op: f"{op} has no compute layer; constrain the nodes in its bodies"
         for op in ("If", "Loop", "Scan")
     },
     **dict.fromkeys(("Cast", "CastLike"), "a Cast has a type of its own"),
@@ -69,7 +69,7 @@ class Layer:
     @property
     def own_type(self) -> str:
         """Why it takes no constraint; "" where it takes one."""
-        floats = "" if self.computes_floats else "it gives integers, Booleans or shapes"
+        floats = "" if self.computes_floats else "it outputs integers, Booleans or shapes"
         return _OWN_TYPES.get(self.op, floats)
 
 

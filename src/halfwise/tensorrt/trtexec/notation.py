@@ -29,7 +29,7 @@ _SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
 
 _UNSAYABLE = {",": "splits there", "'": "takes it for a quotation mark"}
 """What trtexec makes of characters in a name, which no quotes and no escapes keep from it."""
-OTHER_KIND = "Take --as python instead: it compares whole names."
+OTHER_KIND = "Use --as python instead: it compares whole names."
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def read(words: Sequence[str]) -> Given:
     given = [(name, word) for name, word in zip(names, split, strict=True) if name in OPTIONS]
     if not given:
         raise UsageError(
-            f"There is neither {PRECISIONS} nor {OUTPUT_TYPES} in it.",
+            f"It contains neither {PRECISIONS} nor {OUTPUT_TYPES}.",
             "Give a trtexec command, its options, or a specification such as layer:fp32,node:fp16.",
         )
     first = next(i for i, word in enumerate(split) if word.startswith("-"))
@@ -120,7 +120,7 @@ def _words(words: Sequence[str]) -> list[str]:
         found = shlex.split(_command(words[0]))
     except ValueError as error:
         raise UsageError(
-            f"A shell could not read the command: {error}.", "Paste it as it was typed."
+            f"A shell could not parse the command: {error}.", "Paste it as it was typed."
         ) from error
     # What follows is the shell's, such as `2>&1 | tee build.log`.
     return list(takewhile(lambda word: not _SHELL.match(word), found))
@@ -155,7 +155,7 @@ def _keys(option: str, value: str) -> Iterable[Key]:
             # trtexec drops one character behind the quotes, whatever it is.
             name, colon, types = parts[0] + parts[1], parts[2][:1], parts[2][1:]
         else:
-            yield Key(option, "", (), item, "its single quotes are not one pair")
+            yield Key(option, "", (), item, "its single quotes do not form a pair")
             continue
         if not colon or not name:
             yield Key(option, name, (), item, "it is not a name, a colon and a type")
@@ -186,7 +186,7 @@ def quoted(name: str, what: str, *, always: bool = False) -> str:
     """
     if character := unsayable(name):
         raise CaseError(
-            f"trtexec cannot be given the {what} {shorten(name)!r}: it holds a {character}, "
+            f"trtexec cannot take the {what} {shorten(name)!r}: it contains a {character}, "
             f"and trtexec {_UNSAYABLE[character]}.",
             OTHER_KIND,
         )

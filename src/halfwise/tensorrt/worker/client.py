@@ -163,7 +163,7 @@ class Worker:
                 try:
                     self._link.fetch(written["sha256"], written["bytes"], timing_cache)
                 except OSError as error:  # the engine is built all the same
-                    heard.remark(f"The timing cache is not written: {error.strerror or error}.")
+                    heard.remark(f"The timing cache was not written: {error.strerror or error}.")
                 self._caches.add(timing_cache)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)

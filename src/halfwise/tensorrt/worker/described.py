@@ -161,7 +161,7 @@ def _standing(version: str) -> str:
         return f"halfwise was checked against the bindings of TensorRT {version}, not run with it"
     if version_of(version) > NEWEST_CHECKED:
         newest = text_of(NEWEST_CHECKED)
-        return f"TensorRT {version} is newer than {newest}, the newest that was checked"
+        return f"TensorRT {version} is newer than {newest}, the newest version checked"
     return f"halfwise was neither run with TensorRT {version} nor checked against its bindings"
 
 

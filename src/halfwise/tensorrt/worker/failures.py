@@ -41,9 +41,9 @@ _ABOUT_ONE_BUILD = ("parse", "build", "engine")
 
 _UNREADABLE = {
     "file-damaged": (
-        "The file does not begin as its engines do: it is damaged, of another version or system, "
-        "or no engine.",
-        "Build the engine again with the TensorRT that runs it.",
+        "The file has no valid engine header: it is damaged, from another version or system, or "
+        "not an engine.",
+        "Rebuild the engine with the TensorRT version that runs it.",
     )
 }
 """What messages about any file mean where the file is an engine, by their kind."""
@@ -159,7 +159,7 @@ def death(
         return "crashed", name, f"{what} ended with {name}{why}."
     if reason == "exit":
         return "crashed", None, f"{what} ended its process with status {answer.get('status')}."
-    return "crashed", None, f"{what} ended without a word, and its process had to be killed."
+    return "crashed", None, f"{what} ended without an answer, and its process had to be killed."
 
 
 def lost_connection(name: str, lost: Lost) -> str:
@@ -170,8 +170,8 @@ def lost_connection(name: str, lost: Lost) -> str:
 def unfit(name: str, op: str, what: str) -> tuple[str, str]:
     """Return message and hint where worker `name` answers a request by what may not come."""
     return (
-        f"Worker {name} does not keep to the protocol: in answer to {op!r} it {_cut(what)}.",
-        "Its process was ended. Look at its command, and at what stands between it and the worker.",
+        f"Worker {name} violates the protocol: in answer to {op!r} it {_cut(what)}.",
+        "Its process was ended. Check its command, and anything between halfwise and the worker.",
     )
 
 
@@ -196,11 +196,11 @@ def _telling(printed: Sequence[str]) -> str:
 _ADVICE = {
     "Permission denied": "Let ssh log in without a password: a key in its agent, or IdentityFile.",
     "Host key verification failed": "Connect once by hand with ssh, and accept the host's key.",
-    "not a TTY": "Leave -t out of the command: frames go over plain pipes.",
-    "not a terminal": "Leave -t out of the command, and RequestTTY out of ssh's configuration.",
-    "command not found": "Name the interpreter by its full path there.",
-    "needs Python 3.8": "End the command in a newer interpreter.",
-    "Cannot connect to the Docker daemon": "Start Docker, or take another worker.",
+    "not a TTY": "Remove -t from the command: halfwise needs plain pipes.",
+    "not a terminal": "Remove -t from the command, and RequestTTY from ssh's configuration.",
+    "command not found": "Give the interpreter's full path on that machine.",
+    "needs Python 3.8": "End the command with a newer interpreter.",
+    "Cannot connect to the Docker daemon": "Start Docker, or use another worker.",
 }
 
 
@@ -208,13 +208,13 @@ def _advice(printed: str) -> str:
     for sign, advice in _ADVICE.items():
         if sign in printed:
             return advice
-    return "The command must end in a Python interpreter: run it by hand with -c 'print(1)'."
+    return "The command must end with a Python interpreter: try it by hand with -c 'print(1)'."
 
 
 def _sentence(answer: Mapping[str, Any]) -> str:
-    message = _cut(str(answer.get("message", "The worker refuses, and does not say why.")))
+    message = _cut(str(answer.get("message", "The worker refuses without giving a reason.")))
     if (errors := len(answer.get("errors", ()))) > 1:
-        message = f"{message.rstrip('.')} (the first of {errors} errors of the parser)."
+        message = f"{message.rstrip('.')} (the first of {errors} parser errors)."
     return stopped(message)
 
 

@@ -86,7 +86,7 @@ class Journal:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RecordMismatch(
                 f"Line {number} of the journal {self.path} cannot be read.",
-                "Remove the file; builds that crashed are tried again then.",
+                "Remove the file; builds that crashed are then tried again.",
             ) from error
 
     def _resume(self) -> None:
@@ -175,7 +175,7 @@ class Journal:
     def _why_skipped(self, key: str, timeout: float | None) -> str:
         if self._silent[key] >= SILENT_RUNS:
             return (
-                f"{self._silent[key]} runs in a row had no result of this build: halfwise itself "
+                f"{self._silent[key]} runs in a row got no result for this build: halfwise itself "
                 "ended during it, or the connection was lost; it is not tried again."
             )
         outcome = self._ended.get(key)

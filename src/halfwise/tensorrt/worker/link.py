@@ -81,7 +81,7 @@ class Log:
         elif kind == "log":
             self._line(str(header.get("severity")), str(header.get("text")))
         elif kind == "waiting":
-            self._line("waiting", "Another build has this GPU.")
+            self._line("waiting", "Another build is using this GPU.")
         elif kind == "started":
             self._started, self.begun = time.monotonic(), True
 
@@ -198,7 +198,7 @@ class Link:
             try:
                 self.connect()
             except NoAnswer as error:
-                raise Lost(f"it does not come up again: {error.why}", ()) from error
+                raise Lost(f"it does not restart: {error.why}", ()) from error
             except BackendMissing as error:
                 raise Lost(error.message.rstrip("."), ()) from error
         assert self._connection is not None
@@ -220,7 +220,7 @@ class Link:
             raise failures.WorkerEnded(
                 f"Another build has had the GPU of worker {self.name} for "
                 f"{seconds(waited.seconds)}.",
-                "Try again when it is done, or wait longer: --wait-timeout SECONDS.",
+                "Try again when it is finished, or wait longer: --wait-timeout SECONDS.",
             ) from waited
         if answer["kind"] == "died":
             raise Died(answer)
@@ -261,8 +261,8 @@ class Link:
             except transfer.Damaged as damaged:
                 self.close(patience=0.0)
                 raise failures.WorkerEnded(
-                    f"Worker {self.name} sent a damaged file, twice: its SHA-256 is not {sha256}.",
-                    "Check the connection, and the disk on the worker's side.",
+                    f"Worker {self.name} sent a damaged file twice: its SHA-256 is not {sha256}.",
+                    "Check the connection and the worker's disk.",
                 ) from damaged
 
     def forget(self, sha256: str) -> None:

@@ -129,8 +129,8 @@ def get(ask: Ask, sha256: str, size: int, path: Path) -> None:
     free = disk_usage(path.parent).free
     if size > free:
         raise RunFailed(
-            f"A file of {size} bytes comes from the worker, and {path.parent} has room for {free}.",
-            "Free some, or name another folder.",
+            f"The worker sends a file of {size} bytes, but {path.parent} has room for {free}.",
+            "Free some space, or give another folder.",
         )
     descriptor, name = tempfile.mkstemp(prefix=".halfwise.", dir=path.parent)
     partial = Path(name)
@@ -180,7 +180,7 @@ def keep_aside(path: Path) -> str:
     except FileNotFoundError:
         return f"TensorRT did not take the timing cache {path}."
     return (
-        f"TensorRT did not take the timing cache {path}: it is damaged, of another version or GPU, "
-        f"or holds kernels that this version cannot read back. It is {aside} now, and a new one "
-        "was written."
+        f"TensorRT did not take the timing cache {path}: it is damaged, from another version or "
+        f"GPU, or holds kernels that this version cannot read back. It is {aside} now, and a new "
+        "one was written."
     )

@@ -381,7 +381,7 @@ class Store:
     def path(self, sha256):
         """Return the path of a file, there or not."""
         if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-            raise Refused("internal", f"{sha256!r} is no SHA-256.")
+            raise Refused("internal", f"{sha256!r} is not a SHA-256.")
         return os.path.join(self.root, "files", sha256)
 
     def has(self, sha256):
@@ -476,7 +476,7 @@ def replace(path, data):
 
 _NO_GPU = (
     "The NVIDIA driver here shows no GPU.",
-    "Check nvidia-smi and CUDA_VISIBLE_DEVICES on the worker's side.",
+    "Check nvidia-smi and CUDA_VISIBLE_DEVICES on the worker's machine.",
 )
 
 
@@ -526,7 +526,7 @@ class Cuda:
             raise Refused("gpu-missing", *_NO_GPU)
         code = "memory" if shown == "CUDA_ERROR_OUT_OF_MEMORY" else "cuda"
         code = "gpu-missing" if how.get("missing") else code
-        raise Refused(code, f"{name} gives {shown}.")
+        raise Refused(code, f"{name} returned {shown}.")
 
     def _handle(self, name, *arguments):
         handle = ctypes.c_void_p()
@@ -659,8 +659,8 @@ def whole_gpu(uuid, wait):
     except OSError as error:
         raise Refused(
             "lock",
-            f"The lock of the GPU cannot be made: {error}.",
-            "HALFWISE_LOCK_FOLDER names a folder on the worker's side that can be written.",
+            f"The GPU's lock file cannot be created: {error}.",
+            "Set HALFWISE_LOCK_FOLDER to a writable folder on the worker's machine.",
         )
     try:
         try:
@@ -724,7 +724,7 @@ class Service:
         try:
             if operation is None:
                 raise Refused(
-                    "internal", "This worker knows no operation {!r}.".format(request.get("op"))
+                    "internal", "This worker has no operation {!r}.".format(request.get("op"))
                 )
             result, data = operation(request, payload)
         except Refused as refused:
@@ -770,7 +770,7 @@ class Service:
             raise Refused(
                 "tensorrt-version",
                 f"TensorRT {tensorrt.__version__} is not supported; 8.5 to 11.4 are.",
-                "Name a Python with another version: --trt-python PATH.",
+                "Give a Python with another version: --trt-python PATH.",
             )
         self._logger = _logger(tensorrt, self)
         tensorrt.init_libnvinfer_plugins(self._logger, "")
@@ -938,7 +938,7 @@ class Service:
             raise Refused(
                 "engine",
                 f"TensorRT {trt.__version__} cannot read the engine.",
-                "An engine runs only with the version and the kind of GPU that built it.",
+                "An engine runs only on the TensorRT version and kind of GPU that built it.",
                 log=list(self.complaints),
             )
         self._loaded = (sha256, engine, free, runtime)
@@ -1073,8 +1073,8 @@ class Bound:
         if self.context is None:
             raise Refused(
                 "memory",
-                "TensorRT cannot make an execution context.",
-                "Usually the GPU's memory is not enough.",
+                "TensorRT cannot create an execution context.",
+                "Usually the GPU has too little memory.",
                 log=list(service.complaints),
             )
         # TensorRT 8.6 does not check the number, and crashes.
@@ -1108,7 +1108,7 @@ class Bound:
                 self._refuse_shape(name, shape, io, profile)
             size = _bytes_of(shape, io["dtype"])
             if len(payload) < offset + size:
-                raise Refused("shape", f"The data of input {name} are incomplete.")
+                raise Refused("shape", f"The data of input {name} is incomplete.")
             buffer = self.buffers[name] = Buffer(self.cuda, size)
             ctypes.memmove(buffer.host, payload[offset : offset + size], size)
             offset += size
@@ -1118,7 +1118,7 @@ class Bound:
         limits = io["profiles"][profile] if profile < len(io["profiles"]) else {}
         raise Refused(
             "shape",
-            "Input {} has shape {}, which the engine does not take: {}.".format(
+            "Input {} has shape {}, which the engine does not accept: {}.".format(
                 name,
                 list(shape),
                 "it takes {} to {}".format(limits.get("min"), limits.get("max"))
@@ -1132,7 +1132,7 @@ class Bound:
         on_host = io["location"] == "host"
         address = ctypes.addressof(buffer.host) if on_host else buffer.device.value
         if not self.context.set_tensor_address(name, address):
-            raise Refused("internal", f"TensorRT takes no address for {name}.")
+            raise Refused("internal", f"TensorRT accepts no address for {name}.")
 
     def _bind_outputs(self):
         missing = self.context.infer_shapes()
@@ -1149,7 +1149,7 @@ class Bound:
             if -1 in shape:
                 allocator = self.allocators[name] = _allocator(self.trt, self.cuda)
                 if not self.context.set_output_allocator(name, allocator):
-                    raise Refused("internal", f"TensorRT takes no allocator for {name}.")
+                    raise Refused("internal", f"TensorRT accepts no allocator for {name}.")
                 continue
             buffer = self.buffers[name] = Buffer(self.cuda, _bytes_of(shape, io["dtype"]))
             self._set_address(name, io, buffer)
@@ -1434,7 +1434,7 @@ class Build:
             raise Refused(
                 "plugin",
                 f"The plugin library {path} cannot be loaded: {error}.",
-                "Its path is one on the worker's side.",
+                "Its path must be one on the worker's machine.",
             )
 
     def _network_flags(self):
@@ -1454,7 +1454,7 @@ class Build:
         if parser.parse_from_file(model):
             return
         errors = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
-        last = self.service.complaints[-1] if self.service.complaints else "it gives no reason"
+        last = self.service.complaints[-1] if self.service.complaints else "no reason given"
         text = f"TensorRT {self.trt.__version__} cannot parse the model: {last}"
         raise Refused("parse", text, errors=errors)
 
@@ -1485,7 +1485,7 @@ class Build:
             if not hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
                 raise Refused(
                     "build",
-                    f"TensorRT {self.trt.__version__} cannot mark the tensors that fusion leaves.",
+                    f"TensorRT {self.trt.__version__} cannot mark unfused tensors.",
                 )
             network.mark_unfused_tensors_as_debug_tensors()
         for layer in layers if wanted or debug else ():
@@ -1527,13 +1527,13 @@ class Build:
             options.progress_monitor = self._monitor
 
     def _set_flag(self, options, name):
-        hint = "Use strong typing, where this version has it: --typing strong."
+        hint = "Use strong typing if this version has it: --typing strong."
         options.set_flag(self._member("BuilderFlag", name, "typing", "builder flag", hint))
 
     def _tactic_sources(self, names):
         sources = 0
         for name in names:
-            hint = "Look at --tactic-sources."
+            hint = "Check --tactic-sources."
             member = self._member("TacticSource", name, "option", "tactic source", hint)
             sources |= 1 << int(member)
         return sources
@@ -1551,7 +1551,7 @@ class Build:
         if dynamic and not self.config["profiles"]:
             raise Refused(
                 "profile",
-                "Inputs {} have dynamic shapes, and no profile says which.".format(
+                "Inputs {} have dynamic shapes, but no profile gives their range.".format(
                     ", ".join(dynamic)
                 ),
                 "Give --minShapes, --optShapes and --maxShapes, or inputs to take them from.",
@@ -1569,7 +1569,7 @@ class Build:
             if options.add_optimization_profile(profile) < 0:
                 raise Refused(
                     "profile",
-                    "TensorRT refuses the optimization profile.",
+                    "TensorRT rejects the optimization profile.",
                     log=list(self.service.complaints),
                 )
 
@@ -1586,7 +1586,7 @@ class Build:
         try:
             set_limits(tensor.name, *shapes)
         except (ValueError, RuntimeError, TypeError) as error:
-            raise Refused("profile", f"The profile of input {tensor.name} is refused: {error}")
+            raise Refused("profile", f"The profile of input {tensor.name} is rejected: {error}")
 
     def _timing_path(self):
         words = (self.trt.__version__, self.gpu["name"], self.gpu["compute_capability"])

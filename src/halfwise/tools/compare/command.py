@@ -102,9 +102,7 @@ def _demand_known(sources: Sequence[str], runner: str | None) -> None:
         if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
             raise UsageError(f"{source!r} cannot be compared.", _NEEDS)
     if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
-        raise UsageError(
-            "--runner does not apply where neither side is saved outputs.", "Leave it out."
-        )
+        raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
 
 
 def _side(
@@ -185,12 +183,12 @@ def _demand_usable(
         held = ", ".join(sorted(recorded)[:5]) or "nothing"
         raise CaseError(
             f"{path} holds no tensor of the model: {held}.",
-            "Save outputs under the names that they have in the model.",
+            "Save outputs under their names in the model.",
         )
     if any(outputs.keys() != names for outputs in tensors):
         raise CaseError(
-            f"{path} holds other tensors for some samples than for others.",
-            "Save the same tensors of every sample.",
+            f"{path} does not hold the same tensors for every sample.",
+            "Save the same tensors for every sample.",
         )
     for name in names:
         dtype = known[name].dtype
@@ -199,7 +197,7 @@ def _demand_usable(
             if found.kind not in kinds:
                 raise CaseError(
                     f"{path}: '{name}' is {found.name}, expected {_WANTED[kinds]}.",
-                    "Save it in the model's type; BF16 as float32, since NumPy's files have none.",
+                    "Save it in the model's type; save BF16 as float32, as NumPy has no BF16.",
                 )
 
 

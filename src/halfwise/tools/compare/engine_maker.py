@@ -207,9 +207,7 @@ class EngineMaker(Workbench):
         That takes the tensors to mark, and whether to show what fusion leaves.
         """
         if kind not in ("fp32", "tf32", "fp16", "bf16"):
-            raise UsageError(
-                f"There is no engine {kind!r} to compare.", "Give fp32, tf32, fp16 or bf16."
-            )
+            raise UsageError(f"Unknown engine {kind!r}.", "Give fp32, tf32, fp16 or bf16.")
         network = self.case.network
         low = cast(Literal["fp16", "bf16"], kind) if kind in LOW_FORMATS else None
         source = self.fp32

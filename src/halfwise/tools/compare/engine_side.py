@@ -169,20 +169,20 @@ class EngineSide:
         if self.builds > 1:
             told.append(
                 f"{how} changed the final outputs of {self.label} by up to "
-                f"{number(self.change)} (relative RMS): what was looked at is not quite the engine "
+                f"{number(self.change)} (relative RMS): the inspected engine is not quite the one "
                 "without marks."
                 if self.change > _SAME
                 else f"{how} did not change the final outputs of {self.label}."
             )
         if self.vanished:
             told.append(
-                f"{how} made wrong outputs of {self.label} right: the fault is in a fusion "
-                "that ends there, and cannot be seen from inside."
+                f"{how} made wrong outputs of {self.label} right: the fault is in a fusion that "
+                "marking breaks up, so it cannot be seen from inside."
             )
         if self.refused:
             first, why = next(iter(self.refused.items()))
             told.append(
-                f"No engine could be built that gives out {count(len(self.refused), 'tensor')}, "
+                f"No engine could be built that outputs {count(len(self.refused), 'tensor')}, "
                 f"such as {first}: {why}"
             )
         return tuple(told)

@@ -67,7 +67,7 @@ def diagnose(
     request = understand(inputs, options)
     if runner is not None and expected is None:
         raise UsageError(
-            f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
+            f"--runner {runner} does not apply without --expected.", "Give --expected too."
         )
     folder = free_folder(out)
     watcher.stage("load")
@@ -167,7 +167,7 @@ def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) ->
     others = load_case(model, data, request.criterion, split=False).calibration
     if len(others) != len(samples):
         raise CaseError(
-            f"--inputs-b holds {len(others)} samples, and --inputs {len(samples)}.",
+            f"--inputs-b has {len(others)} samples, --inputs has {len(samples)}.",
             "Give the same samples, in the same order, from both pipelines.",
         )
     return others
@@ -208,7 +208,7 @@ def _run(
     return run.model_copy(update={"diagnosis": rungs})
 
 
-_TEST = "Give samples that test what is not judged; --allow-unjudged accepts a diagnosis without."
+_TEST = "Give samples that test what was not judged, or accept that with --allow-unjudged."
 
 LADDER: tuple[tuple[RungName, Callable[[Subject], Rung]], ...] = (
     ("harness", harness),

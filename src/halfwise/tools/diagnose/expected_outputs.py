@@ -132,10 +132,10 @@ def reordered(order: Sequence[int], ids: Sequence[str]) -> str:
         ids: Names of the samples.
     """
     moved = [(given, of) for given, of in enumerate(order) if given != of]
-    pairs = [f"{ids[given]} has that of {ids[of]}" for given, of in moved[:3]]
+    pairs = [f"{ids[given]} has the outputs of {ids[of]}" for given, of in moved[:3]]
     more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
     return (
-        "The expected outputs are those of the same samples in another order: "
+        "The expected outputs belong to the same samples in another order: "
         f"{', '.join(pairs)}{more}."
     )
 
@@ -144,8 +144,8 @@ def foreign(varying: Variation) -> str:
     """Return that the expected outputs tell these samples from others no better than chance."""
     return (
         f"Output {varying.name} varies by only {number(varying.spread)} of its size between "
-        f"samples, and differs from the expected one by {number(varying.error)} (RMS): these are "
-        "expected outputs of other inputs, or the ONNX file computes something else."
+        f"samples but differs from the expected one by {number(varying.error)} (RMS): either the "
+        "expected outputs belong to other inputs, or the ONNX file computes something else."
     )
 
 
@@ -153,9 +153,9 @@ def constant_outputs(varying: Sequence[Variation]) -> str:
     """Return that nothing shows whether the expected outputs are those of the inputs."""
     most = max(varying, key=lambda each: each.spread)
     return (
-        "This does not show that the expected outputs are those of these inputs: "
+        "This does not show that the expected outputs belong to these inputs: "
         f"{listed([each.name for each in varying])} varies by no more than {number(most.spread)} "
-        "of its size between samples, so the outputs of any others would match as well."
+        "of its size between samples, so the outputs of any other inputs would match as well."
     )
 
 
@@ -179,7 +179,8 @@ def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequ
         return recorded_tensors(case, Path(source), runner)[0]
     if runner is not None:
         raise UsageError(
-            f"--runner {runner} is given, and {text} names no runners.", "Leave --runner out."
+            f"--runner {runner} does not apply to {text}, which names no runners.",
+            "Leave --runner out.",
         )
     demand_torch()
     module = Module(load_function(text)(), text)

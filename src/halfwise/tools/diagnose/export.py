@@ -17,13 +17,13 @@ def exported(subject: Subject) -> Rung:
         return skipped(
             2,
             "export",
-            "Nobody told what the framework computes.",
-            "Give its outputs on these inputs, or the PyTorch module: --expected outputs.npz, or "
-            "--expected file.py:factory.",
+            "The framework's outputs are not given.",
+            "Give its outputs on these inputs (--expected outputs.npz) or the PyTorch module "
+            "(--expected file.py:factory).",
         )
     verdict = subject.against_framework
     if verdict is None:
-        return skipped(2, "export", "What the framework gave holds no output of the model.")
+        return skipped(2, "export", "--expected contains no output of the model.")
     if subject.order is not None and not (verdict.passed and subject.foreign is None):
         return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
     if verdict.passed and subject.foreign is not None:
@@ -38,9 +38,9 @@ def exported(subject: Subject) -> Rung:
         name="export",
         passed=verdict.passed,
         how="measured",
-        cause="ONNX Runtime gives what the framework gave."
+        cause="ONNX Runtime reproduces the framework's outputs."
         if verdict.passed
-        else f"The ONNX file does not compute what the framework did: {verdict.reasons[0]}.",
+        else f"The ONNX file computes something else than the framework: {verdict.reasons[0]}.",
         nodes=() if found is None else found.first,
         evidence=(
             *signs_of(verdict, "ONNX Runtime against the framework"),
@@ -61,11 +61,13 @@ def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Ru
         name="export",
         passed=False,
         how="measured",
-        cause=told.text if told else f"The outputs are not the framework's: {verdict.reasons[0]}.",
+        cause=told.text
+        if told
+        else f"The outputs differ from the framework's: {verdict.reasons[0]}.",
         nodes=() if worst is None else worst.nodes,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
         advice=(
-            "Judge it against the model before quantisation, which has its weights: "
+            "Judge it against the unquantised model, which has the original weights: "
             "`halfwise verify ORIGINAL QUANTISED --inputs DATA`.",
         ),
         inputs=subject.tried,
@@ -81,7 +83,7 @@ def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
         how="measured",
         cause=cause,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
-        advice=("Give as --expected what the framework computes on these inputs, in their order.",),
+        advice=("Give --expected the framework's outputs for these inputs, in the same order.",),
         inputs=subject.tried,
     )
 
@@ -102,14 +104,14 @@ def _located(subject: Subject) -> Comparison:
 def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:
     whole = len(found.first) >= len(list(subject.case.network.nodes())) // 2
     where = (
-        "Add tensors from inside the model to --expected, under their names in the ONNX file, to "
-        "learn where they part."
+        "To find where they diverge, add tensors from inside the model to --expected, under their "
+        "names in the ONNX file."
         if whole or not found.first
-        else f"They part at {listed(found.first)}."
+        else f"They diverge at {listed(found.first)}."
     )
     return (
         where,
-        "Export in evaluation mode (model.eval()), with the same weights and the same inputs, and "
-        "compare in FP32; another opset or exporter may do better. `halfwise export-torch` exports "
-        "a PyTorch module and compares both.",
+        "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
+        "FP32; another opset or exporter may work better. `halfwise export-torch` exports a "
+        "PyTorch module and compares the two.",
     )

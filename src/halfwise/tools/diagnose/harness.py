@@ -15,8 +15,8 @@ from halfwise.tools.preprocessing.report import change_cause, change_signs
 from halfwise.wording import capital, count, number, stopped
 
 _ADVICE: tuple[str, ...] = (
-    "Give the inputs that the model gets in use, preprocessed as there.",
-    "--allow-random goes on without.",
+    "Give inputs from real use, preprocessed as in production.",
+    "--allow-random continues without them.",
 )
 
 
@@ -60,8 +60,8 @@ def _changed(trials: InputTrials, signs: list[Sign], samples: int) -> Rung:
         evidence=(*change_signs(trials, samples), *signs),
         advice=(
             MAKE_ALIKE,
-            f"{CODE_FILE} in the run folder makes B of A. Which of both is meant, the training "
-            "tells.",
+            f"{CODE_FILE} in the run folder turns A into B. Training decides which of the two is "
+            "right.",
         ),
         inputs=trials,
     )
@@ -134,5 +134,5 @@ def _ranges(subject: Subject) -> Iterator[Sign]:
         if bad:
             yield Sign(
                 severity="error",
-                text=f"Input '{name}' holds {count(bad, 'element')} that are NaN or infinite.",
+                text=f"Input '{name}' has {count(bad, 'element')} that are NaN or infinite.",
             )

@@ -18,12 +18,12 @@ from halfwise.tools.diagnose.subject import Subject, skipped
 from halfwise.wording import count
 
 _REQUANTISE = (
-    "Calibrate these tensors again on data like these, or leave their readers out of INT8; "
+    "Recalibrate these tensors on data like these, or keep their readers out of INT8; "
     "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED` finds which."
 )
 _MEANT = (
-    "Give inputs on which the model is defined, or mend it there. Where it is meant to give that, "
-    "--allow-unjudged goes on."
+    "Give inputs on which the model is defined, or fix the model. If such values are intended, "
+    "continue with --allow-unjudged."
 )
 
 
@@ -39,7 +39,7 @@ def healthy(subject: Subject) -> Rung:
     loss = None if subject.given else lost(subject)
     bad += [] if loss is None else signs_of_loss(loss)
     if path is None and not bad:
-        return skipped(3, "model", "The model is not a file.")
+        return skipped(3, "model", "The model was not loaded from a file.")
     version = None if subject.engines is None else subject.engines.tensorrt
     findings = () if path is None else lint(read_unchecked(path), version)[0]
     errors = [f for f in findings if f.severity == "error"]
@@ -49,7 +49,7 @@ def healthy(subject: Subject) -> Rung:
     if loss is not None and any(cause.fault != "rounding" for cause in loss.causes):
         advice.append(_REQUANTISE)
     if path is not None and errors:
-        advice.append(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.")
+        advice.append(f"`halfwise lint {shlex.quote(str(path))}` gives details on each.")
     return Rung(
         rung=3,
         name="model",

@@ -258,8 +258,8 @@ _SAME = 1e-6
 """Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
 order comes to less."""
 MAKE_ALIKE = (
-    "Make both pipelines do the same (channel order, scale, mean, resize, padding) before anything "
-    "else: no precision repairs it."
+    "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
+    "precision can repair a difference here."
 )
 _NAMES = "with A of --inputs and B of --inputs-b"
 
@@ -325,7 +325,7 @@ def _advice(named: list[InputComparison]) -> Iterator[str]:
     if coded:
         left = max(each.residual_max for each in coded)
         yield (
-            f"{PIPELINES_CODE} in the run folder turns A into B, {_NAMES}; then "
+            f"{PIPELINES_CODE} in the run folder turns A into B, {_NAMES}; after that "
             f"{f'no value differs by more than {number(left)}' if left else 'both are equal'}."
         )
-    yield "`halfwise inputs compare A B --samples RAW` also tells kernels of a resize apart."
+    yield "`halfwise inputs compare A B --samples RAW` also tells resize kernels apart."

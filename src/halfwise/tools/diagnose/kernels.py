@@ -23,7 +23,7 @@ from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, seconds_for, symptom_of
 
-NEEDS_TENSORRT = "This needs TensorRT, and no target was given."
+NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
 
 
 def fp32_engine(subject: Subject) -> Rung:
@@ -40,7 +40,7 @@ def fp32_engine(subject: Subject) -> Rung:
 
 def _roundings(network: Network) -> str:
     if pairs_of(network):
-        return "what pairs of Q and DQ round to, and integer kernels take them in"
+        return "how Q/DQ pairs round, and on the integer kernels that absorb them"
     return "the order in which FP32 sums are rounded"
 
 
@@ -79,13 +79,13 @@ def _stand_in(subject: Subject) -> Rung:
         how="emulated",
         cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function."
         if found is None
-        else f"The outputs depend on {_roundings(network)}: ONNX Runtime with and without its "
-        "optimisations disagrees.",
+        else f"The outputs depend on {_roundings(network)}: ONNX Runtime disagrees with itself "
+        "with and without optimisations.",
         nodes=() if found is None else found.first,
         evidence=tuple(signs_of(verdict, other.label)),
         advice=()
         if found is None
-        else ("No engine can be expected to agree better; look at what amplifies rounding.",),
+        else ("Expect no engine to agree better; look for what amplifies rounding.",),
     )
 
 

@@ -23,8 +23,8 @@ _MOST = 8
 """Kept nodes and suspicions that are told; run.json of `fix` has all."""
 
 _FIX = (
-    "`halfwise fix` writes the model that keeps these nodes in FP32, and judges it on samples that "
-    "it did not see."
+    "`halfwise fix` writes the model that keeps these nodes in FP32 and judges it on held-out "
+    "samples."
 )
 
 
@@ -48,7 +48,7 @@ def precision(subject: Subject) -> Rung:
             name="precision",
             passed=True,
             how="emulated",
-            cause=f"Everything in {low} is within the tolerance, in emulation.",
+            cause=f"In emulation, the model passes with everything in {low}.",
             evidence=tuple(signs),
         )
     samples, heldout = split_heldout(case.calibration)
@@ -100,12 +100,12 @@ def _cause(fixed: Fixed, low: str) -> str:
     """Return what is to blame, as far as the search got."""
     nodes = tuple(k.node for k in fixed.plan.keep)
     if not fixed.found.passed:
-        return f"{low} breaks the model, and no plan was found that repairs it."
+        return f"{low} breaks the model, and the search found no plan that repairs it."
     if fixed.plan.minimal:
         return f"{low} breaks {count(len(nodes), 'node')}: {listed(nodes)}."
     return (
-        f"{low} breaks the model. FP32 at {count(len(nodes), 'node')} repairs it, and not all of "
-        f"them may need it, since the search did not end: {listed(nodes)}."
+        f"{low} breaks the model. Keeping {count(len(nodes), 'node')} in FP32 repairs it; the "
+        f"search did not finish, so fewer may do: {listed(nodes)}."
     )
 
 

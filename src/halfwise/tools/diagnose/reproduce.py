@@ -18,7 +18,7 @@ try:
 except (ImportError, OSError) as error:
     if __name__ != "__main__":
         raise
-    print("Nothing can be told: NumPy and tensorrt are needed: {}.".format(error), file=sys.stderr)
+    print("No result: this needs NumPy and tensorrt: {}.".format(error), file=sys.stderr)
     sys.exit(2)
 
 SETTINGS = {"limit_db": 60.0}  # replaced where this file is written
@@ -44,7 +44,7 @@ class Cuda:
         """Call a function; it has to return 0."""
         status = getattr(self.library, name)(*arguments)
         if status:
-            raise RuntimeError("{} gives error {}".format(name, status))
+            raise RuntimeError("{} returned error {}".format(name, status))
 
     def memory(self, size):
         """Return the address of device memory, and host memory that can be copied to it."""
@@ -140,14 +140,14 @@ def main():
     logger = trt.Logger(trt.Logger.WARNING)
     plan = build(logger)
     if plan is None:
-        print("No engine can be built.")
+        print("The engine cannot be built.")
         return 1
     inputs = np.load(os.path.join(HERE, "inputs.npz"))
     expected = np.load(os.path.join(HERE, "expected.npz"))
     # The first axis of what is stored counts samples.
     found = run(cuda, plan, logger, {name: inputs[name][0] for name in inputs.files})
     if found is None:
-        print("The engine does not run to its end.")
+        print("The engine fails to run.")
         return 1
     wrong = False
     for name in expected.files:
@@ -163,6 +163,6 @@ if __name__ == "__main__":
         code = main()
     except Exception as error:  # 1 would say that the engine is wrong
         name = type(error).__name__
-        print("Nothing can be told: {}: {}.".format(name, error), file=sys.stderr)
+        print("No result: {}: {}.".format(name, error), file=sys.stderr)
         code = 2
     sys.exit(code)

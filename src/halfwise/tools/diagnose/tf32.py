@@ -97,12 +97,12 @@ def tf32(subject: Subject) -> Rung:
         try:
             ranked = _measured(subject, subject.engines, ranked, index)
         except HalfwiseError as error:
-            text = f"No product was tried alone in a kernel: {error.message}"
+            text = f"No product was measured alone in a kernel: {error.message}"
             signs.append(Sign(severity="info", text=text))
     nodes = [r.node for r in ranked if r.error > 0]
     signs += _ranks(ranked)
     off = "TF32 alone puts the outputs out of tolerance"
-    most = f" Most of it is from {listed(nodes[:RANKED])}." if nodes else ""
+    most = f" Most of the error comes from {listed(nodes[:RANKED])}." if nodes else ""
     return Rung(
         rung=5,
         name="tf32",
@@ -117,7 +117,7 @@ def tf32(subject: Subject) -> Rung:
         if verdict.passed
         else (
             "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; "
-            "NVIDIA_TF32_OVERRIDE=0 forbids it to the libraries of a whole process.",
+            "NVIDIA_TF32_OVERRIDE=0 disables it for all libraries of a process.",
         ),
     )
 
@@ -286,7 +286,7 @@ def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
     ]
     without = [r.node for r in ranked if r.ran is not None and r.ran.own <= IN_TF32]
     if without:
-        text = f"The kernels of {count(len(without), 'product')} that ran alone use no TF32."
+        text = f"{count(len(without), 'product')} that ran alone have kernels without TF32."
         signs.append(Sign(severity="info", text=text, nodes=tuple(without)))
     return signs or [Sign(severity="info", text="The model has no products that TF32 changes.")]
 

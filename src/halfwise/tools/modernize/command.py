@@ -87,9 +87,9 @@ def modernize(
     )
     if case.stored.formats:
         raise CaseError(
-            f"The model stores {' and '.join(case.stored.formats)}, and weights that were rounded "
-            "once stay so.",
-            "Modernize the FP32 model, and lower that with `halfwise fix`.",
+            f"The model stores {' and '.join(case.stored.formats)}; its weights are already "
+            "rounded.",
+            "Modernize the FP32 model, then lower it with `halfwise fix`.",
         )
     tell(watcher, case.notes)
     network, record = modernize_case(
@@ -234,7 +234,7 @@ def _low_verdict(
     ).verdict
 
 
-_NOT_REAL = "Compared on random numbers: give --inputs for a comparison on real data."
+_NOT_REAL = "Compared on random inputs: give --inputs to compare on real data."
 
 
 def modernized(record: Modernized) -> Report:
@@ -287,7 +287,7 @@ def _proof(record: Modernized) -> Lines:
     ]
     if record.folded:
         lines.append(
-            f"{count(len(record.folded), 'node')} computed constants, and gave way to them."
+            f"{count(len(record.folded), 'node')} computed constants and were folded into them."
         )
     lines += [sentence(note) for note in record.notes]
     return Lines("Proof", tuple(lines))

@@ -121,7 +121,7 @@ def _demand_as_many(a: Samples, b: Samples, raw: RawSamples | None) -> None:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise CaseError(
-            f"The numbers of samples differ ({listed}), expected the same samples in both.",
+            f"The numbers of samples differ ({listed}); expected the same samples in both.",
             "Give both pipelines the same samples.",
         )
 
@@ -132,7 +132,7 @@ def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
         return [(next(iter(a)), next(iter(b)))]
     if set(a) != set(b):
         raise CaseError(
-            f"A has the inputs {', '.join(a)} and B {', '.join(b)}, expected the same names.",
+            f"A has the inputs {', '.join(a)}, B has {', '.join(b)}; expected the same names.",
             "Rename the arrays of one of them.",
         )
     return [(name, name) for name in a]
@@ -144,8 +144,8 @@ def _write_code(path: Path, compared: Sequence[InputComparison]) -> None:
             file.write(code_of({each.name: each.code for each in compared}))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror}), expected a place for the code.",
-            "Give a path in a folder where you may write.",
+            f"{path}, where the code should go, cannot be written: {error.strerror}.",
+            "Give a path in a writable folder.",
         ) from error
 
 

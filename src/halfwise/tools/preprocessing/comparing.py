@@ -315,7 +315,7 @@ def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDiffer
     lossy = any(d.kind in _LOSSY for d in pair.found)
     if lossy or residual.largest <= _UNEXPLAINED * level:
         return []
-    sentence = "Values differ in a way that nothing here explains."
+    sentence = "Values differ in a way that no known step explains."
     left = f"{number(residual.largest / level)} of 255 levels at most"
     return [difference("values", sentence, "", "", left)]
 

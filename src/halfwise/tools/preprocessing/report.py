@@ -44,10 +44,10 @@ def change_cause(trials: InputTrials, samples: int) -> str:
     varying = "(RMS, over what the outputs vary by or a hundredth of their size)"
     scale = varying if trials.beside_spread else "(relative RMS)"
     return (
-        f"The framework had other inputs. With A of --inputs and B of the framework: {what} On A "
-        f"changed like this, ONNX Runtime gives what the framework gave on "
-        f"{count(samples, 'sample')}: an error of {number(trials.best.error)}, and "
-        f"{number(trials.before)} without {scale}."
+        f"The framework had other inputs. With A from --inputs and B from the framework: {what} "
+        f"With A changed like this, ONNX Runtime reproduces the framework's outputs on "
+        f"{count(samples, 'sample')}: the error is {number(trials.best.error)}, and "
+        f"{number(trials.before)} without the change {scale}."
     )
 
 
@@ -65,7 +65,7 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
         Sign(
             severity="info",
             text=f"{count(trials.tried, 'change')} "
-            f"{verb(trials.tried, 'was', 'were')} tried; outputs that were wrong became right on "
+            f"{verb(trials.tried, 'was', 'were')} tried; wrong outputs became right on "
             f"{trials.shown_by} of {count(samples, 'sample')}, at least "
             f"{count(trials.numbers, 'independent number')}.",
         )
@@ -74,7 +74,7 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
         signs.append(
             Sign(
                 severity="warning",
-                text=f"{count(trials.also, 'other change')} of the inputs would do as well: "
+                text=f"{count(trials.also, 'other change')} of the inputs would work as well: "
                 "these outputs do not tell them apart.",
             )
         )
@@ -86,13 +86,13 @@ def no_change(trials: InputTrials) -> str:
     left = trials.planned - trials.tried
     if not trials.tried:
         return (
-            f"None of {count(left, 'change')} of the inputs that the framework might have had was "
-            "tried, for want of time."
+            f"For lack of time, none of {count(left, 'change')} of the inputs that the framework "
+            "may have made was tried."
         )
     text = f"{count(trials.tried, 'change')} of the inputs ({', '.join(trials.kinds)}) "
     text += f"{verb(trials.tried, 'was', 'were')} tried"
-    text += f", {left} more not for want of time" if left else ""
-    text += "; with none of them ONNX Runtime gives what the framework gave"
+    text += f", {left} more not for lack of time" if left else ""
+    text += "; with none of them ONNX Runtime reproduces the framework's outputs"
     if trials.best is None:
         return f"{text}."
     what = " ".join(each.sentence for each in trials.best.differences)
@@ -100,9 +100,9 @@ def no_change(trials: InputTrials) -> str:
         return (
             f"{count(trials.tried, 'change')} of the inputs {verb(trials.tried, 'was', 'were')} "
             "tried. With one of them ONNX "
-            f"Runtime gives what the framework gave, which may be chance: only "
-            f"{count(trials.numbers, 'independent number')} became right. Give more samples to "
-            f"know. {what}"
+            f"Runtime reproduces the framework's outputs, but perhaps by chance: only "
+            f"{count(trials.numbers, 'independent number')} became right. Give more samples to be "
+            f"sure. {what}"
         )
     return (
         f"{text}. The closest comes to an error of {number(trials.best.error)} on one sample "

@@ -59,7 +59,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
         group, _, number = word.rpartition("=")
         if group not in ("", *_GROUPS) or (value := _amount(number)) is None:
             raise UsageError(
-                f"--may-worsen is {word!r}; expected a number or a percentage, alone or of one of "
+                f"--may-worsen is {word!r}; expected a number or a percentage, alone or for one of "
                 f"{', '.join(_GROUPS)}.",
                 "For example: --may-worsen 10% --may-worsen metric=0.002.",
             )
@@ -160,9 +160,10 @@ def _same_samples(run: Run, before: Earlier) -> bool:
     own, other = run.verdict, before.run.verdict
     if own.level != other.level:
         raise RecordMismatch(
-            f"{before.folder} is no baseline for this: its verdict is {other.level}, and this one "
+            f"{before.folder} is not a baseline for this: its verdict is {other.level}, this one "
             f"{own.level}.",
-            "Make one by verify MODEL CANDIDATE --inputs DATA -o RUN, as this is judged.",
+            "Make a baseline that is judged the same way: verify MODEL CANDIDATE --inputs DATA -o "
+            "RUN.",
         )
     hashes = {r.provenance.inputs_sha256 for r in (run, before.run)}
     if len(hashes) == 1 and len(own.samples) == len(other.samples):
@@ -170,8 +171,8 @@ def _same_samples(run: Run, before: Earlier) -> bool:
     # Of `fix` the hash is that of more than what it judged.
     if own.samples != other.samples or run.kind == before.run.kind:
         raise RecordMismatch(
-            f"{before.folder} is no baseline for this: its verdict is on "
+            f"{before.folder} is not a baseline for this: its verdict is on "
             f"{count(len(other.samples), 'other sample')}.",
-            "Make one on these: verify MODEL CANDIDATE --inputs DATA -o RUN.",
+            "Make a baseline on these samples: verify MODEL CANDIDATE --inputs DATA -o RUN.",
         )
     return False

@@ -40,8 +40,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     if any(name not in inner for name in lacking) or len(lacking) == len(set(own)):
         raise CaseError(
             f"The candidate's outputs are {sorted(given)}, the model's {sorted(set(own))}.",
-            "Give a candidate made from this model, with the same names of outputs; it may have "
-            "more.",
+            "Give a candidate made from this model, with the same output names; it may have more.",
         )
     left_out = {
         "candidate": sorted(set(given) - set(own)),
@@ -79,7 +78,7 @@ def demand_same_inputs(network: Network, candidate: ir.Model) -> None:
         raise CaseError(
             f"The candidate's inputs are {sorted(map(str, found))}, the model's "
             f"{sorted(map(str, expected))}.",
-            "Give a candidate made from this model, with the same names of inputs.",
+            "Give a candidate made from this model, with the same input names.",
         )
 
 

@@ -131,7 +131,7 @@ def _built_of(candidate: Model, case: Case, watcher: Watcher) -> tuple[Network, 
     """Return the model that an engine is built of, and the case on the outputs that it has."""
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         raise UsageError(
-            f"No engine is built of {candidate}: these are outputs on record.",
+            f"{candidate} holds recorded outputs, so no engine can be built from it.",
             "Give a model, or leave --target out.",
         )
     other = load_model(candidate)
@@ -203,8 +203,8 @@ def _refuse_worker(options: Mapping[str, Any]) -> None:
     if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
             "Worker options do not apply here: the candidate is not an engine.",
-            "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or have "
-            "an engine built of the candidate: --target tensorrt.",
+            "Give an engine file (.engine, .plan or .trt), leave the TensorRT options out, or "
+            "build an engine from the candidate: --target tensorrt.",
         )
 
 
@@ -212,7 +212,7 @@ def _refuse_without_emulation(request: Request, runner: str | None) -> None:
     given = "--accumulate" if "accumulate" in request.given else "--runner" if runner else ""
     if given:
         raise UsageError(
-            f"{given} does not apply to an engine: it runs, and nothing is emulated.",
+            f"{given} does not apply to an engine: nothing is emulated.",
             "Leave it out.",
         )
 
@@ -229,8 +229,7 @@ def _judging(
     settings, samples = request.settings, case.calibration
     if runner is not None:
         raise UsageError(
-            f"--runner {runner} does not apply to a model: it tells whose recorded outputs to "
-            "judge.",
+            f"--runner {runner} does not apply to a model: it selects recorded outputs.",
             "Give the outputs in place of the model, or leave --runner out.",
         )
     other, case = _built_of(candidate, case, watcher)

@@ -118,7 +118,7 @@ def demand_types(candidate: Network, typing: Typing) -> None:
     graphs = graphs_of(candidate.model)
     if typing == "weak" and any(v.dtype in LOW_TYPES for g in graphs for v in values_of(g)):
         raise UsageError(
-            "Weak typing ignores the FP16 or BF16 that the candidate's file has.",
+            "Weak typing ignores the FP16 or BF16 types in the candidate's file.",
             "Judge its emulation, without --target; fix MODEL --target tensorrt finds constraints.",
         )
 

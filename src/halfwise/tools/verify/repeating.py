@@ -184,9 +184,10 @@ class _Repeater:
         config, own = self.delivered.config, spec.defaults
         if config.plugins and not own.plugins:
             raise UsageError(
-                f"The run's engine needs plugins ({', '.join(config.plugins)}), and worker "
+                f"The run's engine needs plugins ({', '.join(config.plugins)}), but worker "
                 f"{spec.name} names none.",
-                "Name them in halfwise.toml: plugins = [...]; a run folder loads no libraries.",
+                "Name them in halfwise.toml: plugins = [...]. Libraries named only in a run folder "
+                "are not loaded.",
             )
         return replace(
             engine_settings(limits, own),
@@ -230,8 +231,8 @@ class _Repeater:
         path = self.folder / Path(self.engines.delivered.path).name
         if not path.is_file() or file_sha256(path) != self.engines.delivered.sha256:
             raise RecordMismatch(
-                f"{path} is missing, or is not the engine that the run judged.",
-                "Take the engine that was rebuilt, or make the run again.",
+                f"{path} is missing or is not the engine that the run judged.",
+                "Use the rebuilt engine, or make the run again.",
             )
         return path
 
@@ -246,8 +247,8 @@ def _with_metric_named(run: Run, named: str | None) -> Run:
     if own is None or ":" not in own:
         if named not in (None, own):
             raise UsageError(
-                f"--metric is {named}, and the run was judged {f'by {own}' if own else 'without'}.",
-                "Leave it out: what is acceptable is the run's.",
+                f"--metric is {named}, but the run was judged {f'by {own}' if own else 'without'}.",
+                "Leave it out: the run's own criterion applies.",
             )
         return run
     criterion = run.criterion.model_copy(update={"metric": function_again(own, named)})

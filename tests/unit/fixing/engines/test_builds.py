@@ -66,7 +66,7 @@ def test_progress_and_waiting_are_told(stage, monkeypatch):
     build = ready.worker.build
 
     def waits(*arguments, log, **options):
-        log("waiting", "Another build has this GPU.")
+        log("waiting", "Another build is using this GPU.")
         log("info", "much")
         return build(*arguments, log=log, **options)
 
@@ -74,7 +74,7 @@ def test_progress_and_waiting_are_told(stage, monkeypatch):
     builds.build(ready.run.fp32, "x")
     assert steps == sorted(steps)
     assert steps
-    assert ready.listener.notes[-1] == "Another build has this GPU."
+    assert ready.listener.notes[-1] == "Another build is using this GPU."
 
 
 def test_strong_typing_leaves_types_to_the_model(stage):

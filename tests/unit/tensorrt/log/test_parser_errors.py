@@ -40,7 +40,7 @@ def test_the_node_is_named_and_the_reason_told():
     assert found.sentence == (
         "The parser rejects the operator Pad: Assertion failed: inputs.at(1).is_weights()"
     )
-    assert found.hint.startswith("TensorRT takes Pad, though not in every form")
+    assert found.hint.startswith("TensorRT supports Pad with restrictions")
     assert found.count == sum(map(bool, DUMP.splitlines()))
 
 

@@ -33,4 +33,4 @@ def test_a_whole_core_or_none_is_not_told(kept):
 
 def test_of_many_nodes_the_number_is_told():
     told = note({f"softmax{i or ''}" for i in range(7)}, blocks=7)
-    assert "--keep for 28 nodes more keeps" in told
+    assert "--keep for 28 more nodes keeps" in told

@@ -27,7 +27,7 @@ def test_all_that_decides_is_that_of_the_build():
 
 
 @pytest.mark.parametrize(
-    ("rung", "words"), [("tf32", "all FP32"), ("fp16", "the Casts in the ONNX file say")]
+    ("rung", "words"), [("tf32", "all FP32"), ("fp16", "the Casts in the ONNX file set")]
 )
 def test_only_what_is_low_has_casts(rung, words):
     how = config(typing="strong", low=None, keep=(), tf32=True)

@@ -21,14 +21,14 @@ def test_names_of_layers_are_fine(tmp_path):
     ("spec", "fix"),
     [
         ("/a/MatMal:fp32", "Did you mean /a/MatMul?"),
-        ("two:fp32", "It is a tensor; the node that makes it is /b/Split."),
+        ("two:fp32", "It is a tensor; it is computed by node /b/Split."),
         (
             "/a/MatMul + /a/Relu:fp32",
             "It is a layer of the engine, after fusion; its nodes are /a/MatMul, /a/Relu.",
         ),
         (
             "node:fp32",
-            "node is halfwise's name for a node that has none in this file; trtexec calls it "
+            "node is halfwise's name for a node without a name in this file; trtexec calls it "
             "node_of_unnamed_out.",
         ),
         ("zzz*:fp32", "Give names of ONNX nodes."),

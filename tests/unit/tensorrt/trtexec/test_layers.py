@@ -39,7 +39,7 @@ def test_what_takes_no_constraint(layers):
     assert own == {
         "/b/Cast": "a Cast has a type of its own",
         "/c/Cast": "a Cast has a type of its own",
-        "/c/Shape": "it gives integers, Booleans or shapes",
+        "/c/Shape": "it outputs integers, Booleans or shapes",
         "weight": "a constant is fused away, and the constraint with it",
     }
 

@@ -33,8 +33,8 @@ def test_types_of_outputs():
 def test_quotes_stand_around_a_name():
     assert keys("--layerPrecisions='a:0':fp32") == [(PRECISIONS, "a:0", ("fp32",), "")]
     assert keys("--layerPrecisions='a,b':fp32") == [
-        (PRECISIONS, "", (), "its single quotes are not one pair"),
-        (PRECISIONS, "", (), "its single quotes are not one pair"),
+        (PRECISIONS, "", (), "its single quotes do not form a pair"),
+        (PRECISIONS, "", (), "its single quotes do not form a pair"),
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_name_that_comes_twice():
 
 @pytest.mark.parametrize("name", ["a,b", "it's"])
 def test_names_that_trtexec_cannot_read(name):
-    with pytest.raises(CaseError, match="trtexec cannot be given the input"):
+    with pytest.raises(CaseError, match="trtexec cannot take the input"):
         format_shapes({name: (1,)})
 
 

@@ -93,7 +93,7 @@ def test_a_timing_cache_that_cannot_be_written_loses_no_engine(worker, model, tm
     (tmp_path / "gone").rmdir()
     outcome = build(worker, model, timing_cache=path)
     assert outcome.status == "built"
-    assert any("timing cache is not written" in line for line in outcome.log)
+    assert any("timing cache was not written" in line for line in outcome.log)
 
 
 def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
@@ -121,8 +121,8 @@ def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
         ("fail", "failed", None, "TensorRT built no engine."),
         (
             *("parse", "failed", None),
-            "TensorRT 8.6.0 cannot parse the model at node n1 (Odd): The parser refuses the "
-            "operator Odd: no importer (the first of 2 errors of the parser).",
+            "TensorRT 8.6.0 cannot parse the model at node n1 (Odd): The parser rejects the "
+            "operator Odd: no importer (the first of 2 parser errors).",
         ),
         (
             *("lose", "lost", None),
@@ -288,7 +288,7 @@ def test_without_tensorrt():
         (["/"], "/: Permission denied", "interpreter"),
         (["sh", "-c", "echo python3: command not found >&2; exit 127"], "not found", "full path"),
         (["sh", "-c", "echo 'x: Permission denied (publickey).' >&2; exit 255"], "255", "a key"),
-        (["sh", "-c", "echo 'the input device is not a TTY'; exit 1"], "not a TTY", "Leave -t"),
+        (["sh", "-c", "echo 'the input device is not a TTY'; exit 1"], "not a TTY", "Remove -t"),
         (["sh", "-c", "sleep 100"], "did not answer within 1 s", "interpreter"),
     ],
 )
@@ -323,7 +323,7 @@ def test_a_file_that_arrives_damaged_comes_once_more(
         assert worker.fetch(engine, tmp_path / "e.engine").bytes == len(whole)
         assert (tmp_path / "e.engine").read_bytes() == whole
         return
-    with pytest.raises(WorkerEnded, match="sent a damaged file, twice") as ended:
+    with pytest.raises(WorkerEnded, match="sent a damaged file twice") as ended:
         worker.fetch(engine, tmp_path / "e.engine")
     assert ended.value.exit_code == 6
     assert is_lost(ended.value)  # it tells nothing of the engine

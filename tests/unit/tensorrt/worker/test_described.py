@@ -79,7 +79,7 @@ def test_what_is_missing_is_told_together():
             "10.3.0",
             "halfwise was neither run with TensorRT 10.3.0 nor checked against its bindings",
         ),
-        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest that was checked"),
+        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest version checked"),
     ],
 )
 def test_versions_say_how_well_they_are_known(version, standing):

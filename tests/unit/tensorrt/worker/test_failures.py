@@ -62,7 +62,7 @@ def test_every_parser_error_is_told():
         "error: In node -1 with name: a and operator: Odd (parser): ERROR: no",
         "error: In node -2 (parser): ERROR: bad",
     ]
-    assert failures.summary(answer) == "Cannot parse (the first of 2 errors of the parser)."
+    assert failures.summary(answer) == "Cannot parse (the first of 2 parser errors)."
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_every_parser_error_is_told():
         ),
         (
             {"reason": "closed"},
-            ("crashed", None, "The run ended without a word, and its process had to be killed."),
+            ("crashed", None, "The run ended without an answer, and its process had to be killed."),
         ),
     ],
 )
@@ -100,9 +100,9 @@ def test_a_traceback_is_told_by_its_last_line():
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("plan->header.size == blobSize failed.", "damaged or cut short"),
-        ("blobSize > numericCast<int64_t>(sizeof(rt::PlanHeader)) failed.", "damaged or cut short"),
-        ("plan->header.magicTag == rt::kPLAN_MAGIC_TAG failed.", "does not begin as its engines"),
+        ("plan->header.size == blobSize failed.", "damaged or truncated"),
+        ("blobSize > numericCast<int64_t>(sizeof(rt::PlanHeader)) failed.", "damaged or truncated"),
+        ("plan->header.magicTag == rt::kPLAN_MAGIC_TAG failed.", "has no valid engine header"),
         ("expecting library version 10.0.1 got 8.6.1, please rebuild.", "built by TensorRT 8.6.1"),
         (
             "The engine plan file is generated on an incompatible device, expecting compute 8.6 "

@@ -88,7 +88,7 @@ def test_what_had_no_result_in_two_runs_is_not_tried_again(tmp_path, run):
         assert journal.remembers
         skipped = record(journal, never)
         assert skipped.status == "skipped"
-        assert skipped.message.startswith("2 runs in a row had no result of this build: ")
+        assert skipped.message.startswith("2 runs in a row got no result for this build: ")
     other = CONFIG.model_copy(update={"workspace_bytes": 1 << 20})
     assert record(journal, outcome, config=other).status == "built"
 

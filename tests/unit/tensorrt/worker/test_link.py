@@ -37,7 +37,7 @@ def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tm
     linked.close()
     with pytest.raises(Lost) as lost:
         linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
-    assert lost.value.reason == "it does not come up again: sh ended with status 1"
+    assert lost.value.reason == "it does not restart: sh ended with status 1"
 
 
 def test_a_gpu_that_did_not_get_free_is_not_waited_for_as_long_again(linked, monkeypatch):
@@ -97,7 +97,7 @@ def test_the_log_keeps_the_end_and_every_complaint():
     log.hear({"kind": "waiting"})
     log.hear({"kind": "progress", "phase": "p", "done": 1, "total": 2})
     assert len(heard) == 501
-    assert list(log.last)[-2:] == ["warning: 499", "waiting: Another build has this GPU."]
+    assert list(log.last)[-2:] == ["warning: 499", "waiting: Another build is using this GPU."]
     assert len(log.last) == 30
     assert log.complaints[:2] == ["warning: 1", "warning: 3"]
     assert len(log.complaints) == 200

@@ -355,7 +355,7 @@ def test_debugging_needs_a_version_that_can(worker: Pipe) -> None:
 def test_showing_what_fusion_leaves_needs_a_version_that_can(fake_worker: Command) -> None:
     with Pipe(fake_worker("10.0.1")) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE, typing="weak", unfused=True)
-    assert "cannot mark the tensors that fusion leaves" in refused(answer, "build")
+    assert "cannot mark unfused tensors" in refused(answer, "build")
 
 
 def test_external_data(worker: Pipe, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from halfwise.records import Criterion
 
 
 def test_other_kinds_are_refused(engines):
-    with pytest.raises(UsageError, match="no engine 'int8'"):
+    with pytest.raises(UsageError, match="Unknown engine 'int8'"):
         engines().side("int8")
 
 

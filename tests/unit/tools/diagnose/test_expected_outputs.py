@@ -47,14 +47,14 @@ def test_another_order_is_named_however_little_the_outputs_vary(subject, swing):
     assert judged(subject, VARIED, swing).passed
     rung = judged(subject, np.roll(VARIED, 1, axis=0), swing)
     assert rung.passed is False
-    assert "in another order: s0 has that of s5, s1 has that of s0" in rung.cause
+    assert "in another order: s0 has the outputs of s5, s1 has the outputs of s0" in rung.cause
 
 
 def test_outputs_of_other_samples_fail_where_the_tolerance_on_their_size_passes(subject):
     rung = judged(subject, f32(RNG.normal(size=VARIED.shape)), 1e-4)
     assert rung.passed is False
     assert "Output y_out varies by only" in rung.cause
-    assert "expected outputs of other inputs" in rung.cause
+    assert "expected outputs belong to other inputs" in rung.cause
 
 
 def test_small_errors_beside_what_the_outputs_vary_by_pass(subject):
@@ -101,9 +101,9 @@ def test_a_change_of_the_inputs_is_looked_for_beside_what_the_outputs_vary_by(su
 
 def test_three_of_the_moved_samples_are_named():
     assert reordered((1, 0, 2), ("a", "b", "c")).endswith(
-        "order: a has that of b, b has that of a."
+        "order: a has the outputs of b, b has the outputs of a."
     )
-    assert reordered((4, 0, 1, 2, 3), "abcde").endswith("c has that of b and 2 more.")
+    assert reordered((4, 0, 1, 2, 3), "abcde").endswith("c has the outputs of b and 2 more.")
 
 
 def test_figures_of_both():
@@ -200,7 +200,7 @@ def test_inputs_and_outputs_by_name_or_in_order(case, tmp_path, result, paramete
 
 @needs_torch
 def test_what_does_not_fit(case, tmp_path):
-    with pytest.raises(CaseError, match="returns 2 tensors, and the model has 1 outputs"):
+    with pytest.raises(CaseError, match="returns 2 tensors, but the model has 1 outputs"):
         expected_tensors(case, f"{file(tmp_path, '(a, b)')}:right", None)
     path = file(tmp_path, parameters="")
     with pytest.raises(CaseError, match="has inputs x, and the module"):

@@ -31,7 +31,7 @@ def test_an_export_that_is_right(subject):
 def test_an_export_that_is_wrong(subject, tensors):
     rung = exported(subject(expected=framework(*tensors, b=1.2)))
     assert rung.passed is False
-    assert "does not compute what the framework did" in rung.cause
+    assert "computes something else than the framework" in rung.cause
     assert "b" in rung.nodes
     assert (rung.nodes == ("b",)) == (len(tensors) > 1)
     assert any("dB" in sign.text for sign in rung.evidence)

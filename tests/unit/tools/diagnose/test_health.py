@@ -50,7 +50,7 @@ def on_file(subject, proto, folder, **how):
 
 
 def test_a_model_that_is_no_file(subject):
-    assert healthy(subject()).cause == "The model is not a file."
+    assert healthy(subject()).cause == "The model was not loaded from a file."
 
 
 def test_alike_findings_are_one_sign(subject, tmp_path):

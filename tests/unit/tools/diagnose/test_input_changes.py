@@ -175,7 +175,7 @@ def test_a_difference_is_measured_named_and_undone(subject, tmp_path):
     assert PIPELINES_CODE in advice[1]
     assert "no value differs by more than" in advice[1]
     _, advice = pipelines(subject(), others(lambda x: 2 * x))
-    assert advice[1].endswith("; then both are equal.")
+    assert advice[1].endswith("; after that both are equal.")
 
 
 def test_a_difference_that_nothing_explains(subject):

@@ -38,7 +38,7 @@ def test_its_script_needs_tensorrt_and_numpy_alone(subject, fake_worker, version
         dead = run(faults=[Fault("run", "address")])
         assert (dead.returncode, dead.stdout.splitlines()[-1]) == (
             1,
-            "The engine does not run to its end.",
+            "The engine fails to run.",
         )
         _untold(run(environment={"HALFWISE_CUDA_LIBRARY": "no-libcuda.so"}), "no-libcuda.so")
         bare = [sys.executable, "-S", str(folder / "reproduce.py")]
@@ -48,5 +48,5 @@ def test_its_script_needs_tensorrt_and_numpy_alone(subject, fake_worker, version
 def _untold(ended, cause):
     assert ended.returncode == 2, ended.stdout + ended.stderr
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("Nothing can be told: ")
+    assert line.startswith("No result: ")
     assert cause in line

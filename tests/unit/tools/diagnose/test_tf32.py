@@ -62,7 +62,7 @@ def test_what_no_emulated_product_explains_is_not_blamed_on_one(subject):
     rung = tf32(subject(model=network, fake={"broken": {"y": 1.3}}))
     assert rung.passed is False
     assert rung.cause.endswith(").")
-    assert "Most of it" not in rung.cause
+    assert "Most of the error" not in rung.cause
 
 
 def test_in_an_engine(subject):
@@ -81,7 +81,7 @@ def test_in_an_engine(subject):
 
 def test_a_product_that_cannot_be_tried_alone_is_ranked_by_emulation(subject):
     rung = tf32(subject(fake={"faults": [Fault("build", "segv", on=(3,))]}))
-    assert any("No product was tried alone in a kernel" in s.text for s in rung.evidence)
+    assert any("No product was measured alone in a kernel" in s.text for s in rung.evidence)
 
 
 def test_an_override_in_the_workers_environment_is_told(subject):

@@ -133,9 +133,10 @@ def trials(**changed):
 
 def test_a_change_that_matches():
     assert change_cause(trials(), 4) == (
-        "The framework had other inputs. With A of --inputs and B of the framework: B has the "
-        "channels in reverse order. On A changed like this, ONNX Runtime gives what the framework "
-        "gave on 4 samples: an error of 2e−7, and 0.2 without (relative RMS)."
+        "The framework had other inputs. With A from --inputs and B from the framework: B has the "
+        "channels in reverse order. With A changed like this, ONNX Runtime reproduces the "
+        "framework's outputs on 4 samples: the error is 2e−7, and 0.2 without the change "
+        "(relative RMS)."
     )
     first, second = change_signs(trials(), 4)
     assert (first.severity, first.text) == (
@@ -150,9 +151,9 @@ def test_no_change_that_matches():
     text = no_change(trials(matches=False, tried=90, best=far))
     assert text.startswith("90 changes of the inputs (channels, scale) were tried; with none")
     assert "an error of 0.1 on one sample (0.2 without, 0.001 allowed): B has the channels" in text
-    assert "87 more not for want of time" in no_change(trials(matches=False, best=None))
+    assert "87 more not for lack of time" in no_change(trials(matches=False, best=None))
     none = no_change(trials(matches=False, best=None, planned=90, tried=0, kinds=()))
-    assert none.startswith("None of 90 changes of the inputs ")
-    assert none.endswith("for want of time.")
+    assert none.startswith("For lack of time, none of 90 changes of the inputs ")
+    assert none.endswith("may have made was tried.")
     few = no_change(trials(matches=False, numbers=1))
-    assert "may be chance: only 1 independent number became right" in few
+    assert "perhaps by chance: only 1 independent number became right" in few

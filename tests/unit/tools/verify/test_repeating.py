@@ -70,7 +70,7 @@ def test_a_run_folder_loads_no_plugins_and_joined_samples_are_not_judged(
     record.write_text(json.dumps(told))
     (row,) = verify_run(tmp_path / "run", X, trt_command=[command]).rows
     assert "worker tensorrt names none" in row.failure
-    with pytest.raises(UsageError, match="--metric is top1, and the run was judged without"):
+    with pytest.raises(UsageError, match="--metric is top1, but the run was judged without"):
         verify_run(tmp_path / "run", X, metric="top1")
     demand_that_no_metric_of_the_folder_runs(tmp_path, told, command)
 
@@ -82,7 +82,7 @@ def demand_that_no_metric_of_the_folder_runs(folder, told, command):
         built["config"]["plugins"] = []
     (folder / "run" / "run.json").write_text(json.dumps(told))
     (folder / "my metric.py").write_text(METRIC)
-    with pytest.raises(UsageError, match="not run") as refused:
+    with pytest.raises(UsageError, match="never run") as refused:
         again()
     assert "--metric 'my metric.py:same'" in refused.value.hint
     with pytest.raises(UsageError, match=r"--metric is other.py:same"):
