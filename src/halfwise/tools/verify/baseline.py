@@ -51,7 +51,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
 
     Raises:
         UsageError: `may_worsen` is something else, or stands alone.
-        RecordMismatch: the folder holds no run.
+        RecordMismatch: the folder holds no run, or one that judged nothing.
     """
     words = (may_worsen,) if isinstance(may_worsen, str) else may_worsen
     allowed = {group: 0.0 if group == "metric" else _SHARE for group in _GROUPS}
@@ -66,7 +66,13 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
         named = [group] if group else [each for each in _GROUPS if each != "metric"]
         allowed |= dict.fromkeys(named, value)
     if folder is not None:
-        return Earlier(Path(folder), read_run(Path(folder)), allowed)
+        run = read_run(Path(folder))
+        if not _figures(run):
+            raise RecordMismatch(
+                f"{folder} is no baseline: its verdict has no figures to compare with.",
+                "Make one by verify MODEL CANDIDATE --inputs DATA -o RUN.",
+            )
+        return Earlier(Path(folder), run, allowed)
     if words:
         raise UsageError("--may-worsen does not apply without --baseline.", HELP)
     return None

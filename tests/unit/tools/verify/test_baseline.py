@@ -71,6 +71,13 @@ def test_equal_elements_and_values_that_are_not_finite():
     assert not held(infinite, before, error=9)[0]["non-finite"].passed
 
 
+def test_a_run_that_judged_nothing_is_no_baseline(tmp_path):
+    """Nothing could be worse than it, so nothing would ever fail."""
+    write_run(tmp_path, run(verdict=verdict(outputs={}), worth=None))
+    with pytest.raises(RecordMismatch, match="no figures"):
+        earlier(tmp_path, ())
+
+
 def test_worth_is_compared_where_both_have_it():
     dear, cheap = (run(worth=Worth(cost=c, fp32=2.0)) for c in (1.3, 1.2))
     assert not held(dear, cheap)[0]["cost"].passed
