@@ -15,7 +15,8 @@ from halfwise.options.options import Request
 from halfwise.records import CauseKind, Engines, KeptNode, Plan, Profile, RungEnd, Verdict, Worth
 from halfwise.reporting.curve import choosing
 from halfwise.reporting.ending import allow_more
-from halfwise.reporting.worth import cheaper
+from halfwise.reporting.notes import lint_steps
+from halfwise.reporting.worth import cheaper, unless_faster
 from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.quantised import builder_flags
@@ -244,22 +245,22 @@ def next_steps(
     lower = () if engines is None else lower_next(engines, case)
     other = tuple(choosing(fixed.curve, out, verdict, case.criterion, devices))
     if verdict.required_worth is not None:
-        return (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
-    if not verdict.passed:
-        return (*other, *lower, *_after_failure(verdict, case, fixed, devices))
-    if verdict.level == "engine":
-        return (*delivered_next(out, devices), *other, *lower)
-    strong, weak = building_commands(case, fixed.plan, profiles, out)
-    proving = "This verdict is emulated; judge the engine itself with --target tensorrt."
-    if out is not None:
-        run = shlex.quote(str(out))
-        proving = f"Judge the engine itself: halfwise verify {run} --target tensorrt --inputs DATA"
-    return (
-        *other,
-        strong,
-        proving,
-        weak,
-    )
+        steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
+    elif not verdict.passed:
+        steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
+    elif verdict.level == "engine":
+        steps = (*delivered_next(out, devices), *other, *lower)
+    else:
+        strong, weak = building_commands(case, fixed.plan, profiles, out)
+        steps = (*other, *unless_faster(worth), strong, _proving(out), weak)
+    return (*steps, *lint_steps(case.notes))
+
+
+def _proving(out: Path | None) -> str:
+    if out is None:
+        return "This verdict is emulated; judge the engine itself with --target tensorrt."
+    run = shlex.quote(str(out))
+    return f"Judge the engine itself: halfwise verify {run} --target tensorrt --inputs DATA"
 
 
 def _after_failure(
@@ -269,9 +270,11 @@ def _after_failure(
     if fixed.search.exhausted:
         lines.append(f"{capital(allow_more(fixed.search))}.")
     if not verdict.unseen:
-        lines.append("Give more samples, or a second set with --heldout DATA.")
+        copies = any(note.kind == "copies" for note in case.notes)
+        which = "samples that differ from one another" if copies else "more samples"
+        lines.append(f"Give {which}, or a second set with --heldout DATA.")
     lines += after_untested(verdict)
-    if not case.real:
+    if not (case.real or fixed.planner.settings.allow_random):
         lines.append("Give real inputs, or accept a verdict without them: --allow-random.")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
     if alone := runs_of_their_own(devices):

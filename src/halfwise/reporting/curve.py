@@ -25,7 +25,7 @@ from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.rungs import rung_name
 from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed, beyond_seen
-from halfwise.wording import count, number, ratio, shorten, verb
+from halfwise.wording import count, listed, number, ratio, shorten, verb
 
 _SKETCHED = "; plans without repairs were tried, not searched for"
 
@@ -266,8 +266,14 @@ def choosing(
         return
     run = out or Path("RUN")
     words = ["halfwise", "choose", str(run), "-o", str(run.with_name(f"{run.name}.chosen"))]
+    plan = _place(curve, curve.plan)
     what = f"{count(point.count, 'node')} {_kept(curve)}{_at(point)}"
-    yield f"Take the recommended plan ({what}): {shlex.join(words)}"
+    over = curve.criterion or criterion
+    if over.metric is None and point.error > 1:
+        what += f"; {ratio(point.error)} what {allowed(over)} allows"
+    which = "cheaper plan" if plan is not None and point.price < plan.price else "plan"
+    metrics = " and ".join(dict.fromkeys(score.metric for score in point.scores))
+    yield f"Take the {which} that keeps {metrics} ({what}): {shlex.join(words)}"
 
 
 def chosen_line(
@@ -304,7 +310,8 @@ def _at(point: Point) -> str:
 
 def _scored(point: Point) -> str:
     return ", ".join(
-        f"{score.metric} {number(usual(score.metric, score.value), 4)} ({_required(score)})"
+        f"{score.metric}{f' of {listed(score.outputs, 2)}' * (len(point.scores) > 1)} "
+        f"{number(usual(score.metric, score.value), 4)} ({_required(score)})"
         for score in point.scores
     )
 

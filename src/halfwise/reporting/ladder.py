@@ -86,7 +86,11 @@ def _score(scores: tuple[TaskScore, ...], name: str) -> str:
 
 def _end(rung: LadderRung, run: Run) -> str:
     if rung.chosen:
-        return "cheapest" if run.engines is None else "delivered"
+        return f"{_state(rung, run)}, chosen" if run.engines is None else "delivered"
+    return _state(rung, run)
+
+
+def _state(rung: LadderRung, run: Run) -> str:
     if rung.is_empty:
         return "nothing in INT8"
     if rung.passed is None:
@@ -102,11 +106,16 @@ def ladder_lines(run: Run) -> Lines | None:
     return lines_of("On the ladder", _told(run)) if run.rungs else None
 
 
-def _told(run: Run) -> Iterator[str]:
+def failed_rungs(run: Run) -> Iterator[str]:
+    """Yield why each rung fails; nothing where the verdict says the same."""
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
             which = "; `halfwise diagnose` ranks its products" * (rung.rung == "tf32")
             yield f"{rung_name(rung.rung)} fails: {'; '.join(reasons(rung.failures))}{which}."
+
+
+def _told(run: Run) -> Iterator[str]:
+    yield from failed_rungs(run)
     fp32 = run.rungs[0]
     if fp32.passed is None:
         yield (

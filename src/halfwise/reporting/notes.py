@@ -160,9 +160,15 @@ def _linted(facts: Mapping[str, Any]) -> str:
     repairs = facts.get("repairs", 0)
     mended = f" as given, before {count(repairs, 'repair')}" if repairs else ""
     return (
-        f"the linter finds {', '.join(rules + more)} in the file{mended}; `{facts['command']}` "
-        "says what to do"
+        f"the linter finds {', '.join(rules + more)} in the file{mended}; `halfwise lint` says "
+        "what to do"
     )
+
+
+def lint_steps(notes: Sequence[Note]) -> tuple[str, ...]:
+    """Return the command that tells what the linter found, for where commands stay whole."""
+    found = (note.facts["command"] for note in notes if note.kind == "linted")
+    return tuple(f"See what the linter finds: {command}" for command in found)
 
 
 def quantised_products(facts: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from halfwise.records import EngineResult, OutputError, Run
 from halfwise.reporting.baseline import baseline_line
 from halfwise.reporting.diagnosis import diagnosed_screen
 from halfwise.reporting.int8 import int8_lines
-from halfwise.reporting.ladder import brief_ladder
+from halfwise.reporting.ladder import brief_ladder, failed_rungs
 from halfwise.reporting.parts import Report, commands, lines_of, present
 from halfwise.reporting.plan import in_words, plan_lines
 from halfwise.reporting.quantisation import quantisation_lines
@@ -33,6 +33,7 @@ def screen(run: Run) -> Report:
     whole, told = report(run), in_words(run)
     parts = present(
         brief_ladder(told),
+        lines_of("Why types fail", failed_rungs(told)),
         lines_of("Result", _result(told)),
         lines_of(*_why(told)),
         commands("Next", run.next_step),

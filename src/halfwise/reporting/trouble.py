@@ -95,7 +95,8 @@ def _causes(run: Run) -> Iterator[str]:
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
         word = "Cause" if kind in certain else "Suspected cause"
-        yield f"{word}: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
+        nodes = count(ops.total(), "node")
+        yield f"{word}: {CAUSES[kind]}; {nodes} kept because of that ({most}{more})."
 
 
 def mended(plan: Plan) -> str:

@@ -98,14 +98,21 @@ def _title(run: Run) -> str:
     if not verdict.samples:
         where = "with no sample to judge on"
     elif run.kind == "verify" or run.plan is None:
-        where = f"on {count(len(verdict.samples), 'sample')}"
+        where = f"on {_samples(run, 'sample')}"
     elif verdict.unseen:
-        where = f"on {count(len(verdict.samples), 'held-out sample')}"
+        where = f"on {_samples(run, 'held-out sample')}"
     else:
-        where = f"on {count(len(verdict.samples), 'sample')} that the search used"
+        where = f"on {_samples(run, 'sample')} that the search used"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
     result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
     return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
+
+
+def _samples(run: Run, what: str) -> str:
+    """Return how many samples are judged, and that they are random where they were drawn."""
+    own = "held out" if "heldout" in run.provenance.options else ""
+    drawn = any(note.kind == "random" and note.of == own for note in run.provenance.notes)
+    return count(len(run.verdict.samples), f"random {what}" if drawn else what)
 
 
 def caution(run: Run) -> str:

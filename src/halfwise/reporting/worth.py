@@ -59,6 +59,13 @@ def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
         yield f"To judge the task instead, use --metric {worth.metric}."
 
 
+def unless_faster(worth: Worth | None) -> tuple[str, ...]:
+    """Return what to do where FP32 costs no more than a plan that passed; else nothing."""
+    if worth is None or worth.times_fp32 < 1:
+        return ()
+    return ("Unless an engine shows a gain, use the FP32 model.",)
+
+
 def _cost(worth: Worth | None, required: float, low: str) -> str:
     if worth is None:
         return f"its cost is unknown, and at most {ratio(required)} everything in {low} is required"

@@ -12,6 +12,7 @@ from halfwise.fixing.next_steps import (
     delivered_next,
     diagnose_command,
     lower_next,
+    next_steps,
     runs_of_their_own,
     sample_profiles,
 )
@@ -19,9 +20,10 @@ from halfwise.graph.model import network_from_proto
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Cause, RungTried
+from halfwise.records import Cause, Note, RungTried, Worth
 from tests import models
 from tests.faults.quantisation import quantised_relu
+from tests.unit.fixing.test_loop import found as outcome
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import verdict
 
@@ -165,6 +167,30 @@ def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
     (line,) = lower_next(found, CASE)
     assert line.startswith(said)
     assert "--start-from" in line
+
+
+def steps(found, judged, worth=None):
+    return " ".join(next_steps(judged, found.planner.case, found, (), None, (), worth))
+
+
+def test_what_was_done_already_is_not_advised():
+    found = outcome(models.small(), allow_random=True)
+    failed = verdict(passed=False, judged=False, unseen=False)
+    found.planner.case = replace(found.planner.case, real=False)
+    assert "--allow-random" not in steps(found, failed)
+    assert "Give more samples" in steps(found, failed)
+    copies = Note(kind="copies", severity="warning", facts={"copies": 1, "heldout": 1})
+    found.planner.case = replace(found.planner.case, notes=(copies,))
+    assert "Give samples that differ from one another" in steps(found, failed)
+    found.planner.settings = replace(found.planner.settings, allow_random=False)
+    assert "--allow-random" in steps(found, failed)
+
+
+def test_where_fp32_costs_no_more_it_is_advised():
+    found = outcome(models.small(), allow_random=True)
+    dearer, cheaper = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
+    assert "Unless an engine shows a gain, use the FP32 model." in steps(found, verdict(), dearer)
+    assert "FP32 model." not in steps(found, verdict(), cheaper)
 
 
 def test_where_the_engine_is():

@@ -129,9 +129,18 @@ def test_errors_are_told_as_their_field_writes_them():
 
 def test_the_command_runs_as_printed():
     (line,) = choosing(MADE, Path("my run"), verdict(), Criterion())
-    assert line.endswith("halfwise choose 'my run' -o 'my run.chosen'")
+    assert line == (
+        "Take the cheaper plan that keeps top1 (1 node kept at 1.2 ×; 3.04 × what rel max ≤ 0.01 "
+        "allows): halfwise choose 'my run' -o 'my run.chosen'"
+    )
     itself = MADE.model_copy(update={"recommended": 2})
     assert list(choosing(itself, None, verdict(), Criterion())) == []
+
+
+def test_each_score_of_several_outputs_says_which():
+    scores = tuple(OWN[0].model_copy(update={"outputs": (name,)}) for name in "yz")
+    made = curve(point("", 1.0, 2.0, scores=scores), PLAN, plan=1, recommended=0)
+    assert "×), top1 of y 1 (at least 0.99), top1 of z 1 (at" in offer(run(curve=made))
 
 
 def test_nothing_is_offered_where_the_plan_failed_by_its_task_or_on_noise():

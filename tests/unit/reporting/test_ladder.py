@@ -31,7 +31,7 @@ def test_each_rung_has_its_figures_and_its_end():
     assert rows["FP32"]["size"] == "4 KiB"
     assert rows["FP32"][""] == "right by labels"
     assert (rows["TF32"]["top1"], rows["TF32"]["error / allowed"]) == ("0.5 ✗", "3")
-    assert (rows["FP16"]["kept"], rows["FP16"][""]) == ("2/9", "cheapest")
+    assert (rows["FP16"]["kept"], rows["FP16"][""]) == ("2/9", "passed, chosen")
     assert (rows["INT8"]["not INT8"], rows["INT8"]["share"]) == ("3/7", "80 %")
     assert "ms" not in titles
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import Criterion, LadderRung, NodeName, Repair
+from halfwise.records import Criterion, Failure, LadderRung, NodeName, Repair
 from halfwise.reporting.parts import Lines, commands
 from halfwise.reporting.screen import screen
 from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
@@ -81,6 +81,15 @@ def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):
     ]
     told = lines(capsys, run(rungs=tuple(rungs), verdict=verdict(reasons=("why " * 200,) * 9)))
     assert all(any(name in line for line in told) for name in ("FP32", "TF32", "FP16", "INT8"))
+
+
+def test_why_a_type_fails_is_told_beside_its_error_below_one():
+    why = Failure(kind="rung", text="output y is out of tolerance as ONNX Runtime runs the file")
+    low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
+    int8 = LadderRung(rung="int8", passed=False, error=0.6, cost=0.9, failures=(why,))
+    shown = parts(screen(run(rungs=(LadderRung(rung="fp32", passed=True), low, int8))))
+    assert [row[-1] for row in shown["The ladder"].rows] == ["passed", "passed, chosen", "failed"]
+    assert shown["Why types fail"].lines == (f"INT8 fails: {why.text}.",)
 
 
 def test_commands_are_whole_or_left_out():

@@ -24,8 +24,9 @@ def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
         "Output logits is out of tolerance.",
         "Inside, 1 tensor has NaN or infinite values where FP32 has none, first "
         "/blocks.0/norm1/Pow_output_0 (node /blocks.0/norm1/Pow).",
-        "Cause: values beyond the range, at 39 nodes (13 ReduceMean, 13 Add, 13 Sqrt).",
-        "Cause: squares that overflow inside the op, at 13 nodes (13 Pow).",
+        "Cause: values beyond the range; 39 nodes kept because of that (13 ReduceMean, 13 Add, "
+        "13 Sqrt).",
+        "Cause: squares that overflow inside the op; 13 nodes kept because of that (13 Pow).",
         f"Usual fix: {FIX}",
     )
 
@@ -34,7 +35,10 @@ def test_a_cause_that_is_only_possible_is_suspected():
     mild = guard("/a", "mask", severity=0.7)
     made = run(plan=plan((kept("/a", guard="mask"),)), guards=(mild,))
     lines = trouble(made).lines
-    assert "Suspected cause: mask values beyond the range, at 1 node (1 Pow)." in lines
+    assert (
+        "Suspected cause: mask values beyond the range; 1 node kept because of that (1 Pow)."
+        in lines
+    )
 
 
 def test_where_the_outputs_pass_what_is_kept_has_its_cause():
@@ -42,7 +46,10 @@ def test_where_the_outputs_pass_what_is_kept_has_its_cause():
     made = run(plan=plan((kept("/a", guard="decision"),)), guards=(inside,), baseline=verdict())
     lines = trouble(made).lines
     assert lines[0] == "The outputs are within tolerance."
-    assert lines[1].startswith("Cause: decisions that depend on where values are rounded, at 1 no")
+    assert lines[1] == (
+        "Cause: decisions that depend on where values are rounded; 1 node kept because of that "
+        "(1 Pow)."
+    )
 
 
 def test_infinities_inside_are_told_beside_outputs_that_pass():

@@ -27,6 +27,7 @@ from tests.unit.reporting.runs import (
     kept,
     output_error,
     plan,
+    provenance,
     run,
     search,
     verdict,
@@ -58,6 +59,8 @@ def metric(candidate, *, passed):
 
 EMPTY, FLAT = Unjudged(kind="empty", name="det"), Unjudged(kind="flat", name="ix")
 METRIC = Unjudged(kind="metric", name="top1")
+DRAWN = provenance(notes=(Note(kind="random", severity="warning", facts={}),))
+DRAWN_BESIDE = DRAWN.model_copy(update={"options": {"heldout": "real.npz"}})
 IDLE = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If")
 
 
@@ -69,6 +72,8 @@ def untested(**changed):
     ("made", "title"),
     [
         (run(), "PASSED (emulated) on 64 held-out samples"),
+        (run(provenance=DRAWN), "PASSED (emulated) on 64 random held-out samples"),
+        (run(provenance=DRAWN_BESIDE), "PASSED (emulated) on 64 held-out samples"),
         (run(verdict=verdict(passed=False)), "FAILED (emulated) on 64 held-out samples"),
         (
             run(verdict=verdict(passed=False, on_real_data=False)),
