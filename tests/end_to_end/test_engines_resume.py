@@ -91,7 +91,7 @@ def test_the_fp32_build_that_took_halfwise_down_is_tried_once_more(call, killed,
     assert refused.code == 5
     said = " ".join(refused.err.split())
     assert "TensorRT builds no FP32 engine of this model (skipped): 2 runs in a row" in said
-    assert "With a smaller --workspace" in said
+    assert "A smaller --workspace" in said
     other = call(*asked, "--resume", "--optimization-level", "1")
     assert other.code == 0, other.err
     assert not journal.exists()

@@ -170,7 +170,7 @@ def _quantised(run: Run) -> Network | None:
     if run.plan is not None and run.plan.int8 and run.plan.ranges is None:
         raise RecordMismatch(
             f"The quantised model that the run began with, {named}, is missing.",
-            "Bring the file back, or make the run again.",
+            "Restore the file, or repeat the run.",
         )
     return None
 
@@ -205,7 +205,7 @@ def _curve(run: Run, folder: Path) -> Curve:
         made = f"`halfwise {run.kind}` makes none" if run.kind != "fix" else "it is an older run"
         raise RecordMismatch(
             f"The run {folder} has no plans to choose from: {made}.",
-            "Give a run of `halfwise fix`, or make it again.",
+            "Give a run of `halfwise fix`, or repeat it.",
         )
     return run.curve.model_copy(update={"criterion": run.curve.criterion or run.criterion})
 
@@ -260,7 +260,7 @@ def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[s
         raise UsageError(
             f"--metric is {named}, and what is chosen is judged "
             f"{f'by {metric}' if metric else 'without a metric'}.",
-            "Leave it out: what is acceptable follows from the choice.",
+            "Leave it out: the choice implies the tolerance.",
         )
     return accepted
 
@@ -283,7 +283,7 @@ def _case(
     if not model.exists():
         raise RecordMismatch(
             f"The model of the run, {model}, is missing.",
-            "Run it where the path holds, or name the model: --model FILE.",
+            "Run it where that path exists, or name the model: --model FILE.",
         )
     case = load_asked(model, request, watcher)
     if case.network.sha256 != run.provenance.model_sha256:
@@ -298,7 +298,7 @@ def _case(
             raise RecordMismatch(
                 f"{run.provenance.data} does not hold the inputs of the run any more: their hash "
                 "differs.",
-                "Bring them back, or judge on others: --inputs DATA.",
+                "Restore them, or judge on others: --inputs DATA.",
             )
         return _without(case, known)
     case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
@@ -311,7 +311,7 @@ def _case(
         raise RecordMismatch(
             "The inputs are those of the run, but split or named otherwise: which of them its "
             "search has seen cannot be told.",
-            "Give them as the run was given them, or others.",
+            "Give them in the run's form, or give others.",
         )
     return _without(case, [i for i, name in enumerate(names) if name in joined])
 

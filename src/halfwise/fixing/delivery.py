@@ -323,8 +323,8 @@ def journal_of(
     refuse_irregular(path, "The journal")
     if path.exists() and not resume:
         raise UsageError(
-            f"{path} is the journal of a run that ended early, or that still goes on.",
-            "Go on without the builds that crashed, --resume, or remove the file to try all again.",
+            f"{path} is the journal of a run that ended early or is still running.",
+            "Continue without the builds that crashed (--resume), or remove the file to retry all.",
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

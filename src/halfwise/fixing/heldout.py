@@ -74,7 +74,7 @@ class HeldOut:
         chosen = judged.failing[: max(1, len(self.left) // JOINING)]
         rest = [i for i in range(len(self.left)) if i not in chosen]
         self._watcher.note(
-            f"held-out samples that fail{where}: {len(judged.failing)}; that join the calibration: "
+            f"held-out samples that fail{where}: {len(judged.failing)}; joining the calibration: "
             f"{len(chosen)}"
         )
         moved = self.left.select(chosen)

@@ -142,7 +142,7 @@ class Decisions:
                 tensor=None if source is None else tensor_name(source),
                 names={"op": flip.op},
                 numbers={"elements": flip.elements, "size": flip.of, "value": excess},
-                fix="Compute what is decided on in integers, or look it up in a table.",
+                fix="Compute the deciding values in integers, or look them up in a table.",
                 nodes=tuple(own),
                 severity=graded(Band.INEXACT, excess),
             )
@@ -265,7 +265,7 @@ class Holding:
         planner.watcher.note(
             f"{why} inside, although the outputs pass: "
             f"{count(len(guards), 'tensor' if infinite else 'decision')}; "
-            f"{count(len(planner.held_nodes), 'node')} held in FP32 in all"
+            f"{count(len(planner.held_nodes), 'node')} held in FP32 in total"
         )
         return False
 

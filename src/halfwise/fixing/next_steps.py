@@ -284,7 +284,7 @@ def _after_failure(
             "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric "
             "(--metric)."
         )
-    lines.append("The run folder holds the best model that was found.")
+    lines.append("The run folder holds the best model found.")
     return tuple(lines)
 
 
@@ -329,7 +329,7 @@ def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
     if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
         return
     if fixed.planner.settings.keep_above is not None:
-        yield "Leave --keep-above out: it skips the search, and looks at no output."
+        yield "Leave --keep-above out: it skips the search and checks no output."
     if fixed.plan.lowered:
         yield f"Leave --lower out: it forces {count(len(fixed.plan.lowered), 'node')} low."
 

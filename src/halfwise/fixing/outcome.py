@@ -71,7 +71,7 @@ class Result:
         if size > PROTOBUF_BYTES:
             raise CaseError(
                 f"The mixed model has {size_of(size)} of weights, more than a protobuf holds.",
-                "Name a folder, `out=…`: there the weights lie in a file beside the model.",
+                "Name a folder, `out=…`: weights are then stored in a file next to the model.",
             )
         return ir.serde.serialize_model(self.mixed)
 

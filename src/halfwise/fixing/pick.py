@@ -152,8 +152,8 @@ def _recommended(curve: Curve) -> Point:
     if curve.reference:
         metrics = " and ".join(sorted({score.metric for score in curve.reference}))
         why = (
-            f"of the plans that it measured closer none passes {metrics} on held-out samples and "
-            "on those of the search, without infinities"
+            f"of the plans that it measured more closely none passes {metrics} on held-out samples "
+            "and on those of the search, without infinities"
         )
     raise CaseError(
         f"The run recommends no plan: {why}.",
@@ -281,7 +281,7 @@ def _metric(curve: Curve) -> str:
             "Give --worth X, --kept N or --rel-max X.",
         )
     raise UsageError(
-        f"The outputs have several metrics, {' and '.join(metrics)}, each in a unit of its own.",
+        f"The outputs have several metrics, {' and '.join(metrics)}, in different units.",
         "Give --worth X, --kept N or --rel-max X, or nothing for the recommended plan.",
     )
 

@@ -57,7 +57,7 @@ def test_what_the_engine_needs_besides_is_kept_and_told(fix):
     assert run.verdict.passed
     kept = {entry.node: entry.reason for entry in run.plan.keep}
     assert kept.keys() > models.layer_norm().kept
-    assert "the engine needs it" in kept["gamma"]
+    assert "The engine needs it" in kept["gamma"]
     assert any("more than in the emulation: see the rounds" in note for note in run.plan.notes)
 
 

@@ -185,7 +185,7 @@ def test_a_heldout_sample_that_fails_joins_and_others_judge():
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
     assert fixed.plan.minimal
-    assert any("join the calibration" in note for note in listener.notes)
+    assert any("joining the calibration" in note for note in listener.notes)
     # What overflows does so in that sample only, and yet the reasons name it.
     assert fixed.observations.samples == fixed.search.calibration
     assert all(k.guard for k in fixed.plan.keep)
@@ -281,9 +281,9 @@ class Clock(Listener):
 
 
 def test_no_time_is_left_when_samples_join(monkeypatch):
-    listener = Clock(monkeypatch, "join the calibration")
+    listener = Clock(monkeypatch, "joining the calibration")
     fixed = found(growing(7), listener)
-    assert any("join the calibration" in note for note in listener.notes)
+    assert any("joining the calibration" in note for note in listener.notes)
     assert fixed.search.joined == ("inputs[7]",)
     assert fixed.search.exhausted
     assert not fixed.plan.minimal

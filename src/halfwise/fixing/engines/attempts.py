@@ -215,7 +215,7 @@ class Attempts:
             if found.excess is None or not untimed:
                 self._tell(f"the engine of build {build.number} does not run", why)
                 return replace(candidate, failure=why, lost=lost)
-            self._tell(f"the engine of build {build.number} runs, and cannot be timed", why)
+            self._tell(f"the engine of build {build.number} runs but cannot be timed", why)
             found = replace(found, untimed=why, lost=lost)
         try:
             self._bring(found, name)
@@ -311,7 +311,7 @@ class Attempts:
             path = self.model_of((keep, terms))
         except OSError as error:
             failed = self.bench.builds.without_model(error, step)
-            self._tell(f"build {failed.number} was not begun", failed.message)
+            self._tell(f"build {failed.number} did not start", failed.message)
             return failed
         if self.bench.builds.typing == "strong":
             return build(path)

@@ -104,7 +104,7 @@ def int8_planner(
     is_old = given is None and network.opset < FIRST_OPSET
     if not candidates or is_old:
         old = f", at opset {network.opset}" if is_old else ""
-        watcher.note(f"no node can have INT8 that has the low format{old}")
+        watcher.note(f"no node in the low format can be INT8{old}")
         return None
     if given is not None:
         return Int8Planner(below, found.kept, given.place, candidates, None)
@@ -141,7 +141,9 @@ def _best(
         off = sum(map(each.update, trials.references, results))
         errors[method] = trials.excess_of(results), off
     told = [f"{method} {number(error)}" for method, (error, _) in errors.items()]
-    watcher.note(f"error over what is allowed with all in INT8, by its ranges: {listed(told)}")
+    watcher.note(
+        f"error relative to the limit with everything in INT8, by method of ranges: {listed(told)}"
+    )
     return min(errors, key=errors.__getitem__)
 
 

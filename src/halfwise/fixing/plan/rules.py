@@ -301,7 +301,7 @@ def _from_run(
 ) -> Start:
     if run.plan is None:
         raise RecordMismatch(
-            f"The run to start from has no plan: it is one of `halfwise {run.kind}`.",
+            f"The run to start from has no plan: `halfwise {run.kind}` made it.",
             "Give a run of `halfwise fix`.",
         )
     plan, note = run.plan, Remark(kind="start", names={"date": run.provenance.date})
@@ -321,7 +321,7 @@ def _from_run(
             # Later repairs may name nodes that earlier ones inserted.
             absent = [name for name in plan.repairs[0].nodes if name not in ops]
             if absent and not repaired:
-                raise _of_another_model(run, f"has no {absent[0]}, which that repairs")
+                raise _of_another_model(run, f"has no {absent[0]}, which that run repairs")
             shared = "the nodes of its first repair"
         names = {**note.names, "shared": shared}
         note = Remark(kind="start", severity="warning", names=names)

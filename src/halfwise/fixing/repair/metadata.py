@@ -79,5 +79,5 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
     exponents = (e for repair in made.repairs for e in repair.exponents.values())
     numbers = (n for repair in made.repairs for n in repair.numbers.values())
     if any(abs(e) > MOST_EXPONENT for e in exponents) or not all(map(isfinite, numbers)):
-        raise CaseError(f"The metadata's {KEY} holds numbers that FP32 has no room for.", hint)
+        raise CaseError(f"The metadata's {KEY} holds numbers that FP32 cannot represent.", hint)
     return made.repairs

@@ -73,7 +73,7 @@ def _outdone(
     mended = gone(original.evidence.guards, planner.evidence.guards)
     nodes = frozenset[NodeName]().union(*map(original.holdable, mended))
     kept = (found.kept & original.roles.computing) | original.ruled | nodes
-    why = "they cost something themselves" if bare else "nodes are kept in spite of them"
+    why = "the repairs cost something themselves" if bare else "nodes are kept in spite of them"
     watcher.note(f"a search without repairs: {why}")
     _searched(original, kept, PART if bare else SEARCHED)
     best = planner.budget.within("repair", lambda: _best(original), None)

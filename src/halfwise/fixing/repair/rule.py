@@ -69,5 +69,5 @@ def misfit(repair: Repair) -> CaseError:
     """Return the error for a repair that does not fit the model."""
     return CaseError(
         f"The repair '{repair.rule}' at {repair.nodes[0]} does not fit this model.",
-        "Use the model that it was found on, or fix this one.",
+        "Use the model that it was proposed for, or run `halfwise fix` on this one.",
     )

@@ -101,7 +101,7 @@ class Stable:
                 break
         else:
             raise CaseError(
-                f"What {repair.nodes[-1]} ends is not known in another form: this is another "
+                f"The nodes before {repair.nodes[-1]} have no known other form: this is another "
                 "model.",
                 "Use the model that the repair was proposed for.",
             )
