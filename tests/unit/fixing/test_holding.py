@@ -49,7 +49,7 @@ def test_the_last_heldout_sample_fails_with_the_decision():
     calm[calm % 16 == 0] = 9
     fixed = found(Ill(ill.proto, {"x": calm}), heldout={"x": ill.inputs["x"][:1]})
     assert not fixed.verdict.passed
-    assert any("as ONNX Runtime runs the file" in r for r in fixed.verdict.reasons)
+    assert any("hen ONNX Runtime runs the file" in r for r in fixed.verdict.reasons)
     assert any("bucket (Cast) decides" in r for r in fixed.verdict.reasons)
     assert fixed.verdict.as_file is not None
     assert not fixed.verdict.as_file.passed
