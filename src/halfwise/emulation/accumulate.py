@@ -35,11 +35,11 @@ _PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 @dataclass(frozen=True)
 class Expansion:
-    """Nodes that compute what one node does, with its sums in the low format.
+    """Nodes that compute what one node does, with sums in the low format.
 
     Attributes:
-        nodes: In topological order, in no graph yet.
-        output: FP32, the shape of the node's output. Only the sum is rounded: what follows it
+        nodes: In topological order, not yet in a graph.
+        output: FP32, with the shape of the node's output. Only the sum is rounded: what follows it
             (bias, scale, root, quotient) is FP32, and the caller rounds the result.
     """
 
@@ -48,7 +48,7 @@ class Expansion:
 
 
 def is_product(node: ir.Node) -> bool:
-    """Return whether a node is one that tensor cores may sum in the low format."""
+    """Return whether tensor cores may sum a node in the low format."""
     return is_standard(node, *_PRODUCTS)
 
 
@@ -64,7 +64,7 @@ def sums_in_low(
 
     Args:
         node: Gives type, attributes, constant axes and the inputs' shapes, as far as known.
-        inputs: What to read in place of the node's own inputs: FP32 values, already rounded.
+        inputs: Values to read instead of the node's own inputs: FP32, already rounded.
         fmt: Format of the accumulator.
         prefix: Start of all new names; unique in the model.
         opset: Version of the default operator set.
@@ -118,7 +118,7 @@ class _Steps(Steps):
 
 
 class _Call:
-    """A node with the values it shall read, and what is known of their shapes."""
+    """A node with the values to read, and what is known of their shapes."""
 
     def __init__(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
         self.node = node
@@ -279,7 +279,7 @@ def _reduction(call: _Call, steps: _Steps) -> ir.Value | None:
 
 
 def _reduced_axes(call: _Call, rank: int) -> tuple[int, ...] | None:
-    """Return the axes to sum, ascending and not negative; None if they are not known."""
+    """Return the axes to sum, ascending and not negative; None if unknown."""
     if call.node.op_type == "GlobalAveragePool":
         return tuple(range(2, rank))
     axes = call.constant_ints(1) if call.has(1) else tuple(call.attributes.get_ints("axes", ()))

@@ -1,7 +1,7 @@
-"""The memory that all sessions on the CPU share: one arena, which gives back what none uses.
+"""Memory shared by all CPU sessions: one arena, which returns unused memory.
 
-With an arena of its own, as is ONNX Runtime's default, a session keeps what its largest run took
-for as long as it lives; and those of a run take turns.
+With its own arena, ONNX Runtime's default, a session keeps the memory of its largest run for as
+long as it lives, although the sessions of a run take turns.
 """
 
 import ctypes
@@ -20,19 +20,19 @@ ONNX Runtime's default of 128 MiB lets a tensor of 65 MiB take 128 (bfc_arena.h)
 
 _SHARED = "session.use_env_allocators"
 _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
-"""Of a run: at its end, the arenas of these devices give back what is free in them."""
+"""Run option: at its end, the arenas of these devices return their free memory."""
 
 
 def share(options: ort.SessionOptions) -> None:
-    """Let a session with `options` take its memory from the arena."""
+    """Let a session with `options` take its memory from the shared arena."""
     _register()
     options.add_session_config_entry(_SHARED, "1")
 
 
 def give_back() -> None:
-    """Give what is free in the arena, and on the heap, back to the system.
+    """Return free memory of the arena and the heap to the system.
 
-    Sessions that run later take it again, as a new arena would.
+    Later sessions take it again, as a new arena would.
     """
     options = ort.RunOptions()
     options.add_run_config_entry(_GIVE_BACK, "cpu:0")
@@ -42,7 +42,7 @@ def give_back() -> None:
 
 
 def own(result: Any) -> Any:  # noqa: ANN401 - a tensor, or what else a model may give
-    """Return a tensor in memory of its own: one in the arena keeps what is around it."""
+    """Return a tensor in its own memory: one in the arena keeps the memory around it."""
     return result.copy() if isinstance(result, np.ndarray) and not result.flags.owndata else result
 
 
@@ -60,7 +60,7 @@ def _register() -> None:
 
 @functools.cache
 def _smallest() -> ort.InferenceSession:
-    """Return a session whose run does nothing: only a run gives back."""
+    """Return a session whose run does nothing: only a run returns memory."""
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     opset = [helper.make_opsetid("", 17)]

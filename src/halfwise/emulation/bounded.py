@@ -1,11 +1,11 @@
-"""Calls into ONNX Runtime that come to an end: after a time, when the budget is spent, on Ctrl-C.
+"""Bounded calls into ONNX Runtime: they end after a time, when the budget is spent, or on Ctrl-C.
 
-A call runs in a thread of its own while the caller waits. Told to stop, ONNX Runtime stops between
-two nodes, also inside of a Loop. What does not (one operator of hours) is left behind: its thread
-ends with the process.
+A call runs in its own thread while the caller waits. When told to stop, ONNX Runtime stops between
+two nodes, also inside a Loop. What does not stop (one operator that takes hours) is left behind:
+its thread ends with the process.
 
-One call of a command may reach its limit and be told as a finding; the next that does ends the
-command. Only where what was tried may fail (`forgiving`), all may.
+One call of a command may reach its limit and be reported as a finding; the next one ends the
+command. Only where attempts may fail (`forgiving`), any number may.
 """
 
 import os
@@ -23,19 +23,20 @@ from halfwise.errors import RunFailed, TookTooLong
 from halfwise.wording import number
 
 RUN_SECONDS: float = default("run_timeout")
-"""How long one evaluation may take where nobody says it: as long as one inference of an engine."""
+"""Default limit of one evaluation: as long as one inference of an engine."""
 REPEATING_SECONDS = 40.0
-"""Likewise of a model that repeats a body, which may never end: its command ends in a minute."""
+"""Default limit for a model that repeats a body, which may never end: its command ends within a
+minute."""
 _PATIENCE = 10.0
-"""Seconds after which a call that is not done is told of."""
+"""Seconds after which an unfinished call is reported."""
 _LOOK = 0.5
-"""Seconds between two looks whether a call has to end."""
+"""Seconds between two checks whether a call must end."""
 _GRACE = 2.0
-"""Seconds that a call has to stop when it is told to."""
+"""Seconds that a call has to stop when told to."""
 _AGAIN = 2.0
-"""Seconds that a call may take at least, after another reached its limit."""
+"""Smallest limit in seconds after another call reached its limit."""
 _LONGER = 10.0
-"""Likewise, in times of the longest that ended: emulations run longer than what they emulate."""
+"""The same as a multiple of the longest finished call: emulations run longer than their models."""
 
 
 class OutOfTime(Exception):
@@ -43,11 +44,11 @@ class OutOfTime(Exception):
 
 
 class Stopped(BaseException):
-    """Ends a thread whose work nobody waits for; no handler of errors takes it for one."""
+    """Ends a thread whose work is no longer needed; error handlers do not catch it."""
 
 
 class Stop:
-    """Ends the calls of another thread: the one that runs, and those that would come."""
+    """Ends the calls of another thread, the current one and later ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +56,7 @@ class Stop:
         self.asked = False
 
     def ask(self) -> None:
-        """End them; the thread itself goes on with `Stopped`."""
+        """End them; the thread itself continues with `Stopped`."""
         with self._lock:
             self.asked = True
             if self._running is not None:
@@ -63,7 +64,7 @@ class Stop:
 
     @contextmanager
     def around(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Have `stop` called where an end is asked for within the block; raise `Stopped` then."""
+        """Have `stop` called if an end is requested within the block; then raise `Stopped`."""
         with self._lock:
             if self.asked:
                 raise Stopped
@@ -82,9 +83,9 @@ class _Calls:
     """What is known of a command's calls so far.
 
     Attributes:
-        repeating: Whether a model of it repeats a body.
-        longest: Seconds of the longest that ended by itself.
-        late: What was raised for the first that reached its limit.
+        repeating: Whether one of its models repeats a body.
+        longest: Seconds of the longest call that finished.
+        late: What was raised for the first call that reached its limit.
     """
 
     repeating: bool = False
@@ -93,23 +94,23 @@ class _Calls:
 
     @property
     def seconds(self) -> float:
-        """How long the next may take where nobody says it."""
+        """Default limit of the next call."""
         usual = REPEATING_SECONDS if self.repeating else RUN_SECONDS
         return usual if self.late is None else min(usual, max(_AGAIN, _LONGER * self.longest))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long calls may take.
+    """Limits of calls.
 
     Attributes:
-        seconds: Of one call; None for what is usual.
-        until: Value of `time.monotonic()` at which all work has to end; None for never.
-        over: Whether it has to end now, whatever the time.
-        tell: Is told of a call that takes long.
-        stop: Ends them.
-        forgiving: Whether any number may reach its limit.
-        calls: Those so far.
+        seconds: Limit of one call; None for the default.
+        until: Value of `time.monotonic()` at which all work must end; None for never.
+        over: Whether it must end now, whatever the time.
+        tell: Called with reports of long calls.
+        stop: Ends the calls.
+        forgiving: Whether any number of calls may reach the limit.
+        calls: The calls so far.
     """
 
     seconds: float | None = None
@@ -141,7 +142,7 @@ def _changed(**changes: Any) -> Iterator[None]:
 def limited(
     seconds: float | None = None, *, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Bound each call within the block; None leaves what holds outside of it."""
+    """Bound each call within the block; None keeps the outer limit."""
     outer = _now()
     with _changed(seconds=outer.seconds if seconds is None else seconds, tell=tell or outer.tell):
         yield
@@ -149,28 +150,28 @@ def limited(
 
 @contextmanager
 def forgiving(*, any_number: bool = True) -> Iterator[None]:
-    """Let any number of calls within the block reach their limit: a search tries what may fail."""
+    """Allow any number of calls within the block to reach their limit: attempts may fail."""
     with _changed(forgiving=any_number):
         yield
 
 
 def stopped_by(stop: Stop) -> AbstractContextManager[None]:
-    """Let `stop`, which another thread has, end the calls within the block."""
+    """Let `stop`, held by another thread, end the calls within the block."""
     return _changed(stop=stop)
 
 
 def ending(
     until: float | None, over: Callable[[], bool] = lambda: False
 ) -> AbstractContextManager[None]:
-    """End what runs within the block at `until` of `time.monotonic()`; None takes an end away.
+    """End calls within the block at `until` of `time.monotonic()`; None removes the end.
 
-    Calls that begin or run after it raise `OutOfTime`, and those that do when `over` says so.
+    Calls that start or run after it raise `OutOfTime`, as do calls once `over` says so.
     """
     return _changed(until=until, over=over)
 
 
 def expect_repeating() -> None:
-    """Give calls of this command less time where nobody says how much: a model repeats a body."""
+    """Lower the default limit for this command, as a model repeats a body."""
     _now().calls.repeating = True
 
 
@@ -180,12 +181,12 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
     Args:
         work: A call that lets other threads run.
         stop: Tells it to end soon; called from this thread.
-        what: Begins a sentence on it.
+        what: Subject of a sentence about it.
 
     Raises:
-        RunFailed: it took longer than one call may.
-        TookTooLong: another did so before.
-        OutOfTime: the time budget ended before it did.
+        RunFailed: it exceeded the limit of one call.
+        TookTooLong: another call did so before.
+        OutOfTime: the time budget ended first.
         Stopped: another thread ended it.
     """
     limits = _now()
@@ -225,7 +226,7 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
 
 
 def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
-    """Return what to raise for a call that reached its limit."""
+    """Return the error for a call that reached its limit."""
     assert limits.seconds is not None
     first = limits.calls.late
     if first is not None and not limits.forgiving:

@@ -1,10 +1,10 @@
-"""What a run may spend on what it can do without: work, counted, and seconds as a limit beside.
+"""The budget for a run's optional work: counted work, and a time limit.
 
-Ctrl-C spends all of it, where the command line offers that (`halfwise.interruption`).
+Ctrl-C spends all of it if the command line offers that (`halfwise.interruption`).
 
-Work is told in inferences of one sample, with a fixed weight for each kind (`WEIGHTS`), so that a
-run does the same whatever else the machine does. Where seconds end something, another run may find
-something else; `ended_by` tells.
+Work is counted in inferences of one sample, with a fixed weight per kind (`WEIGHTS`), so that a run
+does the same whatever else the machine does. If the time limit ends something, another run may find
+something else; `ended_by` says so.
 """
 
 import time
@@ -18,8 +18,8 @@ from halfwise.interruption import interruption
 from halfwise.records import BudgetEnd, CutStage
 
 Work = Literal["trial", "pass", "judge", "growth", "proof", "double"]
-"""Kinds of work on one sample: a run of the switched emulation; one that looks at what is inside;
-all that a verdict takes, as emulated and as ONNX Runtime runs the file; one part of the graph
+"""Kinds of work on one sample: a run of the switched emulation; one that inspects tensors inside;
+everything for a verdict, as emulated and as ONNX Runtime runs the file; one part of the graph
 followed in two models; a plain run in FP32, and one in FP64."""
 
 WEIGHTS: Mapping[Work, float] = {
@@ -30,31 +30,32 @@ WEIGHTS: Mapping[Work, float] = {
     "proof": 1.0,
     "double": 20.0,
 }
-"""Of each, in inferences of one sample: what they take on the models of bench/overhead.py, rounded.
-They need not be right, only fixed: they set how much is done, and no time is computed of them."""
+"""Cost of each kind in inferences of one sample: rounded measurements on the models of
+bench/overhead.py. They need to be fixed, not exact: they decide how much is done, and no time is
+computed from them."""
 
 _LONGEST = 1e9
-"""Seconds (30 years) in the place of infinitely many, with which nothing could be computed."""
+"""Seconds (30 years) instead of infinity, with which nothing could be computed."""
 
 _Found = TypeVar("_Found")
 _Other = TypeVar("_Other")
 
 
 class Budget:
-    """Work and seconds for all that one run can do without; what must be done is not ended.
+    """Work and time for all optional work of one run; necessary work is never ended.
 
-    All work counts. Seconds count in blocks alone, so those that must pass do not.
+    All work counts. Time counts in blocks only, so necessary time does not.
 
     Attributes:
-        seconds: How many; 0 or less leaves none.
-        work: How much, in inferences of one sample; 0 or less leaves none.
+        seconds: Time limit; 0 or less leaves none.
+        work: Work limit, in inferences of one sample; 0 or less leaves none.
         spent: Work so far.
-        cut: The stages that it ended or left out, in that order, each once.
-        ended_by: What ended them, in that order, each once.
-        outer: The one that this is beside.
-        payer: The one beside this that pays for what is done now.
-        told: Is told as work begins in a block how many seconds that block may go on, at most, by
-            how long its work took so far; inf if that is not known.
+        cut: Stages that it ended or left out, in order, each once.
+        ended_by: What ended them, in order, each once.
+        outer: The budget beside which this one exists.
+        payer: The budget beside this one that pays for the current work.
+        told: Called when work starts in a block, with the most seconds that the block may still
+            take at its pace so far; inf if unknown.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Budget:
         *,
         work: float = inf,
     ) -> None:
-        """Take the limits, and what tells the time."""
+        """Take the limits and the clock."""
         self.seconds, self.work, self.spent = seconds, work, 0.0
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0
@@ -77,14 +78,14 @@ class Budget:
         self._before = 0.0
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
-        """Return a budget for more: what is done in its blocks counts there, and not here."""
+        """Return an additional budget: work in its blocks counts there, not here."""
         other = Budget(seconds, self._clock, work=work)
         other.outer, other.told = self, self.told
         return other
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left, but for what the block around may not take."""
+        """Whether nothing is left, except what is reserved from the current block."""
         return self._end() is not None
 
     def _end(self) -> BudgetEnd | None:
@@ -97,12 +98,12 @@ class Budget:
         return "seconds" if self._left - running <= self._reserved else None
 
     def check(self) -> None:
-        """Raise `OutOfTime` within a block whose budget is spent."""
+        """Raise `OutOfTime` in a block whose budget is spent."""
         if self._since is not None and self.is_spent:
             raise OutOfTime
 
     def spend(self, work: Work, times: int = 1) -> None:
-        """Count work that begins now; within a block whose budget is spent, raise `OutOfTime`."""
+        """Count work that starts now; in a block whose budget is spent, raise `OutOfTime`."""
         if self.payer is not None:
             self.payer.spend(work, times)
             return
@@ -112,7 +113,7 @@ class Budget:
         self.spent += WEIGHTS[work] * times
 
     def _most(self, took: float) -> float:
-        """Return how many seconds a block may go on that took so many."""
+        """Return how many more seconds a block may take after this many."""
         left = self._left - took - self._reserved
         if done := self.spent - self._before:
             left = min(left, took / done * (self._until - self.spent))
@@ -120,14 +121,14 @@ class Budget:
 
     @contextmanager
     def bounding(self, part: float = 1.0) -> Iterator[None]:
-        """Count the block, and end what ONNX Runtime does in it when the time is spent.
+        """Count the block, and end its ONNX Runtime calls when the time is spent.
 
         Args:
-            part: How much of what is left it may take, > 0 to 1; within another block that of the
-                other counts.
+            part: Share of the remainder that it may take, > 0 to 1; inside another block, that
+                one's share applies.
 
         Raises:
-            OutOfTime: work or time are spent, before the block or in it.
+            OutOfTime: work or time is spent, before the block or in it.
         """
         if self._since is not None:
             yield
@@ -158,7 +159,7 @@ class Budget:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the seconds of a block, which must be done and is not ended."""
+        """Count the seconds of a necessary block, which is not ended."""
         before, started = self._left, self._clock()
         try:
             yield
@@ -168,9 +169,9 @@ class Budget:
     def within(
         self, stage: CutStage, work: Callable[[], _Found], otherwise: _Other, part: float = 1.0
     ) -> _Found | _Other:
-        """Return what `work` does, or `otherwise` where the budget ends it; `cut` tells then.
+        """Return the result of `work`, or `otherwise` if the budget ends it; see `cut`.
 
-        Within a block, `OutOfTime` goes on to who began it. The other arguments are those of
+        Inside a block, `OutOfTime` propagates to whoever began it. The other arguments are those of
         `bounding`.
         """
         if self._since is not None:
@@ -183,19 +184,19 @@ class Budget:
             return otherwise
 
     def leave_out(self, stage: CutStage) -> None:
-        """Remember that a stage was cut, and by what."""
+        """Record that a stage was cut, and by what."""
         if stage not in self.cut:
             self.cut.append(stage)
         if (by := self._end()) is not None:
             self.tell(by)
 
     def took_in(self, other: "Budget") -> None:
-        """Remember what another budget, beside this one, ended."""
+        """Record what another budget beside this one ended."""
         self.cut += [stage for stage in other.cut if stage not in self.cut]
         for by in other.ended_by:
             self.tell(by)
 
     def tell(self, by: BudgetEnd) -> None:
-        """Remember what ended something."""
+        """Record what ended something."""
         if by not in self.ended_by:
             self.ended_by.append(by)

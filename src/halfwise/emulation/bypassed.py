@@ -1,4 +1,4 @@
-"""A quantised model in which each pair can be left out, or rescaled, without loading it again."""
+"""A quantised model in which each pair can be left out or rescaled without reloading it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from halfwise.records import NodeName, TensorName
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Pairs that quantise one tensor alike, which are left out together; each reader may have one.
+    """Pairs that quantise one tensor alike and are left out together; each reader may have its own.
 
     Attributes:
         name: The DequantizeLinear of the first.
@@ -36,21 +36,21 @@ class Site:
 
     @property
     def tensor(self) -> TensorName:
-        """What they quantise; of stored integers, what these are dequantised to."""
+        """The quantised tensor; for stored integers, the dequantised one."""
         source = self.pair.source
         return tensor_name(self.pair.dequantise.outputs[0] if source is None else source)
 
     @property
     def readers(self) -> tuple[ir.Node, ...]:
-        """Who reads them, each once."""
+        """Nodes that read them, each once."""
         return tuple(dict.fromkeys(node for pair in self.pairs for node, _ in pair.readers))
 
 
 def sites_of(network: Network, original: Network | None = None) -> tuple[Site, ...]:
     """Return the pairs that can be left out, in graph order.
 
-    Stored integers can where there is an original to take weights from. What is dequantised to
-    another type than it was quantised from cannot.
+    Stored integers can if there is an original to take weights from. Tensors dequantised to another
+    type than they were quantised from cannot.
     """
     found: dict[object, list[Pair]] = {}
     for pair in pairs_of(network):
@@ -66,11 +66,11 @@ def sites_of(network: Network, original: Network | None = None) -> tuple[Site, .
 
 
 class BypassRunner:
-    """A quantised model in ONNX Runtime, run with any of its sites left out or rescaled.
+    """A quantised model in ONNX Runtime, with any of its sites left out or rescaled.
 
     Attributes:
-        sites: Those of the network that can be left out.
-        foreign: Tensors of stored integers that are no rounded floats of the original.
+        sites: The sites that can be left out.
+        foreign: Stored integers that are not rounded floats of the original.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class BypassRunner:
         accumulate: str = "fp32",
         runtime: Runtime = CPU,
     ) -> None:
-        """Load it; raises as `Session` does.
+        """Load the model; raises as `Session` does.
 
         Args:
             network: The quantised model; not changed.
-            original: The one before, for its weights.
-            accumulate: As for `emulate_typed`, which FP16 and BF16 parts of it are emulated by.
+            original: The model before quantisation, for its weights.
+            accumulate: As for `emulate_typed`, which emulates its FP16 and BF16 parts.
             runtime: Where it runs.
         """
         copy = replace(network, model=network.copy())
@@ -103,7 +103,7 @@ class BypassRunner:
         self._session = Session(model, runtime=runtime)
 
     def prepare(self, left_out: frozenset[NodeName]) -> None:
-        """Do nothing: one session runs all."""
+        """Do nothing: one session runs everything."""
 
     def release(self) -> None:
         """Do nothing: it is as large as the model."""
@@ -119,7 +119,7 @@ class BypassRunner:
         Args:
             sample: The inputs.
             left_out: Names of sites.
-            factors: What the scales of others are multiplied by; of those with one scale.
+            factors: Factors on the scales of other sites with one scale.
 
         Raises:
             RunFailed: as `Session.run`.

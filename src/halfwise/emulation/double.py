@@ -1,8 +1,8 @@
-"""A model in FP64: what its function is, where rounding in FP32 hides it.
+"""A model in FP64: shows its true function where FP32 rounding hides it.
 
-ONNX Runtime's CPU has kernels in FP64 for most operators, not for convolutions, some pooling and
-activations. ONNX's own reference evaluator has nearly all, but loops over places in Python: where
-it is needed, convolutions are those below.
+ONNX Runtime's CPU provider has FP64 kernels for most operators, but not for convolutions, some
+pooling and activations. ONNX's reference evaluator has nearly all, but loops over places in Python,
+so it uses the convolutions below.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +32,11 @@ from halfwise.metrics import Outputs
 Array = NDArray[Any]
 _Run = Callable[[Mapping[str, Array]], Outputs]
 _HIDDEN = ("stash_type", "softmax_precision")
-"""Attributes with which an operator says that it computes in FP32 inside; so it does by default."""
+"""Attributes that make an operator compute in FP32 inside, which is their default."""
 
 
 class DoubleSession:
-    """A model that runs in FP64, on inputs of FP32."""
+    """A model that runs in FP64 on FP32 inputs."""
 
     def __init__(self, model: ir.Model) -> None:
         """Take a model in FP32; it is not changed.
@@ -72,7 +72,7 @@ class DoubleSession:
 
 
 def _say_types(node: ir.Node, opset: int) -> None:
-    """Write down what an operator computes in FP32 unless told otherwise, in place."""
+    """State explicitly, in place, what an operator computes in FP32 by default."""
     if not is_standard(node):
         return
     if node.op_type == "ConstantOfShape":
@@ -114,7 +114,7 @@ def _reference(model: ir.Model) -> _Run:
 
 
 class Conv(op_conv.Conv):
-    """A convolution as a product of matrices for each element of its kernel."""
+    """A convolution as one matrix product per kernel element."""
 
     op_domain = ""
 

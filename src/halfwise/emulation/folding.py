@@ -1,4 +1,4 @@
-"""Compute what depends on constants alone, once; dynamic sizes stay dynamic.
+"""Folds what depends on constants only; dynamic sizes stay dynamic.
 
 Sizes that the model declares as numbers are constants too. Nothing is taken from the samples.
 """
@@ -16,7 +16,7 @@ from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.records import NodeName
 
 MOST_BYTES = 1 << 20
-"""What is larger is computed when the model runs: it would be stored as a weight."""
+"""Larger results are computed when the model runs: they would be stored as weights."""
 
 _LEFT = frozenset(("DequantizeLinear", "If", "Loop", "QuantizeLinear", "Scan", "SequenceMap"))
 
@@ -24,12 +24,12 @@ _LEFT = frozenset(("DequantizeLinear", "If", "Loop", "QuantizeLinear", "Scan", "
 def fold_constants(model: ir.Model, *, integers: bool = False) -> list[NodeName]:
     """Replace nodes of the main graph that compute constants by these, in place.
 
-    Values keep their names. Nodes whose results are graph outputs stay, and so do those whose
-    results are not known to be small.
+    Values keep their names. Nodes stay if their results are graph outputs, or are not known to be
+    small.
 
     Args:
         model: In normal form, with the types and shapes that follow from its inputs.
-        integers: Whether integers alone are replaced, such as sizes.
+        integers: Whether to replace only integers, such as sizes.
 
     Returns:
         The nodes that are gone, in graph order.
@@ -70,7 +70,7 @@ def constant_nodes(model: ir.Model, most_bytes: int = MOST_BYTES) -> list[ir.Nod
 
 
 def part_of(model: ir.Model, nodes: Iterable[ir.Node]) -> ir.Model:
-    """Return a model without inputs that gives what `nodes` compute, as `constant_nodes` do."""
+    """Return a model without inputs that outputs the results of `nodes`, as `constant_nodes` do."""
     outputs = [v for n in nodes for v in n.outputs if v.name]
     graph = ir.convenience.extract(model.graph, [], outputs)
     return ir.Model(graph, ir_version=model.ir_version)
@@ -124,7 +124,7 @@ def _is_foldable(node: ir.Node, most_bytes: int) -> bool:
 
 
 def _sizes(node: ir.Node) -> NDArray[np.generic] | None:
-    """Return what a Shape, or a Gather from one, gives where only declared numbers enter."""
+    """Return the result of a Shape, or a Gather from one, if only declared numbers enter."""
     if is_standard(node, "Shape"):
         sizes = _shape(node)
         return None if sizes is None or None in sizes else np.array(sizes, np.int64)

@@ -1,6 +1,6 @@
-"""The forms of nodes in a switched emulation: low, kept, or as their own switches say.
+"""The forms of nodes in a switched emulation: low, kept, or by their own switches.
 
-A kept node that may have INT8 has it: it reads through its pairs what it reads itself where low.
+A kept node that may have INT8 has it: it reads through its pairs what it reads directly when low.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Form(Enum):
 
 
 class Seen(NamedTuple):
-    """The versions of a value.
+    """Versions of a value.
 
     Attributes:
         wide: What FP32 consumers see.
@@ -51,12 +51,12 @@ class Seen(NamedTuple):
 
 
 Scope = Mapping[ir.Value, Seen]
-"""The versions of what the nodes around compute, by the network's own values."""
+"""Versions of the values of surrounding nodes, by the network's own values."""
 
 
 @dataclass
 class Forms:
-    """Makes the branches that switches choose from.
+    """Builds the branches that switches choose from.
 
     Attributes:
         roles: Roles of the network's nodes.
@@ -65,9 +65,9 @@ class Forms:
         accumulate: As `emulate_switched` has it.
         limits: Tensors whose range is smaller than the format's.
         weights: The network's weights in the low format.
-        fused: Values that low nodes hand on unrounded.
-        rounded: What low consumers see of values outside of every branch, by name.
-        readings: What nodes read that may have INT8.
+        fused: Values that low nodes pass on unrounded.
+        rounded: What low consumers see of values outside all branches, by name.
+        readings: Inputs of nodes that may have INT8.
         switches: Returns nodes that read the switches of some nodes in a branch; the last gives
             these, bool[1] each.
     """
@@ -97,7 +97,7 @@ class Forms:
         scope: Scope,
         path: str = "",
     ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
-        """Return the If of one node, low or kept, and the versions of what it gives."""
+        """Return the If of one node, low or kept, and the versions of its outputs."""
         given = [v for v in node.outputs if v.name]
         then = self.branch([node], Form.LOW, given, scope, f"{path}::op")
         other = self.branch([node], Form.KEPT, given, scope, f"{path}::kept")
@@ -182,7 +182,7 @@ class Forms:
     def _plain(
         self, node: ir.Node, form: Form, nodes: Sequence[ir.Node], scope: Scope, path: str
     ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
-        """Return a node in FP32; in a kept branch nobody but those behind it reads low."""
+        """Return a node in FP32; in a kept branch only later low nodes read its low version."""
         inputs = [v if v is None or v not in scope else scope[v].wide for v in node.inputs]
         made = self.readings.read(node, inputs, path) if form is Form.KEPT else []
         made.append(instance(node, inputs, path))

@@ -1,4 +1,4 @@
-"""Large tensors, handed to ONNX Runtime beside the graph: copied, or read where they are."""
+"""Large tensors passed to ONNX Runtime beside the graph, copied or shared."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,17 +35,17 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
 
 @contextmanager
 def given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Hand the large tensors over for a session to copy."""
+    """Pass the large tensors to a session, which copies them."""
     options.add_external_initializers(list(values), list(values.values()))
     yield
 
 
 @contextmanager
 def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Hand the large tensors over for a session to read where they are.
+    """Pass the large tensors to a session, which reads them in place.
 
-    External initializers are copied; values to be shared between sessions are not, but then the
-    file that the graph names must exist. It is empty, so that a tensor missing here is an error.
+    External initializers are copied; values shared between sessions are not, but then the file
+    named by the graph must exist. It is empty, so that a missing tensor is an error.
     """
     for name, value in values.items():
         options.add_initializer(name, value)

@@ -56,15 +56,15 @@ OrtFailure = (
     ort_errors.NoModel,
     ort_errors.EPFail,
 )
-"""What ONNX Runtime raises; it offers no common base."""
+"""What ONNX Runtime raises; there is no common base class."""
 
 
 class Session:
     """A model loaded in ONNX Runtime with all graph optimisations off.
 
-    Optimisation is off because fusing would skip the very roundings under study, because results
-    must be the same node for node in every session, and because creating a session for thousands
-    of nodes takes minutes with it.
+    Optimisations are off because fusion would skip the very rounding under study, results must be
+    equal node for node in every session, and creating a session for thousands of nodes takes
+    minutes with them.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Session:
         """Load `model`.
 
         Args:
-            model: Any model; it may change or go once this is done.
+            model: Any model; it may change or be deleted afterwards.
             runtime: Where it runs.
-            optimise: Switch all graph optimisations on (for timing plain inference).
-            large_from: Bytes of float weights in files above which the session reads them where
-                they are (on the CPU, without optimisation). Otherwise it holds copies.
+            optimise: Enable all graph optimisations (for timing plain inference).
+            large_from: Bytes of float weights in files from which the session reads them in place
+                (on the CPU, without optimisation). Otherwise it holds copies.
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading takes more memory than there is, or too long (see `bounded`).
+            RunFailed: loading needs more memory than there is, or takes too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
                 its libraries; a `KernelMissing` where it only lacks an operator for some type, or
                 expands one whose types its expansion does not take; a `GraphRefused` where it finds
@@ -135,12 +135,12 @@ class Session:
         *,
         lent: bool = False,
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name (all, or those asked for).
+        """Return the outputs by name: all, or those requested.
 
         Args:
             sample: The inputs by name.
             outputs: Names of outputs.
-            lent: Leave them where ONNX Runtime computed them, for who looks at them and lets go.
+            lent: Leave them in ONNX Runtime's memory, for callers that only look at them.
 
         Raises:
             RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
@@ -175,7 +175,7 @@ def runtime_version() -> str:
 
 
 def devices() -> dict[str, bool]:
-    """Return which devices this ONNX Runtime can use."""
+    """Return the devices available to this ONNX Runtime."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
 
@@ -246,7 +246,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
 
 
 def _too_large(error: Exception) -> RunFailed | None:
-    """Return the failure that tells what was asked for; None if memory is not the reason."""
+    """Return a failure that says how much memory was requested; None for other reasons."""
     asked = _NOT_ALLOCATED.search(str(error))
     if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
         return None
@@ -263,11 +263,11 @@ def _too_large(error: Exception) -> RunFailed | None:
 
 
 def _of_expansion(model: ir.Model, error: Exception) -> bool:
-    """Return whether ONNX Runtime complains of a node that it made itself.
+    """Return whether ONNX Runtime complains about a node that it created itself.
 
-    It finds the graph valid, types included, before it looks for kernels. What ONNX defines by a
-    function and has no kernel is then expanded, and the expansion may be invalid: Clip 13 becomes a
-    Where 9, which takes no BF16. Nodes of expansions have no names.
+    It validates the graph, types included, before it looks for kernels. An operator without a
+    kernel that ONNX defines as a function is then expanded, and the expansion may be invalid: Clip
+    13 becomes a Where 9, which takes no BF16. Nodes of expansions have no names.
     """
     return " node ()" in _first_line(error) and all(n.name for n in model.graph.all_nodes())
 
@@ -287,7 +287,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Signature:
-    """Types that an operator takes and gives.
+    """Types that an operator accepts and returns.
 
     Attributes:
         inputs: Per input slot the ONNX types, such as `tensor(float16)`; a variadic slot is the

@@ -1,7 +1,7 @@
-"""What a model's tensors look like, found inside ONNX Runtime so that few activations leave it.
+"""Statistics of a model's tensors, computed inside ONNX Runtime so that few activations leave it.
 
 `ExtremaProbe` adds three reductions per tensor and gets their results as one small vector.
-`ElementProbe` hands over whole tensors, but never more than a bounded number of bytes of them.
+`ElementProbe` fetches whole tensors, but only a limited number of bytes at a time.
 """
 
 import math
@@ -22,9 +22,10 @@ from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
 LIVE_BYTES = 64 << 20, 256 << 20
-"""How many bytes of fetched tensors `ElementProbe` keeps alive at a time, at least and at most.
+"""Smallest and largest number of bytes of fetched tensors that `ElementProbe` keeps alive at a
+time.
 
-Between them as many as the model needs anyway: its weights, or two of its largest tensors.
+In between, as many as the model needs anyway: its weights, or two of its largest tensors.
 """
 
 _REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
@@ -40,7 +41,7 @@ _GROUP = 16
 
 @dataclass(frozen=True)
 class Extremum:
-    """What one tensor reached on one sample.
+    """Extremum of one tensor on one sample.
 
     Attributes:
         absmax: Largest finite magnitude; 0 for a tensor that is empty or has no finite element.
@@ -64,10 +65,10 @@ def observable(model: ir.Model) -> tuple[TensorName, ...]:
 
 
 class ExtremaProbe:
-    """A model that gives, beside its outputs, the extremum of each chosen tensor.
+    """A model that outputs, besides its own outputs, the extremum of each chosen tensor.
 
-    The outputs are bit for bit those of the plain model: the reductions only read. A reduction is
-    made as soon as its tensor exists, so memory stays that of plain inference.
+    Its own outputs are bitwise those of the plain model: the reductions only read. A reduction runs
+    as soon as its tensor exists, so memory stays that of plain inference.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class ExtremaProbe:
         Args:
             model: Any model, such as a reference or an emulation; not changed.
             tensors: FP32 tensors of the main graph, computed or inputs.
-            magnitudes: False leaves every `absmax` at 0, for a third of the reductions.
+            magnitudes: If False, every `absmax` stays 0, with a third of the reductions.
             runtime: Where it runs.
 
         Raises:
@@ -160,7 +161,7 @@ def extremum(array: NDArray[np.float32]) -> Extremum:
 
 @dataclass(frozen=True)
 class View:
-    """Tensors to be looked at together.
+    """Tensors that are examined together.
 
     Attributes:
         tensors: Names of computed tensors or graph inputs, of any type.
@@ -172,10 +173,10 @@ class View:
 
 
 class ElementProbe:
-    """A model whose tensors can be looked at, a bounded number of bytes at a time.
+    """A model whose tensors can be examined, a limited number of bytes at a time.
 
     ONNX Runtime keeps every tensor that is a graph output until the run ends, fetched or not. So
-    views are cut into chunks, each with a session that has only that chunk's tensors as outputs.
+    views are split into chunks, each with a session that outputs only that chunk's tensors.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class ElementProbe:
         runtime: Runtime = CPU,
         live_bytes: int | None = None,
     ) -> None:
-        """Remember the model; sessions are made when they are needed.
+        """Store the model; sessions are created when needed.
 
         Args:
             model: Any model; not changed.
@@ -252,7 +253,7 @@ class ElementProbe:
         return min(most, max(least, held, 2 * 4 * max(sizes.values(), default=0)))
 
     def _session(self, tensors: tuple[TensorName, ...]) -> Session:
-        """Return the last session if it is for the same tensors, else a new one."""
+        """Return the last session if it is for the same tensors, otherwise a new one."""
         if self._last is None or self._last[0] != tensors:
             # The old one goes first: it holds as much memory as the new one will.
             self._last = None
@@ -285,7 +286,7 @@ def _values(graph: ir.Graph) -> dict[TensorName, ir.Value]:
 
 
 def roots(graph: ir.Graph, tensors: Sequence[TensorName]) -> dict[TensorName, TensorName]:
-    """Return the tensor that each is a permutation of, itself in most cases.
+    """Return the tensor of which each is a permutation; in most cases itself.
 
     Both have the same elements, and a third of a transformer's tensors are such copies.
     """

@@ -1,7 +1,7 @@
-"""What quantisation does to the values of a tensor: how many it clips, and its errors.
+"""Effect of quantisation on the values of a tensor: how many it clips, and its errors.
 
 One pass counts. Errors with other scales follow from a histogram of magnitudes: its bins are at
-most 3 % wide, and no values are kept.
+most 3 % wide, and no values are stored.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,34 +18,34 @@ from halfwise.graph.quantisation.pairs import Pair
 from halfwise.records import RangeFault
 
 RARE = 1e-3
-"""Share of values that may be outliers; of few, one may."""
+"""Share of values that may be outliers; of a few values, one may."""
 CLIPPED = 0.5
-"""Share of a pair's squared error from where on it saturates."""
+"""Share of a pair's squared error from clipping, from which it counts as saturated."""
 WIDE = 4
-"""Times that a range is what values reach, from where on two of its eight bits are wasted."""
+"""A range this many times what values reach wastes two of its eight bits."""
 _SHIFT = 18
 """Bits of binary32 that bins do not tell apart: 5 of its 23 are left, and sign and exponent."""
 _SIGN = 1 << (31 - _SHIFT)
 _STEPS_PER_OCTAVE = 8
 _OCTAVES = 10
-"""How far a better scale is looked for in both directions: by 1024."""
+"""How far better scales are searched in both directions: by a factor of 1024."""
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a pair does to the values that it was seen with.
+    """Effect of a pair on the values that it was seen with.
 
     Attributes:
-        beyond: Share of the values beyond the ends of its type by over half a step.
-        clipped: Share of its squared error that these make.
-        ends: Those of its range, the lower first; zeros where it has many scales.
-        largest: Largest finite magnitude; in steps where it has many scales.
+        beyond: Share of values more than half a step beyond the ends of its type.
+        clipped: Share of its squared error from those values.
+        ends: Ends of its range, the lower first; zeros if it has many scales.
+        largest: Largest finite magnitude; in steps if it has many scales.
         usual: Magnitude that all but `RARE` of the values, or all but one, stay below; likewise.
-        factor: What its scale would be multiplied by for the smallest squared error; 1 for floats
-            of 8 bits or less, whose steps vary.
+        factor: Factor on its scale for the smallest squared error; 1 for floats of 8 bits or less,
+            whose steps vary.
         noise: Squared error with that over that with its own; 1 if that is 0.
-        even: Whether its levels are equally far apart: those of floats are finer towards zero.
+        even: Whether its levels are equally spaced; levels of floats are finer towards zero.
     """
 
     beyond: float
@@ -96,7 +96,7 @@ class Counter:
         self.largest = 0.0
 
     def add(self, array: NDArray[np.generic]) -> None:
-        """Count f[*shape]; what is not finite only counts as elements."""
+        """Count f[*shape]; non-finite values count only as elements."""
         steps = np.asarray(array, np.float32) / (self._step or 1.0)
         flat = steps.reshape(-1)
         self.elements += flat.size
@@ -146,7 +146,7 @@ class Counter:
     def _error(
         self, middle: NDArray[np.float64], counts: NDArray[np.int64], factor: float
     ) -> tuple[float, float]:
-        """Return the squared error with the scale times a factor, and what clipping has of it."""
+        """Return the squared error with a scaled scale, and the part due to clipping."""
         size = middle / factor
         kept = np.clip(size, self.low, self.high)
         past = np.abs(size - kept)
@@ -159,12 +159,12 @@ class Counter:
 def reaches(
     network: Network, pairs: Sequence[Pair], samples: Samples, *, runtime: Runtime = CPU
 ) -> list[Reach]:
-    """Return what pairs of a quantised model do to the floats before them, in the order of `pairs`.
+    """Return the effect of a quantised model's pairs on the floats before them, in order.
 
     Args:
         network: The quantised model.
         pairs: Pairs of it that have a source.
-        samples: What to run it on; constants need none.
+        samples: Samples to run; constants need none.
         runtime: Where it runs.
 
     Raises:
@@ -186,7 +186,7 @@ def reaches(
 def look(
     network: Network, views: Sequence[View], samples: Samples, *, runtime: Runtime = CPU
 ) -> None:
-    """Run a model on samples, and show views of one tensor each; raises as `ElementProbe`."""
+    """Run a model on samples, and examine views of one tensor each; raises as `ElementProbe`."""
     if views and len(samples):
         probe = ElementProbe(network.model, runtime=runtime)
         names = dict.fromkeys(name for view in views for name in view.tensors)

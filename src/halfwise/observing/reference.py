@@ -1,4 +1,4 @@
-"""Run the FP32 reference twice: once over all samples for extrema, once over few for elements."""
+"""Runs the FP32 reference twice: over all samples for extrema, and over few for elements."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,10 +25,10 @@ from halfwise.observing.statistics import DetailCounter
 from halfwise.records import Detail, Observation, Observations, TensorName
 
 DETAIL_ELEMENTS = 2 * 10**9
-"""How many elements the second pass visits at most, over all samples and tensors."""
+"""Largest number of elements that the second pass visits, over all samples and tensors."""
 
 DETAIL_SAMPLES = 32
-"""Samples whose elements are visited at most."""
+"""Largest number of samples whose elements are visited."""
 
 ROUNDOFF_SAMPLES = 4
 """Samples on which rounding errors are measured: they follow from the model more than from data.
@@ -37,7 +37,7 @@ Sums, too, where nothing but the record asks for them.
 """
 
 PART_OF_BUDGET = 0.5
-"""How much of the budget all but the extrema may take; the rest is for the search."""
+"""Share of the budget for everything but the extrema; the rest is for the search."""
 
 
 @dataclass
@@ -60,12 +60,12 @@ def observe(
     progress: Callable[[int, int], None] | None = None,
     budget: Budget | None = None,
 ) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
-    """Return what the FP32 model looks like on `samples`, and its outputs on each.
+    """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
     Extrema and squares come from all samples, roundoff from at most `ROUNDOFF_SAMPLES`. Element
     statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
-    them those where most tensors reach their extremum, the others evenly spread; fewer where more
-    than 2·10⁹ elements would be visited.
+    them are those where most tensors reach their extremum, the others are evenly spread; fewer if
+    more than 2·10⁹ elements would be visited.
 
     Args:
         network: The model.
@@ -92,12 +92,12 @@ def observe(
 
 
 def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: int) -> list[int]:
-    """Return the samples to look at closely, in ascending order.
+    """Return the samples to examine closely, in ascending order.
 
     Args:
         extrema: Per tensor, its largest magnitude and the sample that holds it.
-        samples: How many samples there are.
-        count: How many to choose, 1 ≤ count ≤ samples.
+        samples: Number of samples.
+        count: Number to choose, 1 ≤ count ≤ samples.
 
     Returns:
         `count` different indices: up to half of them (rounded up) those that hold the extremum of
@@ -113,7 +113,7 @@ def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: in
 
 
 class Observer:
-    """What is known of a model so far: extrema and squares at once, the rest by `look`.
+    """Statistics of a model so far: extrema and squares at once, the rest by `look`.
 
     Attributes:
         outputs: Those of each sample, by name, bit for bit those of a plain run.
@@ -171,7 +171,7 @@ class Observer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether another look would show nothing more."""
+        """Whether another look would add nothing."""
         return self._is_cut or 0 < len(self._chosen) == len(self._looked)
 
     def look(self, count: int, *, most: int = DETAIL_SAMPLES) -> None:
@@ -309,7 +309,7 @@ class Observer:
         probe.run(self._samples.select(chosen), ordered, self._sizes)
 
     def records(self) -> Observations:
-        """Return what was observed."""
+        """Return the observations."""
         producers = {tensor_name(v): n for n in self._network.nodes() for v in n.outputs if v.name}
         return Observations(
             tensors=tuple(

@@ -1,7 +1,7 @@
-"""What rounding alone does to the values that logarithms and denominators read.
+"""The effect of rounding alone on the values that logarithms and denominators read.
 
-Measured, not bounded: a twin of each node computes from rounded values beside the original, and
-the difference is taken inside ONNX Runtime, so that no activation leaves it.
+It is measured, not bounded: a twin of each node computes from rounded values beside the original,
+and ONNX Runtime takes the difference, so that no activation leaves it.
 """
 
 from collections.abc import Set

@@ -1,4 +1,4 @@
-"""What the elements of a tensor show: what a format would do to them, how close choices are."""
+"""Element statistics of a tensor: the effect of a format, and how close choices are."""
 
 import math
 import threading
@@ -37,7 +37,7 @@ _scratch = _Scratch()
 
 
 class DetailCounter:
-    """Counts what a format would do to the elements of a tensor.
+    """Counts the effect of a format on the elements of a tensor.
 
     Works on the bits: magnitudes of binary32 are ordered as their bits are, so every threshold is
     an integer comparison and the exponent is a shift.
@@ -140,7 +140,7 @@ def margin_view(node: ir.Node, fmt: Format, add: Callable[[float, int], None]) -
 
 
 def varies(value: ir.Value | None) -> bool:
-    """Return whether a value is given and is no initializer."""
+    """Return whether a value is given and not an initializer."""
     return value is not None and not value.is_initializer()
 
 
