@@ -121,7 +121,7 @@ def test_without_tensorrt_the_command_says_what_is_missing(refused, saved):
 def test_a_wrong_fp32_engine_is_not_a_precision_problem(engines, call):
     ended = engines(models.layer_norm(), broken={"square": 1.5})
     assert ended.code == 10
-    assert "not a precision problem" in told(ended)
+    assert "precision is not the problem" in told(ended)
     assert "--optimization-level" in told(ended)
     line = next(n for n in ended.record["next_step"] if "halfwise diagnose" in n)
     words = shlex.split(line[line.index("halfwise diagnose") :])

@@ -47,7 +47,7 @@ def sparse():
 
 def unsorted():
     nodes = [*product(), helper.make_node("Abs", ["w0"], ["w"])]
-    return made(nodes, [numpy_helper.from_array(WEIGHTS, "w0")]), {}, ("stand before those",)
+    return made(nodes, [numpy_helper.from_array(WEIGHTS, "w0")]), {}, ("come before those",)
 
 
 def too_small():
@@ -64,7 +64,7 @@ def too_small():
 
 def misdeclared():
     nodes = [helper.make_node("Abs", ["x"], ["h"]), helper.make_node("Sqrt", ["h"], ["y"])]
-    return made(nodes, output=(1, 4)), {}, ("passed over (y)",)
+    return made(nodes, output=(1, 4)), {}, ("are ignored (y)",)
 
 
 def unranked():

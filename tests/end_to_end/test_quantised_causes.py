@@ -23,7 +23,7 @@ def test_the_pair_that_saturates_is_named_by_verify_diagnose_and_their_records(c
     judged = call("verify", "float.onnx", "low.onnx", *GIVEN, "--rel-max", "0.05", "-o", "run")
     assert judged.code == 10
     told = " ".join(judged.out.split())
-    assert "where 1 of 6 Q/DQ pairs is left out" in told
+    assert "without 1 of 6 Q/DQ pairs" in told
     assert "first/relu_out, read by second: saturated" in told
     (cause,) = judged.record["quantisation"]["causes"]
     assert (cause["node"], cause["fault"]) == ("second/dq", "saturated")

@@ -243,9 +243,10 @@ def _remarks(engines: Engines) -> Iterator[str]:
         assert latency is not None
         yield timing_line(latency)
         yield (
-            f"{shown.name} takes {number(latency.transfer_median_ms)} ms with transfers (99th "
-            f"percentile {number(latency.transfer_p99_ms)} ms), makes {number(latency.per_second)} "
-            f"runs per second without, and uses {size_of(latency.device_bytes)} of GPU memory."
+            f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
+            f"percentile {number(latency.transfer_p99_ms)} ms); without them, it makes "
+            f"{number(latency.per_second)} runs per second. It uses {size_of(latency.device_bytes)} "
+            "of GPU memory."
         )
     for result in engines.results:
         if result.failure:

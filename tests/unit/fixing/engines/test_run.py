@@ -43,7 +43,7 @@ def test_the_fp32_engine_is_wrong(stage):
     ready = stage(models.layer_norm(), broken={"square": 1.5})
     assert not ready.run.reference().verdict.passed
     found = ready.run.refused()
-    assert "not a precision problem" in found.verdict.reasons[0]
+    assert "precision is not the problem" in found.verdict.reasons[0]
     assert found.engines.delivered is found.keep is None
     assert any("SNR ≥ 60 dB" in note for note in found.engines.notes)
 
