@@ -245,8 +245,8 @@ def _remarks(engines: Engines) -> Iterator[str]:
         yield (
             f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
             f"percentile {number(latency.transfer_p99_ms)} ms); without them, it makes "
-            f"{number(latency.per_second)} runs per second. It uses {size_of(latency.device_bytes)} "
-            "of GPU memory."
+            f"{number(latency.per_second)} runs per second. "
+            f"It uses {size_of(latency.device_bytes)} of GPU memory."
         )
     for result in engines.results:
         if result.failure:

@@ -35,8 +35,8 @@ _WORDS: Mapping[FailureKind, str] = {
     "there",
     "worth": "[it costs {cost} × everything low, and at most {allowed} × is required|its cost is "
     "unknown, and --require-worth needs it]",
-    "no-engine": "none of {elements:d} builds gave an engine that is shown to be within the "
-    "tolerance on the calibration samples",
+    "no-engine": "no engine of {elements:d} builds is shown to be within the tolerance on the "
+    "calibration samples",
     "fp32-lost": "the FP32 engine was right at first, but does not run to the end: {why}",
     "fp32-wrong": "the FP32 engine without TF32 is already wrong, so precision is not the problem",
     "not-run": "the engine does not run on the held-out samples: {why}",
