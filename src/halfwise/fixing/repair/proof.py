@@ -116,8 +116,7 @@ class _Case:
     def telling(self, name: str) -> NDArray[np.bool_]:
         """Return which elements of an output say something about errors.
 
-        Where the original is not finite on a widened sample, an element only shows that there are
-        no more.
+        On a widened sample, those where the original is finite; others show only their number.
         """
         array = self.outputs[name]
         if self.group != "widened" or array.dtype.kind != "f":
@@ -158,11 +157,8 @@ class Prover:
 
         The reported error is the largest over all samples and outputs, relative to what is
         accepted. Outputs of other types than float count by the share of elements that differ.
-        Where the original has NaN or infinities on a widened sample, such elements only show
-        whether there are more.
-
-        If it depends on an input that may not be widened, the changed part is also proven on its
-        own, with its inputs widened.
+        NaN or infinities of the original on a widened sample only show whether there are more.
+        Behind an input that may not be widened, the changed part is also proven alone, widened.
 
         Raises:
             CaseError: ONNX Runtime cannot run the repaired network.
