@@ -144,7 +144,7 @@ def _cut(told: str) -> str:
 def shortened(report: Report) -> Report | None:
     """Return a report without the end of its longest list, or one of its parts; else None.
 
-    Commands to copy stay, and tables while sentences can go.
+    The first command to copy stays, and tables while lists of sentences or commands can go.
     """
     longest = max(report.parts, key=_spare, default=None)
     if longest is None or _spare(longest) == (0, 0):
@@ -157,10 +157,16 @@ def shortened(report: Report) -> Report | None:
     return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
 
 
+_FEW = 4
+"""Rows of a table that is cut last of all: a ladder has one for each type, and all count."""
+
+
 def _spare(part: Lines | Table) -> tuple[int, int]:
-    """Return what can go first: lists of sentences, then tables, then what has one entry left."""
+    """Return what can go first: lists, further commands, tables, one-liners, small tables."""
+    if isinstance(part, Table) and len(part.rows) <= _FEW:
+        return 0, len(part.rows)
     if isinstance(part, Table):
-        return (2, len(part.rows)) if len(part.rows) > 1 else (1, 0)
+        return 2, len(part.rows)
     if part.whole:
-        return 0, 0
-    return (3, len(part.lines)) if len(part.lines) > 1 else (1, 1)
+        return (3, len(part.lines)) if len(part.lines) > 1 else (0, 0)
+    return (4, len(part.lines)) if len(part.lines) > 1 else (1, 1)

@@ -33,7 +33,6 @@ def screen(run: Run) -> Report:
     whole, told = report(run), in_words(run)
     parts = present(
         brief_ladder(told),
-        lines_of("Why types fail", failed_rungs(told)),
         lines_of("Result", _result(told)),
         lines_of(*_why(told)),
         commands("Next", run.next_step),
@@ -89,7 +88,7 @@ def _timed(row: EngineResult) -> str:
 
 
 def _why(run: Run) -> tuple[str, list[str]]:
-    """Return a title and sentences on why it failed; else on what is wrong with all low."""
+    """Return a title and sentences on why it failed; else why types do, or all of it low."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
         pairs = quantisation_lines(run.quantisation)
@@ -97,6 +96,8 @@ def _why(run: Run) -> tuple[str, list[str]]:
         told = stated(verdict.reasons, verdict.failures)
         lines = [*told[: _CAUSES - len(blamed)], *blamed]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
+    if types := list(failed_rungs(run)):
+        return "Why types fail", types
     if low is None or run.plan is None:
         return "Why", []
     return low.title, [*low.lines, *filter(None, [mended(run.plan)])]

@@ -83,13 +83,21 @@ def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):
     assert all(any(name in line for line in told) for name in ("FP32", "TF32", "FP16", "INT8"))
 
 
-def test_why_a_type_fails_is_told_beside_its_error_below_one():
+def test_why_a_type_fails_is_told_beside_its_error_below_one(capsys):
     why = Failure(kind="rung", text="output y is out of tolerance as ONNX Runtime runs the file")
     low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
     int8 = LadderRung(rung="int8", passed=False, error=0.6, cost=0.9, failures=(why,))
-    shown = parts(screen(run(rungs=(LadderRung(rung="fp32", passed=True), low, int8))))
-    assert [row[-1] for row in shown["The ladder"].rows] == ["passed", "passed, chosen", "failed"]
+    fp32, tf32 = (LadderRung(rung=name, passed=True, cost=2.0) for name in ("fp32", "tf32"))
+    long = tuple(LONG[:150] for _ in range(2))
+    made = run(rungs=(fp32, tf32, low, int8), next_step=long)
+    shown = parts(screen(made))
+    assert [row[-1] for row in shown["The ladder"].rows] == [
+        *("passed", "passed", "passed, chosen", "failed"),
+    ]
     assert shown["Why types fail"].lines == (f"INT8 fails: {why.text}.",)
+    told = " ".join(lines(capsys, made, "Whole report: " + 100 * "x"))
+    assert "0.9 ×" in told
+    assert why.text in " ".join(told.split())
 
 
 def test_commands_are_whole_or_left_out():
