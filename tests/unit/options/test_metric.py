@@ -91,7 +91,7 @@ def test_labels_are_checked_once_it_is_known_what_they_are_of(two, tmp_path):
     proto, inputs = two
     (tmp_path / "labels.json").write_text(str([-1] * len(inputs["x"])))
     data = Data(inputs, labels=tmp_path / "labels.json")
-    with pytest.raises(CaseError, match="classes, counted from 0"):
+    with pytest.raises(CaseError, match="classes, from 0"):
         load_case(proto, data, Criterion(metric="auto"))
 
 

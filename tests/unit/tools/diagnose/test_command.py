@@ -12,7 +12,7 @@ from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.parts import Lines
 from halfwise.tools.diagnose.command import LADDER, climb
 from halfwise.tools.diagnose.subject import skipped
-from halfwise.wording import sentence
+from halfwise.wording import capital, stopped
 from tests import models
 from tests.end_to_end.test_unjudged import choice
 from tests.unit.casing import names
@@ -118,7 +118,8 @@ def test_what_no_sample_tests_is_not_judged(outputs, kind):
     assert [found.kind for found in verdict.unjudged] == [kind]
     assert report.title.startswith("NOT JUDGED: nothing wrong on ")
     shown = {part.title: part.lines for part in report.parts if isinstance(part, Lines)}
-    assert shown["Why it is not judged"] == tuple(map(sentence, verdict.reasons))
+    reasons = tuple(stopped(capital(each)) for each in verdict.reasons)
+    assert shown["Why it is not judged"] == reasons
     assert "--allow-unjudged" in shown["What to do"][0]
     allowed, report = ended(outputs, allow_unjudged=True)
     assert allowed.run.verdict.passed
