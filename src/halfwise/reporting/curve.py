@@ -269,8 +269,9 @@ def choosing(
     plan = _place(curve, curve.plan)
     what = f"{count(point.count, 'node')} {_kept(curve)}{_at(point)}"
     over = curve.criterion or criterion
-    if over.metric is None and point.error > 1:
-        what += f"; {ratio(point.error)} what {allowed(over)} allows"
+    error = max(point.error, point.heldout or 0.0)
+    if over.metric is None and error > 1:
+        what += f"; {ratio(error)} what {allowed(over)} allows"
     which = "cheaper plan" if plan is not None and point.price < plan.price else "plan"
     metrics = " and ".join(dict.fromkeys(score.metric for score in point.scores))
     yield f"Take the {which} that keeps {metrics} ({what}): {shlex.join(words)}"

@@ -133,6 +133,9 @@ def test_the_command_runs_as_printed():
         "Take the cheaper plan that keeps top1 (1 node kept at 1.2 ×; 3.04 × what rel max ≤ 0.01 "
         "allows): halfwise choose 'my run' -o 'my run.chosen'"
     )
+    off = ONE.model_copy(update={"error": 0.9, "heldout": 1.5})
+    (line,) = choosing(curve(off, PLAN, plan=1, recommended=0), None, verdict(), Criterion())
+    assert "; 1.5 × what rel max" in line
     itself = MADE.model_copy(update={"recommended": 2})
     assert list(choosing(itself, None, verdict(), Criterion())) == []
 
