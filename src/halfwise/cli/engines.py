@@ -226,7 +226,12 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
     if other := sorted(options.keys() - {"model", "trt_worker"}):
         name = other[0].replace("_", "-")
         raise UsageError(f"--{name} is for recipes that build.", "Leave it out with --as netron.")
-    typer.echo(clean(f"written: {api.annotate(run, out, **options)}"))
+    written = api.annotate(run, out, **options)
+    typer.echo(clean(f"written: {written}"))
+    typer.echo(
+        "It is the model, with what is known of each node in its metadata: open it in Netron "
+        "(https://netron.app), and select a node."
+    )
 
 
 @accepts(Worker)

@@ -7,6 +7,7 @@ from math import isfinite
 from halfwise.case import Case, Settings
 from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.errors import CaseError
+from halfwise.fixing.engines.regime import low_format
 from halfwise.fixing.engines.table import FP32
 from halfwise.fixing.kernels import QUANTISING
 from halfwise.fixing.plan.rules import starting_plan
@@ -105,7 +106,8 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     least = cost(frozenset())
     if own is None or least == 0:
         return None
-    return _compared(Worth(cost=own / least, fp32=model.cost(frozenset(roles)) / least))
+    fp32 = model.cost(frozenset(roles)) / least
+    return _compared(Worth(cost=own / least, fp32=fp32, low=low_format(settings.fmt)))
 
 
 def _quantised_cost(

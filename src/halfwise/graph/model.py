@@ -6,6 +6,8 @@ unique name and a type.
 """
 
 import hashlib
+import json
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -167,7 +169,7 @@ def load_network(path: Path) -> Network:
             while block := stream.read(1 << 24):
                 digest.update(block)
     folder = weights_folder(proto, path)
-    repairs, model = _deserialise(proto, str(path))
+    repairs, model = _deserialise(proto, path)
     # With it goes the memory of a large one, once its weights lie in a file.
     del proto
     find_beside(model, folder)
@@ -180,7 +182,7 @@ def network_from_proto(proto: onnx.ModelProto) -> Network:
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     own = onnx.ModelProto()
     own.CopyFrom(proto)
-    repairs, model = _deserialise(own, "the model")
+    repairs, model = _deserialise(own, None)
     return normalise(model, path=None, sha256=digest, repairs=repairs)
 
 
@@ -196,11 +198,10 @@ def normalise(
         CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or the
             data of a constant is incomplete.
     """
-    source = str(path) if path else "the model"
     model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
     if not any(is_standard(node) for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
-    with _explaining_refusals(source):
+    with _explaining_refusals(path):
         inline_functions(model)
         open_negative_sizes(graphs_of(model))
         passes.RemoveInitializersFromInputsPass()(model)
@@ -234,29 +235,39 @@ def infer_again(network: Network) -> None:
     Raises:
         CaseError: these types contradict each other.
     """
-    with _explaining_refusals(str(network.path or "the model")):
+    with _explaining_refusals(network.path):
         _check_and_infer(network.model)
 
 
+def check_again(path: Path | None) -> str:
+    """Return what to do about a model that ONNX refuses; None for one that has no file."""
+    if path is None:
+        return "Check it with onnx.checker.check_model, and export it again."
+    # `python -m onnx.checker` checks nothing: that module does nothing when run.
+    name = json.dumps(str(path), ensure_ascii=False)
+    code = f"import onnx; onnx.checker.check_model({name}, full_check=True)"
+    return f"Run `{shlex.join(['python', '-c', code])}`, and export it again."
+
+
 @contextmanager
-def _explaining_refusals(source: str) -> Iterator[None]:
+def _explaining_refusals(path: Path | None) -> Iterator[None]:
     try:
         yield
     except REFUSALS as error:
         raise CaseError(
-            f"ONNX refuses the graph in {source}: {error.__cause__ or error}",
-            "Run `python -m onnx.checker` on it, and export it again.",
+            f"ONNX refuses the graph in {path or 'the model'}: {error.__cause__ or error}",
+            check_again(path),
         ) from error
 
 
-def _deserialise(proto: onnx.ModelProto, source: str) -> tuple[tuple[Repair, ...], ir.Model]:
+def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
     try:
         with silent():
             return repair(proto), ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CaseError(
-            f"The graph in {source} cannot be read: {error.__cause__ or error}",
-            "Run `python -m onnx.checker` on it, and export it again.",
+            f"The graph in {path or 'the model'} cannot be read: {error.__cause__ or error}",
+            check_again(path),
         ) from error
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from halfwise.graph.model import is_standard
+from halfwise.graph.model import check_again, is_standard
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 
 _TORCH = "pytorch"
@@ -216,7 +216,7 @@ def checker(subject: Subject) -> Iterator[Found]:
         fix = (
             "Give plugin operators a domain of their own."
             if plugin
-            else "Run python -m onnx.checker on it, and export it again."
+            else check_again(subject.model.path)
         )
         yield Found(
             f"ONNX's checker refuses the model: {refusal.rstrip('.')}",

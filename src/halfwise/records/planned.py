@@ -305,6 +305,7 @@ class Worth(Record):
         metric: A built-in metric that appears to fit the outputs; None if there is none.
         over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper. None in older
             records.
+        low: Name of the low format. None in older records; that of the plan, where one is told.
     """
 
     cost: float
@@ -314,6 +315,7 @@ class Worth(Record):
     nearest: NearPlan | None = None
     metric: str | None = None
     over_fp32: float | None = None
+    low: LowFormat | None = None
 
     @property
     def ratio(self) -> float:

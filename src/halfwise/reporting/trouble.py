@@ -46,8 +46,10 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
 
 
 def low_name(run: Run) -> str:
-    """Return what costs are over: what is cheapest, in the low format of the plan."""
-    return "everything low" if run.plan is None else f"everything in {run.plan.low.upper()}"
+    """Return what costs are over: what is cheapest, in the low format as far as it is known."""
+    told = run.plan or run.worth
+    low = told.low if told is not None else None
+    return f"everything in {low.upper()}" if low else "everything low"
 
 
 def _lowest(plan: Plan) -> str:

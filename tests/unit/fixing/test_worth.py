@@ -104,6 +104,7 @@ def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(fi
     assert found is not None
     assert own is not None
     assert found.cost == pytest.approx(own.cost)
+    assert found.low == "fp16"
     assert candidate_worth(planner.case, planner.settings, planner.case.network) is None
 
 

@@ -1,3 +1,7 @@
+import shlex
+import subprocess
+import sys
+
 import onnx
 import pytest
 
@@ -72,3 +76,12 @@ def test_a_broken_file_is_linted_all_the_same(tmp_path):
     report = linted(fault.make(True), tmp_path)
     assert [f.rule for f in report.findings] == ["checker"]
     assert report.skipped[0].startswith("could not infer types: ")
+    command = report.findings[0].fix.split("`")[1]
+    done = subprocess.run(
+        shlex.split(command.replace("python", shlex.quote(sys.executable), 1)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ValidationError" in done.stderr

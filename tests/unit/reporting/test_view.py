@@ -422,6 +422,12 @@ def test_where_a_failing_candidate_has_no_pairs_causes_cannot_be_looked_for():
         assert "Quantisation" not in text(report(verification(**other)))
 
 
+def test_costs_of_a_verification_name_the_low_format():
+    told = text(report(verification(worth=Worth(cost=1.0, fp32=1.7, low="bf16"))))
+    assert "1 × everything in BF16" in told
+    assert "everything low" in text(report(verification(worth=Worth(cost=1.0, fp32=1.7))))
+
+
 def test_costs_of_a_quantised_file_have_a_base_of_their_own():
     worth = Worth(cost=1.0, fp32=1.7)
     told = text(report(run(worth=worth, provenance=quantised("model"))))
