@@ -93,7 +93,9 @@ def test_keep_above_keeps_what_reads_an_overflow(fix):
 def test_what_fails_only_at_the_headroom_is_said_to(fix):
     ended = fix(models.near_the_edge())
     reasons = [k["reason"] for k in ended.record["plan"]["keep"]]
-    assert all("low, at a headroom of 2, it gives NaN or infinite outputs" in r for r in reasons)
+    assert all(
+        "low, with values 2 × those seen, it gives NaN or infinite outputs" in r for r in reasons
+    )
     assert all(r.startswith("Suspected: ") for r in reasons)
 
 
@@ -114,6 +116,7 @@ def test_a_supposed_fault_of_tf32_does_not_hide_an_overflow(saved, call):
     tf32, precision = ended.record["diagnosis"][-2:]
     assert (tf32["name"], tf32["passed"], tf32["how"]) == ("tf32", None, "emulated")
     assert precision["overflows"]
+    assert precision["advice"][0].endswith(": halfwise fix model.onnx --inputs model.npz")
     assert {"enlarge", "reduce"} <= set(precision["nodes"])
     assert "suspected (emulated)" in words(ended)
     assert "Beside rung 5 (tf32) Suspected, in emulation: TF32 alone puts the outputs" in words(

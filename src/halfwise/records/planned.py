@@ -296,16 +296,14 @@ class Worth(Record):
     Attributes:
         cost: Predicted cost of the plan.
         fp32: Predicted cost of everything in FP32.
-        measured: Time of the delivered engine relative to the engine with everything low; None
-            unless both were timed, and the FP32 engine too.
+        measured: Time of the engine over that with everything low; None unless FP32 is timed too.
         measured_fp32: The same for the FP32 engine without TF32.
         nearest: Of the evaluated plans worth having, the one with the smallest error; None if that
             is this plan, or if there is none. If this plan costs more than required, only plans
             predicted to cost no more than that count.
         metric: A built-in metric that appears to fit the outputs; None if there is none.
-        over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper. None in older
-            records.
-        low: Name of the low format. None in older records; that of the plan, where one is told.
+        over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper.
+        low: Name of the low format, of a verification. Both are None in older records.
     """
 
     cost: float

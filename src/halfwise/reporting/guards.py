@@ -25,7 +25,7 @@ CAUSES: dict[GuardKind, str] = {
     "residual": "small branches lost in sums",
     "mask": "mask values beyond the range",
     "margin": "choices between nearly equal scores",
-    "infinite": "values that become infinite inside although the outputs pass",
+    "infinite": "values that become infinite inside a plan whose outputs pass",
     "decision": "decisions that depend on where values are rounded",
 }
 
@@ -81,7 +81,7 @@ _WORDS: Mapping[GuardKind, str] = {
     "there|nothing at all][ (sample {sample})]",
     "infinite": "{tensor} [reaches {value}, beyond {low}'s {limit:6}: {elements:value} would be "
     "infinite inside|is not finite in {elements:value} inside where it is in FP32]"
-    "[, and {reader} ({op}) reads that], although the outputs pass",
+    "[, and {reader} ({op}) reads that], in a plan whose outputs pass",
     "decision": "{node} ({op}) decides {elements:d} of {size:d} values differently when ONNX "
     "Runtime runs the file, where what leads to it is not rounded value by value: {value} × what "
     "is allowed, although the emulation passes",
@@ -171,7 +171,7 @@ def _why(
 
 def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:
     """Return what happens where the node is low, as the end of a sentence; "" where unknown."""
-    excess, near = kept.error_without, f", at a headroom of {number(headroom)},"
+    excess, near = kept.error_without, f", with values {number(headroom)} × those seen,"
     known: dict[str, str | float | None] = {
         "near": near if facts.at_headroom else ",",
         "metric": metric,

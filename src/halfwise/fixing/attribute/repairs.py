@@ -106,7 +106,7 @@ def folding(node: ir.Node) -> str:
 def weight_scaling(nodes: list[ir.Node], value: ir.Value) -> str:
     """Return how to scale a constant if all its readers are linear in it, else ""."""
     if all(n.op_type in LINEAR and value in n.inputs[:2] for n in nodes):
-        return "Scale it by a power of two, and the result before a bias by the inverse."
+        return f"Scale {value.name} by a power of two, and the result before a bias by the inverse."
     return ""
 
 

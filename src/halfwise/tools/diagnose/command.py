@@ -99,7 +99,7 @@ def _climb(
     `beside` holds expected, inputs_b and runner of `diagnose`.
     """
     expected, inputs_b, runner = beside
-    settings = request.settings
+    settings, given = request.settings, request.data.inputs
     check(case.network, runtime=settings.runtime)
     tensors = others = None
     if expected is not None:
@@ -117,6 +117,7 @@ def _climb(
             expected=tensors,
             others=others,
             engines=engines,
+            inputs=str(given) if isinstance(given, str | Path) else "DATA",
         )
         rungs = climb(subject, LADDER)
         return rungs, () if _failed(rungs) else subject.references

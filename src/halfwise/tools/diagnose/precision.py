@@ -1,5 +1,6 @@
 """Rung 6: which nodes does the low format break, and why?"""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,8 +24,8 @@ _MOST = 8
 """Kept nodes and suspicions that are told; run.json of `fix` has all."""
 
 _FIX = (
-    "`halfwise fix` writes the model that keeps these nodes in FP32 and judges it on held-out "
-    "samples."
+    "Repair the graph where that is enough, keep in FP32 what is left, and judge the model on "
+    "held-out samples: {command}"
 )
 
 
@@ -62,7 +63,7 @@ def precision(subject: Subject) -> Rung:
     guards = [g for g in told if set(nodes).intersection(g.nodes)]
     fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
     headroom, metric = subject.settings.headroom, case.criterion.metric
-    signs += _reasons(explained(fixed.plan.keep, told, headroom, metric))
+    signs += _reasons(explained(_worst_first(fixed), told, headroom, metric))
     signs += [
         Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
     ]
@@ -79,10 +80,26 @@ def precision(subject: Subject) -> Rung:
         evidence=tuple(signs),
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
-            *(_FIX for _ in range(fixed.found.passed)),
+            *(_fix(subject) for _ in range(fixed.found.passed)),
             *fixes[:_MOST],
         ),
     )
+
+
+def _worst_first(fixed: Fixed) -> list[KeptNode]:
+    """Return kept nodes, those with the most certain and largest suspicion first."""
+
+    def severity(kept: KeptNode) -> float:
+        guard = kept.because.guard if kept.because is not None else None
+        return 0.0 if guard is None else fixed.guards[guard].severity
+
+    return sorted(fixed.plan.keep, key=severity, reverse=True)
+
+
+def _fix(subject: Subject) -> str:
+    path = subject.case.network.path
+    model = "MODEL" if path is None else str(path)
+    return _FIX.format(command=shlex.join(["halfwise", "fix", model, "--inputs", subject.inputs]))
 
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
@@ -101,11 +118,10 @@ def _cause(fixed: Fixed, low: str) -> str:
     nodes = tuple(k.node for k in fixed.plan.keep)
     if not fixed.found.passed:
         return f"{low} breaks the model, and the search found no plan that repairs it."
-    if fixed.plan.minimal:
-        return f"{low} breaks {count(len(nodes), 'node')}: {listed(nodes)}."
+    more = "" if fixed.plan.minimal else "; the search did not finish, so fewer may do"
     return (
-        f"{low} breaks the model. Keeping {count(len(nodes), 'node')} in FP32 repairs it; the "
-        f"search did not finish, so fewer may do: {listed(nodes)}."
+        f"{low} breaks the model. With the graph as it is, keeping {count(len(nodes), 'node')} in "
+        f"FP32 is enough{more}: {listed(nodes)}."
     )
 
 

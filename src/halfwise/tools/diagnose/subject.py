@@ -35,6 +35,7 @@ class Subject:
         expected: Tensors that the framework gave, of each sample; None where nobody told.
         others: The same samples from a second pipeline; None without.
         engines: Makes engines; None without a target.
+        inputs: The inputs as they were named, for commands.
         tried: What the first rung tried on the inputs, where the outputs are not `expected`.
     """
 
@@ -47,6 +48,7 @@ class Subject:
     expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
     others: Samples | None = None
     engines: EngineMaker | None = None
+    inputs: str = "DATA"
     tried: InputTrials | None = None
 
     @property

@@ -120,7 +120,7 @@ def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
 def test_what_happens_only_at_the_headroom_is_said_to():
     effect = {"without": {NodeName("eps"): math.inf}, "nonfinite_without": names("eps")}
     near = recorded("eps", near={"variance_out": 32760.0}, headroom=2.0, **effect)
-    assert "low, at a headroom of 2, it gives NaN or infinite" in near["eps"].reason
+    assert "low, with values 2 × those seen, it gives NaN or infinite" in near["eps"].reason
     apart = recorded("eps", near={"gamma_out": 32760.0}, headroom=2.0, **effect)
     assert "low, it gives NaN or infinite" in apart["eps"].reason
 

@@ -21,10 +21,22 @@ def test_what_fix_attributes(subject):
     assert not interruption.ready  # Ctrl-C ends a diagnosis, and keeps nothing
     assert rung.passed is False
     assert "square" in rung.nodes
-    assert rung.cause.startswith("FP16 breaks ")
+    assert rung.cause.startswith("FP16 breaks the model. With the graph as it is, keeping ")
     assert any(sign.nodes and sign.severity == "warning" for sign in rung.evidence)
-    assert "halfwise fix" in rung.advice[0]
+    assert rung.advice[0].endswith(": halfwise fix MODEL --inputs DATA")
     assert not any("Usual fix" in sign.text for sign in rung.evidence)
+
+
+def test_what_overflows_is_told_before_what_nearly_does(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    near = sketch.op("Mul", x, f32(1.8e4), name="near")
+    beyond = sketch.op("Mul", near, f32(10), name="beyond")
+    network = sketch.network(sketch.op("Mul", beyond, f32(1e-5), name="y"))
+    rung = precision(subject(model=network))
+    told = [s.text for s in rung.evidence if s.severity == "error" and s.nodes]
+    assert "beyond FP16's" in told[0]
+    assert "times that" in told[-1]
 
 
 def test_suspicions_that_turned_out_harmless_are_counted(subject):
