@@ -39,7 +39,7 @@ def judged(call, saved, tmp_path):
     return judged
 
 
-def test_what_is_worse_than_before_fails(judged):
+def test_what_is_worse_than_before_fails(judged, tmp_path):
     assert judged(1.001, "before").code == 0
     same = judged(1.001, "same", "--baseline", "before", "--may-worsen", "0")
     assert same.code == 0, same.out
@@ -57,6 +57,9 @@ def test_what_is_worse_than_before_fails(judged):
     assert changes["non-finite"]["passed"]
     allowed = judged(1.0012, "allowed", "--baseline", "before", "--may-worsen", "error=25%")
     assert allowed.code == 0
+    assert worse.record["provenance"]["candidate"].endswith("worse.onnx")
+    assert "worse.onnx against " in told
+    assert "worse.onnx" in (tmp_path / "worse" / "report.html").read_text(encoding="utf-8")
     full = judged(1.0005, "better", "--baseline", "before", "--full")
     assert full.code == 0
     assert "Beside the baseline" in full.out
@@ -90,6 +93,22 @@ def test_a_metric_may_not_fall_further(judged, tmp_path):
     without = judged(1.001, "without", "--baseline", "before")
     assert without.code == 10
     assert "and this run has none" in " ".join(without.out.split())
+
+
+def test_that_a_run_on_some_of_the_samples_is_refused_before_it_is_judged(fix, call):
+    ended = fix(models.small(), "-o", "fixed")
+    assert ended.code == 0
+    words = ("verify", "model.onnx", "fixed/model.onnx", "--inputs", "model.npz")
+    told = call(*words, "--baseline", "fixed")
+    assert told.code == 7
+    said = " ".join(told.err.split())
+    some = len(ended.record["verdict"]["samples"])
+    assert re.search(rf"its verdict is on {some} of these \d+ samples", said)
+    assert "verify MODEL fixed/model.onnx --inputs DATA -o RUN" in said
+    assert "--heldout DATA" in said
+    assert "reference" not in told.err.splitlines()
+    assert call(*words, "-o", "before").code == 0
+    assert call(*words, "--baseline", "before").code == 0
 
 
 def test_an_engine_may_not_become_slower(call, saved, fake_worker):

@@ -306,8 +306,10 @@ def after_untested(verdict: Verdict) -> tuple[str, ...]:
     """Return what to do if something was not tested and may be the only fault."""
     if verdict.passed or not verdict.unjudged:
         return ()
-    idle = any(found.kind == "never-ran" for found in verdict.unjudged)
-    keep = ", or keep the node whose body never ran (--keep NODE)" if idle else ""
+    idle = [found.around or found.name for found in verdict.unjudged if found.kind == "never-ran"]
+    options = " ".join(f"--keep {shlex.quote(name)}" for name in dict.fromkeys(idle))
+    whose = verb(len(set(idle)), "the node whose body", "the nodes whose bodies")
+    keep = f", or keep {whose} never ran ({options})" if idle else ""
     return (f"Give samples that test what is not judged{keep}, or accept that: --allow-unjudged.",)
 
 

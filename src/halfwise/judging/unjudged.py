@@ -77,5 +77,6 @@ def _untested(body: Body, graph: ir.Graph) -> Unjudged:
         name=node,
         body=attribute,
         op=body.node.op_type,
+        around=(*body.around, body.key)[0][0],
         inputs=inputs if len(inputs) < len(graph.inputs) else (),
     )

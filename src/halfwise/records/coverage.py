@@ -93,6 +93,7 @@ class Unjudged(Record):
         name: The output, the metric, or the node with the body.
         body: Attribute of the body, such as "then_branch"; empty otherwise.
         op: Operator type of that node.
+        around: The model's own node that holds the body, at whatever depth; "" in older records.
         inputs: Model inputs that decide whether it runs; empty if all may, or none.
         reference: Value for FP32: largest magnitude of the output ("zeros"), its smallest value
             ("flat"), or the metric.
@@ -106,6 +107,7 @@ class Unjudged(Record):
     name: str
     body: str = ""
     op: str = ""
+    around: str = ""
     inputs: tuple[str, ...] = ()
     reference: float = 0.0
     other: float = 0.0

@@ -187,6 +187,8 @@ class Plan(Record):
         minimal: True if removing any kept node was seen to fail the search tolerance on the
             calibration samples.
         candidates: Number of compute nodes that could be low.
+        in_bodies: Number of nodes in bodies of If, Loop or Scan that follow one of these, Constant
+            nodes aside; 0 in older records.
         casts: Number of Cast nodes inserted.
         lowered: Nodes lowered by user rules → the rule.
         int8: Nodes that read their inputs through Q/DQ pairs; empty in older records.
@@ -206,6 +208,7 @@ class Plan(Record):
     candidates: int
     casts: int
     lowered: dict[NodeName, str] = Field(default_factory=dict)
+    in_bodies: int = 0
     int8: tuple[NodeName, ...] = ()
     left_out: tuple[KeptNode, ...] = ()
     ranges: RangeMethod | None = None

@@ -48,6 +48,7 @@ class Provenance(Record):
         platform: Operating system and processor.
         device: Execution provider that ran the model.
         model: Path of the model as given.
+        candidate: Path of what `verify` judges, as given; "" in older records, and of others.
         folder: The working directory that `model` is relative to; "" in older records, and if it no
             longer existed.
         model_sha256: Hash of the model file and its external data.
@@ -64,6 +65,7 @@ class Provenance(Record):
     platform: str
     device: str
     model: str
+    candidate: str = ""
     folder: str = ""
     model_sha256: str
     data: str | None = None

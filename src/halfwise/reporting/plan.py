@@ -185,6 +185,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         kept = f"No compute node may be {low}"
     repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
     yield f"{kept}{repaired}; {count(plan.casts, 'Cast')}{carried}."
+    if plan.in_bodies:
+        inner = f"{count(plan.in_bodies, 'node')} in bodies {verb(plan.in_bodies, 'is', 'are')}"
+        yield f"{inner} not counted: a body follows its node."
     for constant in plan.constants[:4]:
         yield _constant_line(constant, low)
     if len(plan.constants) > 4:

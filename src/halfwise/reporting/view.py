@@ -133,7 +133,8 @@ def _no_faster(run: Run) -> str:
 
 
 def _about(run: Run) -> str:
-    facts = [sentence(run.provenance.model), f"allowed: {allowed(run.criterion)}"]
+    judged = " against ".join(filter(None, (run.provenance.candidate, run.provenance.model)))
+    facts = [sentence(judged), f"allowed: {allowed(run.criterion)}"]
     if run.io != "fp32":
         facts.append(f"inputs and outputs in {run.io.upper()}")
     if run.accumulate != "fp32":

@@ -189,10 +189,19 @@ def plan_record(
         unsupported=tuple(unsupported(network, roles)),
         minimal=minimal,
         candidates=len(roles.computing),
+        in_bodies=_followers(network, roles),
         casts=casts,
         lowered=dict(lowered or {}),
         remarks=tuple(remarks),
     )
+
+
+def _followers(network: Network, roles: Roles) -> int:
+    """Return how many nodes in bodies have the precision of a compute node around them."""
+    computing = roles.computing
+    nodes = (n for n in network.model.graph.all_nodes() if n.op_type != "Constant")
+    deciders = ((node_name(n), roles.part(n).decider) for n in nodes)
+    return sum(around != name and around in computing for name, around in deciders)
 
 
 def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:

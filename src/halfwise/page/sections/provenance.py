@@ -21,6 +21,7 @@ def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "command", (run.kind,)
     yield "date", (found.date,)
     yield "model", (found.model,)
+    yield "candidate", (found.candidate,)
     yield "SHA-256 of the model", (found.model_sha256,)
     yield "folder", (found.folder,)
     yield "inputs", (found.data or "",)

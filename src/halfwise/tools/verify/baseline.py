@@ -1,16 +1,18 @@
 """Hold a run against an earlier one: what may get worse, and what did."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan
 from pathlib import Path
 
+from halfwise.case import Case
 from halfwise.declarations.option import HELP
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import Baseline, Change, Failure, FigureKind, Run
+from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind
 from halfwise.reporting.baseline import worsened
 from halfwise.reporting.reasons import with_failures
-from halfwise.store import read_run
+from halfwise.store import MODEL_FILE, read_run
 from halfwise.wording import count
 
 _SHARE = 0.05
@@ -171,14 +173,37 @@ def _same_samples(run: Run, before: Earlier) -> bool:
             "Make a baseline that is judged the same way: verify MODEL CANDIDATE --inputs DATA -o "
             "RUN.",
         )
-    hashes = {r.provenance.inputs_sha256 for r in (run, before.run)}
-    if len(hashes) == 1 and len(own.samples) == len(other.samples):
+    return _on_same(own.samples, run.provenance.inputs_sha256, before, run.kind)
+
+
+def demand_comparable(case: Case, before: Earlier | None) -> None:
+    """Check that a baseline judged the samples of a case, before anything runs on them.
+
+    Raises:
+        RecordMismatch: it judged others.
+    """
+    if before is not None:
+        _on_same(case.calibration.ids, case.data_sha256, before, "verify")
+
+
+def _on_same(samples: Sequence[str], sha256: str, before: Earlier, kind: RunKind) -> bool:
+    """Return whether the baseline judged the same values; False where only the names are known."""
+    other = before.run.verdict.samples
+    if before.run.provenance.inputs_sha256 == sha256 and len(samples) == len(other):
         return True
     # Of `fix` the hash is that of more than what it judged.
-    if own.samples != other.samples or run.kind == before.run.kind:
-        raise RecordMismatch(
-            f"{before.folder} is not a baseline for this: its verdict is on "
-            f"{count(len(other.samples), 'other sample')}.",
-            "Make a baseline on these samples: verify MODEL CANDIDATE --inputs DATA -o RUN.",
-        )
-    return False
+    if tuple(samples) == tuple(other) and before.run.kind != kind:
+        return False
+    some = before.run.kind != kind and set(other) < set(samples)
+    on = (
+        f"{len(other)} of these {len(samples)} samples"
+        if some
+        else count(len(other), "other sample")
+    )
+    fixed = before.run.kind == "fix"
+    candidate = shlex.quote(str(before.folder / MODEL_FILE)) if fixed else "CANDIDATE"
+    later = "; or let fix judge all of DATA: fix MODEL --inputs OTHERS --heldout DATA" * fixed
+    raise RecordMismatch(
+        f"{before.folder} is not a baseline for this: its verdict is on {on}.",
+        f"Make a baseline on these samples: verify MODEL {candidate} --inputs DATA -o RUN{later}.",
+    )

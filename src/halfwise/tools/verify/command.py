@@ -32,7 +32,7 @@ from halfwise.records import (
 )
 from halfwise.store import free_folder, new_folder, refuse_run
 from halfwise.tensorrt.inspector import demand_engine, is_engine
-from halfwise.tools.verify.baseline import beside, earlier
+from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.candidate import (
     demand_same_inputs,
     demand_valid,
@@ -87,10 +87,11 @@ def verify(
     builds = options.get("target") is not None
     if builds or (isinstance(candidate, str | Path) and is_engine(Path(candidate))):
         _refuse_without_emulation(request, runner)
-        case, run = _in_engine(model, candidate, request, target, watcher, started)
-        return _written(case, beside(run, before), folder, watcher)
+        case, run = _in_engine(model, candidate, request, target, watcher, started, before)
+        return _written(case, beside(run, before), candidate, folder, watcher)
     _refuse_worker(options)
     given = case = load_asked(model, request, watcher, split=False)
+    demand_comparable(case, before)
     case, judged = _judging(candidate, case, request, watcher, runner)
     watcher.stage("reference")
     check(case.network, runtime=settings.runtime)
@@ -105,7 +106,7 @@ def verify(
     verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     run = beside(verify_run(case, request, verdict, seconds, hints, worth=worth), before)
-    return _written(case, run, folder, watcher, remade=found, quantisation=lost)
+    return _written(case, run, candidate, folder, watcher, remade=found, quantisation=lost)
 
 
 def _in_engine(
@@ -115,11 +116,13 @@ def _in_engine(
     target: Target,
     watcher: Watcher,
     started: float,
+    before: Earlier | None,
 ) -> tuple[Case, Run]:
     """Return the case and the record of an engine that is given, or built of a model that is."""
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     engine = demand_engine(path) if path is not None and is_engine(path) else None
     case = load_asked(model, request, watcher, split=False)
+    demand_comparable(case, before)
     with frozen_named(case, request.settings):
         if engine is not None:
             return case, verify_engine(engine, case, request, target, watcher, started)
@@ -188,11 +191,14 @@ def _beside(
 def _written(
     case: Case,
     run: Run,
+    candidate: Model,
     folder: Path | None,
     watcher: Watcher,
     **found: Remade | QuantisationLoss | None,
 ) -> Result:
-    run = run.model_copy(update=found)
+    given = str(candidate) if isinstance(candidate, str | Path) else "in memory"
+    provenance = run.provenance.model_copy(update={"candidate": given})
+    run = run.model_copy(update={"provenance": provenance, **found})
     if folder is not None:
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher)
