@@ -96,15 +96,15 @@ def test_a_metric_may_not_fall_further(judged, tmp_path):
 
 
 def test_that_a_run_on_some_of_the_samples_is_refused_before_it_is_judged(fix, call):
-    ended = fix(models.small(), "-o", "fixed")
+    ended = fix(models.small())
     assert ended.code == 0
-    words = ("verify", "model.onnx", "fixed/model.onnx", "--inputs", "model.npz")
-    told = call(*words, "--baseline", "fixed")
+    words = ("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz")
+    told = call(*words, "--baseline", "run")
     assert told.code == 7
     said = " ".join(told.err.split())
     some = len(ended.record["verdict"]["samples"])
     assert re.search(rf"its verdict is on {some} of these \d+ samples", said)
-    assert "verify MODEL fixed/model.onnx --inputs DATA -o RUN" in said
+    assert "verify MODEL run/model.onnx --inputs DATA -o RUN" in said
     assert "--heldout DATA" in said
     assert "reference" not in told.err.splitlines()
     assert call(*words, "-o", "before").code == 0

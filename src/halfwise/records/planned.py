@@ -52,12 +52,9 @@ class Because(Record):
         guard: Index in `Run.guards` of the guard that names the cause.
         rule: The user's rule as written on the command line; "" for none.
         reads_beyond: Whether that rule is about ranges, and a tensor that the node reads meets it.
-        nonfinite: Whether new NaN or infinities appear when only this node returns to the low
-            format.
-        at_headroom: Whether a tensor at the node was emulated with a smaller range, for the
-            headroom.
-        contribution: What the node or its group alone adds to the error, relative to what the
-            search allows.
+        nonfinite: Whether lowering this node alone brings new NaN or infinities.
+        at_headroom: Whether a tensor at the node was emulated with a smaller range, for headroom.
+        contribution: What the node or its group alone adds to the error, over what is allowed.
         opposed: Rules that lower other nodes, if even all free nodes in FP32 fail; otherwise None.
     """
 
@@ -184,11 +181,9 @@ class Plan(Record):
         data_movement: Nodes that only move data between kept nodes, in FP32 at no cost.
         constants: Constants stored at other values than plain rounding gives.
         unsupported: Nodes that must be FP32 by schema, or unknown to ONNX; not in `keep`.
-        minimal: True if removing any kept node was seen to fail the search tolerance on the
-            calibration samples.
+        minimal: Whether removing any kept node was seen to fail on the calibration samples.
         candidates: Number of compute nodes that could be low.
-        in_bodies: Number of nodes in bodies of If, Loop or Scan that follow one of these, Constant
-            nodes aside; 0 in older records.
+        in_bodies: Nodes in bodies that follow one of these, without Constant; 0 in older records.
         casts: Number of Cast nodes inserted.
         lowered: Nodes lowered by user rules → the rule.
         int8: Nodes that read their inputs through Q/DQ pairs; empty in older records.

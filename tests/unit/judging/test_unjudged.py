@@ -42,7 +42,14 @@ def found(case, candidate=None):
     return find_unjudged(case, candidate, case.heldout, references)
 
 
-NEVER = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If", inputs=("flag",))
+NEVER = Unjudged(
+    kind="never-ran",
+    name="choose",
+    body="else_branch",
+    op="If",
+    around="choose",
+    inputs=("flag",),
+)
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,7 @@ def verify(
         case, run = _in_engine(model, candidate, request, target, watcher, started, before)
         return _written(case, beside(run, before), candidate, folder, watcher)
     _refuse_worker(options)
-    given = case = load_asked(model, request, watcher, split=False)
-    demand_comparable(case, before)
+    given = case = _asked(model, request, watcher, before)
     case, judged = _judging(candidate, case, request, watcher, runner)
     watcher.stage("reference")
     check(case.network, runtime=settings.runtime)
@@ -109,6 +108,13 @@ def verify(
     return _written(case, run, candidate, folder, watcher, remade=found, quantisation=lost)
 
 
+def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
+    """Return the case, whose samples are those of the baseline if there is one."""
+    case = load_asked(model, request, watcher, split=False)
+    demand_comparable(case, before)
+    return case
+
+
 def _in_engine(
     model: Model,
     candidate: Model,
@@ -121,8 +127,7 @@ def _in_engine(
     """Return the case and the record of an engine that is given, or built of a model that is."""
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     engine = demand_engine(path) if path is not None and is_engine(path) else None
-    case = load_asked(model, request, watcher, split=False)
-    demand_comparable(case, before)
+    case = _asked(model, request, watcher, before)
     with frozen_named(case, request.settings):
         if engine is not None:
             return case, verify_engine(engine, case, request, target, watcher, started)
