@@ -252,7 +252,9 @@ def next_steps(
         steps = (*delivered_next(out, devices), *other, *lower)
     else:
         strong, weak = building_commands(case, fixed.plan, profiles, out)
-        steps = (*other, *unless_faster(worth), strong, _proving(out), weak)
+        dear = unless_faster(worth)
+        # A plan that gains nothing is not worth building where a cheaper one is offered.
+        steps = other if other and dear else (*other, *dear, strong, _proving(out), weak)
     return (*steps, *lint_steps(case.notes))
 
 

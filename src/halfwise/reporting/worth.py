@@ -19,10 +19,12 @@ def nothing_gained(run: Run) -> str:
     costs = "is predicted to cost" if is_predicted else "takes"
     told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
     if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, of which the next line tells
-        told = f", but it {costs} {ratio(worth.times_fp32)} FP32: "
+        told = f", but it {costs} {ratio(worth.times_fp32)} FP32"
+        if run.engines is None and _offers(run):  # one advice: the plan to take is the next step
+            return told
         ended = run.search is not None and run.search.exhausted
         more = f", or {allow_more(run.search)}" if run.search and ended else ""
-        return f"{told}use the FP32 model{more}{_instead(worth, run)}"
+        return f"{told}: use the FP32 model{more}{_instead(worth, run)}"
     if worth.fp32_ratio <= 1:
         return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} everything in {low}"
     saves = "is predicted to save" if is_predicted else "saves"
@@ -35,10 +37,13 @@ def _instead(worth: Worth, run: Run) -> str:
     told = ""
     if worth.nearest is not None:
         told += f"; the nearest plan that gains {_near(worth.nearest)}"
-    offered = run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
-    if worth.metric is not None and not offered:
+    if worth.metric is not None and not _offers(run):
         told += f"; to judge the task instead, use --metric {worth.metric}"
     return told
+
+
+def _offers(run: Run) -> bool:
+    return run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
 
 
 def cheaper(worth: Worth | None, required: float) -> Iterator[str]:

@@ -193,6 +193,17 @@ def test_where_fp32_costs_no_more_it_is_advised():
     assert "FP32 model." not in steps(found, verdict(), cheaper)
 
 
+def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monkeypatch):
+    found = outcome(models.small(), allow_random=True)
+    dear, cheap = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
+    monkeypatch.setattr("halfwise.fixing.next_steps.choosing", lambda *_: ("Take it.",))
+    told = steps(found, verdict(), dear)
+    assert "Take it." in told
+    assert "use the FP32 model" not in told
+    assert "Build it" not in told
+    assert "Build it" in steps(found, verdict(), cheap)
+
+
 def test_where_the_engine_is():
     assert delivered_next(None) == ()
     assert "runs/one/model.engine" in delivered_next(Path("runs/one"))[0]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.records import Band, Criterion, EngineRound, Engines, NodeName, Worth
+from halfwise.records import Band, Criterion, EngineRound, Engines, NearPlan, NodeName, Worth
 from halfwise.reporting.curve import choosing, curve_table, offer
 from halfwise.reporting.offers import Against, against, offered
 from halfwise.reporting.worth import nothing_gained
@@ -95,3 +95,11 @@ def test_no_metric_is_proposed_that_leads_to_a_plan_that_was_refused():
     refused = run(worth=worth, curve=MADE, verdict=JUDGED, engines=shown(tried(3)))
     assert "--metric" not in nothing_gained(refused)
     assert "--metric top1" in nothing_gained(run(worth=worth))
+
+
+def test_what_costs_more_than_fp32_gives_way_to_the_plan_that_is_offered():
+    near = NearPlan(kept=12, cost=1.2, error=0.8)
+    worth = Worth(cost=3.0, fp32=2.0, over_fp32=1.5, nearest=near)
+    told = nothing_gained(run(worth=worth, curve=MADE, verdict=JUDGED))
+    assert told == ", but it is predicted to cost 1.5 × FP32"
+    assert "use the FP32 model; the nearest plan" in nothing_gained(run(worth=worth))
