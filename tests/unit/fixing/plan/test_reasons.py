@@ -94,7 +94,7 @@ def test_without_a_certificate_the_contribution_is_told():
 
 def test_rules_that_are_in_the_way_are_named():
     found = recorded("gamma", hopeless=["--lower /c"])
-    assert found["gamma"].reason.endswith("it fails; in the way: --lower /c.")
+    assert found["gamma"].reason.endswith("all free nodes in FP32; in the way: --lower /c.")
     assert "low inputs and outputs" in recorded("gamma", hopeless=[])["gamma"].reason
 
 
