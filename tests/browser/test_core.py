@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from halfwise.page import write_page
 from halfwise.store import write_run
 from halfwise.wording import number
-from tests.browser.conftest import Look
+from tests.browser.conftest import Look, PageOf
 from tests.unit.reporting.runs import run
 
 DRAWN = np.random.default_rng(0)
@@ -24,6 +24,17 @@ def page(tmp_path: Path, look: Look) -> Page:
     """Return the page of a small run."""
     write_run(tmp_path, run())
     return look(write_page(tmp_path)).page
+
+
+WIDE = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth).length"
+
+
+def test_that_a_table_that_does_not_fit_says_that_it_scrolls(look: Look, page_of: PageOf) -> None:
+    page = look(page_of("demo"), width=420).page
+    assert page.locator(".wider:visible").count() == page.evaluate(WIDE) > 0
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.wait_for_function("document.querySelectorAll('.wider:not([hidden])').length === 0")
+    assert page.evaluate(WIDE) == 0
 
 
 def test_that_numbers_read_as_in_the_terminal(page: Page) -> None:

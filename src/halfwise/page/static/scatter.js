@@ -122,7 +122,7 @@ function paint(plot, view, ends, colours, marked) {
       }
     }
   }
-  write(ctx, texts, plot.bbox, colours.ink, ratio);
+  write(ctx, texts, shown, plot.bbox, colours, ratio);
   const own = shown.find(({ point }) => point === marked);
   if (own) {
     ctx.strokeStyle = colours.ink;
@@ -164,22 +164,32 @@ function shape(ctx, x, y, { shape: name, colour, hollow, large, tick }, colours,
 // Characters of a label; the whole stands in the panel.
 const LONGEST = 24;
 
-// Writes labels beside their points, and leaves out those that would stand on others.
-function write(ctx, texts, box, colour, ratio) {
+// Writes labels beside their points, and leaves out those that would stand on others. On a mark one
+// stands only where no place is free; a stroke leads from one that is far away to its point.
+function write(ctx, texts, shown, box, colours, ratio) {
   const taken = [];
-  ctx.fillStyle = colour;
+  const marks = shown.map((one) => [one.x * ratio + box.left, one.y * ratio + box.top]);
+  const room = 7 * ratio;
+  const places = [-6, 12, -20, 26, -40, 46, -60, 66, -80, 86].flatMap((down) => [[1, down], [-1, down]]);
   ctx.textAlign = "left";
   for (const [whole, x, y] of texts) {
     const letters = [...plain(whole)];
     const text = letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}…` : letters.join("");
     const width = ctx.measureText(text).width;
-    const left = x + 10 * ratio + width > box.left + box.width ? x - 10 * ratio - width : x + 10 * ratio;
-    const place = [-6, 12, -20, 26].map((shift) => y + shift * ratio)
-      .filter((base) => base - 12 * ratio > box.top && base < box.top + box.height)
-      .find((base) => taken.every(([l, b, w]) => l + w < left || left + width < l || Math.abs(b - base) > 13 * ratio));
-    if (place !== undefined) {
-      taken.push([left, place, width]);
-      ctx.fillText(text, left, place);
+    const open = places.map(([side, down]) => [x + side * 10 * ratio - (side < 0 ? width : 0), y + down * ratio])
+      .filter(([left]) => left >= box.left && left + width <= box.left + box.width)
+      .filter(([, base]) => base - 12 * ratio > box.top && base < box.top + box.height)
+      .filter(([left, base]) => taken.every(([l, b, w]) => l + w < left || left + width < l || Math.abs(b - base) > 13 * ratio));
+    const free = open.find(([left, base]) => marks.every(([a, b]) =>
+      a + room < left || left + width < a - room || b + room < base - 10 * ratio || base + 2 * ratio < b - room));
+    const [left, base] = free ?? open[0] ?? [];
+    if (base !== undefined) {
+      taken.push([left, base, width]);
+      if (Math.abs(base - y) > 30 * ratio) {
+        stroke(ctx, [[x, y], [left > x ? left : left + width, base + (base < y ? 3 : -11) * ratio]], colours.muted, ratio);
+      }
+      ctx.fillStyle = colours.ink;
+      ctx.fillText(text, left, base);
     }
   }
 }

@@ -120,7 +120,9 @@ function table(root, { name, columns, rows, most = MOST }) {
   fill();
   const grid = make("table", {}, make("thead", {}, make("tr", {}, headings)), body);
   const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, grid);
-  const whole = make("div", { class: "table" }, scroll, make("div", { class: "tools" }, filter, more, save));
+  const hint = make("p", { class: "note wider", hidden: true }, "Scroll sideways for more columns →");
+  new ResizeObserver(() => { hint.hidden = scroll.scrollWidth <= scroll.clientWidth; }).observe(scroll);
+  const whole = make("div", { class: "table" }, hint, scroll, make("div", { class: "tools" }, filter, more, save));
   root.append(whole);
   return whole;
 }
