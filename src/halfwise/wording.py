@@ -58,8 +58,10 @@ def sentence(text: str) -> str:
 
 
 def capital(clause: str, names: Sequence[str] = ()) -> str:
-    """Return `clause` with a capital at the start, unless it starts with one of `names`."""
-    named = clause.startswith(tuple(filter(None, names)))
+    """Return `clause` with a capital at the start, unless one of `names`, maybe cut, begins it."""
+    named = clause.startswith(
+        tuple(told for name in names if name for told in (name, shorten(name)))
+    )
     return clause if named else f"{clause[:1].upper()}{clause[1:]}"
 
 

@@ -175,6 +175,8 @@ def test_amounts_of_any_size_can_be_written(nbytes, text):
 def test_clauses_become_sentences():
     assert capital("the eps") == "The eps"
     assert capital("eps_1 is", ("eps_1", "")) == "eps_1 is"
+    long = f"jax2tf_{'x' * 80}/dot"
+    assert capital(f"{shorten(long)} is", (long,)) == f"{shorten(long)} is"
     assert capital("") == ""
     assert stopped("why.") == stopped("why") == "why."
 

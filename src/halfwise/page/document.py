@@ -1,5 +1,6 @@
 """One HTML file of all sections, which asks for nothing beside it."""
 
+import re
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
@@ -7,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from halfwise.page.data import script_json
 from halfwise.page.sections import SECTIONS
@@ -76,6 +77,13 @@ def _text(name: str) -> Markup:
     return Markup(path.read_text(encoding="utf-8")) if path.is_file() else Markup()  # noqa: S704
 
 
+def coded(text: str) -> Markup:
+    """Return text as HTML, what stands between backticks as code; all else is escaped."""
+    code = Markup("<code>{}</code>")
+    pieces = re.split(r"`([^`]+)`", text)
+    return Markup().join(code.format(one) if i % 2 else escape(one) for i, one in enumerate(pieces))
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
@@ -86,4 +94,5 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["clean"] = clean
+    templates.filters["coded"] = coded
     return templates

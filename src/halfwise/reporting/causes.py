@@ -84,7 +84,7 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
 
 def _told(guard: Guard) -> Found:
     names = (guard.node, guard.tensor or "")
-    text = capital(sentence(message(guard)), names)
+    text = sentence(capital(message(guard), names))
     return Found(guard.node, text, guard.tensor, sentence(guard.fix))
 
 

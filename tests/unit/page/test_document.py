@@ -6,7 +6,7 @@ import pytest
 
 from halfwise.page import document as module
 from halfwise.page import write_page
-from halfwise.page.document import document
+from halfwise.page.document import coded, document
 from halfwise.page.section import Section
 from halfwise.page.sections import SECTIONS
 from halfwise.page.stored import Stored
@@ -93,3 +93,7 @@ def test_that_libraries_are_as_they_were_fetched() -> None:
     assert sums.keys() == {path.name for path in vendor.iterdir()} - {"SHA256SUMS"}
     for name, digest in sums.items():
         assert sha256((vendor / name).read_bytes()).hexdigest() == digest
+
+
+def test_what_stands_between_backticks_is_code():
+    assert coded("`halfwise fix` <b> ` &") == "<code>halfwise fix</code> &lt;b&gt; ` &amp;"
