@@ -9,10 +9,10 @@ from tests.end_to_end.conftest import fixing
 def test_the_output_folder_exists(refused, files, tmp_path):
     (tmp_path / "run").mkdir()
     message = refused(2, *fixing(*files))
-    assert "run exists" in message
+    assert "run already exists" in message
     (tmp_path / "run").rmdir()
     (tmp_path / "run").write_text("")
-    assert "run exists" in refused(2, *fixing(*files))
+    assert "run already exists" in refused(2, *fixing(*files))
 
 
 def test_an_output_folder_that_cannot_be_made(refused, files, tmp_path, monkeypatch):

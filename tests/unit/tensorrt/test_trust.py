@@ -26,7 +26,7 @@ def test_a_file_that_came_along_runs_nothing_until_it_is_trusted(own, tmp_path):
     file = tmp_path / "clone" / FILE
     for text in (NAMED, PLUGIN):
         file.write_text(text)
-        with pytest.raises(UsageError, match=f"{re.escape(str(file))} lies outside") as refused:
+        with pytest.raises(UsageError, match=f"{re.escape(str(file))} is outside") as refused:
             resolve()
         assert "--trust-config" in refused.value.hint
         trust_nearest()
@@ -65,7 +65,7 @@ def test_the_users_own_file_is_the_last_that_is_looked_for(own, tmp_path):
     assert resolve()[0].name == "a"
     (tmp_path / "clone" / FILE).symlink_to(own / FILE)
     # Its paths would be relative to the clone.
-    with pytest.raises(UsageError, match="lies outside"):
+    with pytest.raises(UsageError, match="is outside"):
         resolve()
 
 
