@@ -132,14 +132,14 @@ def test_functions_that_expand_without_end_are_refused_before_they_are_expanded(
         for i in range(40)
     ]
     last = function("F40", helper.make_node("Neg", ["a"], ["b"]))
-    with pytest.raises(CaseError, match=r"expand to 1,099,511,627,776 nodes; at most 1,000,000"):
+    with pytest.raises(CaseError, match=r"expand to 1,099,511,627,776 nodes; the limit is 1,000,000"):
         loaded([*doubling, last], call("F0", "x", "y"))
 
 
 def test_functions_that_call_each_other_too_deep_are_refused():
     deep = [function(f"F{i}", call(f"F{i + 1}", "a", "b")) for i in range(300)]
     last = function("F300", helper.make_node("Neg", ["a"], ["b"]))
-    with pytest.raises(CaseError, match="302 deep; at most 200"):
+    with pytest.raises(CaseError, match="302 deep; the limit is 200"):
         loaded([*deep, last], call("F0", "x", "y"))
 
 

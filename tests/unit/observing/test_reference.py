@@ -188,7 +188,7 @@ def test_without_time_there_are_extrema_and_outputs_alone():
     assert budget.cut == ["observe"]
 
 
-@pytest.mark.parametrize("readings", [3, 5, 8])
+@pytest.mark.parametrize("readings", [4, 6, 9])
 def test_half_of_the_time_is_left_for_the_search(readings):
     """The clock moves with each reading; extrema of two samples are not counted."""
     net, time = layered(), count()

@@ -46,7 +46,7 @@ def test_evidence_that_does_not_fit_together_is_refused(damage, tmp_path) -> Non
         if isinstance(column, list) and name in ("reads", "gives", "sources"):
             told["graph"][name] += graph.model_dump()[name][len(column[:size]) :]
     (tmp_path / EVIDENCE_FILE).write_text(json.dumps(told))
-    with pytest.raises(RecordMismatch, match="does not fit"):
+    with pytest.raises(RecordMismatch, match="does not match"):
         read_evidence(tmp_path)
 
 

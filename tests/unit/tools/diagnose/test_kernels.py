@@ -74,7 +74,7 @@ def test_a_kernel_that_is_wrong_in_fp32(subject):
     texts = " ".join(sign.text for sign in rung.evidence)
     assert "With optimization level 0: the engine is still wrong, " in texts
     assert "b_out marked as outputs, which ends fusions there: the engine is still wrong" in texts
-    assert rung.advice[0].startswith("Try another version")
+    assert rung.advice[0].startswith("Try another TensorRT version")
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])

@@ -33,7 +33,7 @@ def test_a_pair_that_saturates_is_not_healthy(subject):
     assert "read by second: saturated" in rung.cause
     assert rung.nodes == ("second/dq", "second")
     assert "--to int8 --start-from QUANTISED" in rung.advice[0]
-    assert "Right is what this model gives without its pairs" in rung.evidence[0].text
+    assert "The reference is what this model gives without its pairs" in rung.evidence[0].text
     assert rung.quantisation is not None
     assert [cause.fault for cause in rung.quantisation.causes] == ["saturated"]
 
