@@ -132,7 +132,9 @@ def test_functions_that_expand_without_end_are_refused_before_they_are_expanded(
         for i in range(40)
     ]
     last = function("F40", helper.make_node("Neg", ["a"], ["b"]))
-    with pytest.raises(CaseError, match=r"expand to 1,099,511,627,776 nodes; the limit is 1,000,000"):
+    with pytest.raises(
+        CaseError, match=r"expand to 1,099,511,627,776 nodes; the limit is 1,000,000"
+    ):
         loaded([*doubling, last], call("F0", "x", "y"))
 
 
