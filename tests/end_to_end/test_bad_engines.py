@@ -184,7 +184,9 @@ def test_types_have_no_meaning_in_strong_typing(refused, fake_worker):
 def test_the_engine_exists(refused, fake_worker, tmp_path):
     (tmp_path / "e.engine").write_bytes(b"")
     arguments = ("build", "m.onnx", "-o", "e.engine", *SHAPES)
-    assert "The output file e.engine exists." in refused(2, *arguments, *worker(fake_worker()))
+    assert "The output file e.engine already exists." in refused(
+        2, *arguments, *worker(fake_worker())
+    )
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_an_engine_that_cannot_be_fetched_leaves_a_run_without_it(
     monkeypatch.setattr(Worker, "fetch", gone)
     ended = engines(models.layer_norm(), "--no-repair")
     assert ended.code == 10
-    assert "the engine passed, but cannot be fetched from" in told(ended)
+    assert "The engine passed, but cannot be fetched from" in told(ended)
     assert "The connection to worker fake is lost." in told(ended)
     assert "No engine is delivered: the verdict says why." in told(ended)
     assert not (ended.folder / "model.engine").exists()
@@ -288,7 +288,7 @@ def test_what_is_fp32_in_truth_is_not_delivered_as_fp16(engines):
     low = [row for row in found["results"] if row["rung"] == "fp16"]
     assert {row["shows"] for row in low} == {"fp32"}
     words = " ".join(told(ended).split())
-    assert "nothing of FP16 contributes to the outputs of any engine that passed" in words
+    assert "nothing in FP16 contributes to the outputs of any engine that passed" in words
     assert "FP16: passed, but nothing of it contributes to the outputs" in words
     assert "what is in FP16 does not contribute to the outputs" in words
 

@@ -29,7 +29,8 @@ def dynamic(tmp_path):
 def commands(ended):
     lines = ended.record["next_step"]
     assert all(line in ended.out for line in lines)
-    return [shlex.split(line.rpartition(": ")[2]) for line in (lines[0], lines[2])]
+    steps = [shlex.split(line.rpartition(": ")[2]) for line in lines if ": " in line]
+    return [w for w in steps if w[0] == "trtexec" or w[:2] == ["halfwise", "export"]]
 
 
 def test_engines_get_the_shapes_of_the_samples(call, dynamic):
@@ -90,4 +91,4 @@ def test_names_that_trtexec_cannot_be_told(call, tmp_path):
 def test_kept_nodes_with_bodies_have_no_constraints(fix):
     ended = fix(models.two_bodies(), "--keep-op", "If")
     assert ended.code == 0, ended.err
-    assert "layers in the bodies" in ended.record["next_step"][2]
+    assert any("layers in the bodies" in line for line in ended.record["next_step"])

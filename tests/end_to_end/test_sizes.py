@@ -65,7 +65,7 @@ def test_what_overflows_in_a_batch_alone_fails(judged):
     assert ended.code == 10
     batch = ended.record["verdict"]["batch"]
     assert (batch["whole"], batch["passed"], batch["rel_max"]) == (True, False, {"y": "Infinity"})
-    assert "in batches of 2, output y has" in told(ended)
+    assert "In batches of 2, output y has" in told(ended)
     assert "give inputs in such batches" in told(ended)
 
 
@@ -84,7 +84,7 @@ def test_a_candidate_that_mixes_the_samples_of_a_batch_fails(judged):
     ended = judged(PLAIN, candidate=mixing)
     assert ended.code == 10
     assert ended.record["verdict"]["outputs"]["y"]["passed"]
-    assert "in batches of 2, output y is out of tolerance" in told(ended)
+    assert "In batches of 2, output y is out of tolerance" in told(ended)
 
 
 def test_a_candidate_that_runs_on_single_samples_alone_fails(judged):
@@ -93,7 +93,7 @@ def test_a_candidate_that_runs_on_single_samples_alone_fails(judged):
     one.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
     ended = judged(PLAIN, candidate=one)
     assert ended.code == 10
-    assert "in batches of 2, it cannot be run" in told(ended)
+    assert "In batches of 2, it cannot be run" in told(ended)
 
 
 def test_a_model_that_itself_fails_on_a_batch_is_told(judged):

@@ -63,7 +63,7 @@ def test_a_file_that_decides_otherwise_as_it_runs_fails(saved, call, all_low, re
     assert all(output["passed"] for output in verdict["outputs"].values())
     assert not verdict["as_file"]["passed"]
     assert verdict["failure_bound"]["failing"] > 0
-    assert "as ONNX Runtime runs the file" in ended.out
+    assert "ONNX Runtime runs the file" in ended.out
     assert bool(verdict["as_file"]["flips"]) is not renamed
 
 

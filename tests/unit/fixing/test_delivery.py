@@ -123,7 +123,7 @@ def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tm
     for _ in range(2):
         with pytest.raises(BuildFailed, match="is lost"):
             fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
-    with pytest.raises(BuildFailed, match="2 runs in a row had no result"):
+    with pytest.raises(BuildFailed, match="2 runs in a row got no result"):
         fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
 
 

@@ -86,7 +86,7 @@ def test_a_bound_is_measured_where_it_leaves_the_best_open():
 
 def test_few_are_measured_and_what_was_left_is_counted():
     bounds = [point(str(i), 1 + i / 50, 1.0, is_bound=True) for i in range(12)]
-    made = curve(*bounds)
+    made = curve(*bounds, count=12)
     errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
     found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
     assert len(truth.asked) == MEASURED
@@ -99,12 +99,14 @@ def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
     first = data.draw(st.integers(0, many))
     some = [point(str(i), 1 + i / 50, 0.5, is_bound=True) for i in range(many)]
     truth = Truth(fitting={str(i) for i in range(first, many)})
-    made = curve(*some, FULL)
+    size = max(3, many)
+    full = FULL.model_copy(update={"kept": f"0-{size - 1}"})
+    made = curve(*some, full, count=size)
     found = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
     assert len(truth.asked) <= MEASURED
-    assert found.point == FULL or found.point.kept in truth.fitting
+    assert found.point == full or found.point.kept in truth.fitting
     if many <= MEASURED:
-        assert found.point == (some[first] if first < many else FULL)
+        assert found.point == (some[first] if first < many else full)
         assert found.left == 0
 
 

@@ -14,7 +14,7 @@ def score(*, passed: bool, value: float = 0.5) -> TaskScore:
     return TaskScore(metric="top1", outputs=("y",), value=value, required=0.99, passed=passed)
 
 
-def curve(*points: Point, **more) -> Curve:
-    nodes = tuple(map(NodeName, "abc"))
+def curve(*points: Point, count: int = 3, **more) -> Curve:
+    nodes = tuple(NodeName(f"n{i}") if count > 3 else NodeName("abc"[i]) for i in range(count))
     shown = {"front": tuple(range(len(points)))}
     return Curve(nodes=nodes, points=points, **{**shown, **more})
