@@ -100,7 +100,7 @@ def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
     some = [point(str(i), 1 + i / 50, 0.5, is_bound=True) for i in range(many)]
     truth = Truth(fitting={str(i) for i in range(first, many)})
     size = max(3, many)
-    full = FULL.model_copy(update={"kept": f"0-{size - 1}"})
+    full = FULL.model_copy(update={"kept": f"0-{size - 1}", "count": size})
     made = curve(*some, full, count=size)
     found = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
     assert len(truth.asked) <= MEASURED
