@@ -1,8 +1,8 @@
-"""Chains of affine operators with constants, read as y = after(L(before(x))) and made one.
+"""Chains of affine operators with constants, read as y = after(L(before(x))) and folded into one.
 
 `before` and `after` are products and sums with constants, element by element (Add, Sub, Mul, Div,
 Neg, BatchNormalization), each broadcast to x; L is one Conv, ConvTranspose, Gemm or MatMul with
-constant weights, or nothing. All is computed in FP64 and rounded to FP32 once.
+constant weights, or absent. Everything is computed in FP64 and rounded to FP32 once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,32 +19,32 @@ Array = NDArray[np.float64]
 
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
 _LARGEST = 1 << 20
-"""Elements of a constant that may be one of several factors; by channel they are far fewer."""
+"""Most elements of a constant folded with others; per-channel ones are far smaller."""
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """x → factor · x + offset; both f64 of the rank of x, of size 1 on axes that are alike."""
+    """x → factor · x + offset; both f64 with the rank of x, and size 1 on axes they do not vary on."""
 
     factor: Array
     offset: Array
 
     def then(self, other: "Affine") -> "Affine":
-        """Return this, and `other` of its result."""
+        """Return this map followed by `other`."""
         return Affine(other.factor * self.factor, other.factor * self.offset + other.offset)
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Nodes each of which alone reads what the one before gives.
+    """Nodes in a row: each is the only reader of the one before it.
 
     Attributes:
-        nodes: They, in order.
-        x: What the first one reads.
-        before: What happens to x ahead of `linear`; everything where there is none.
-        linear: The node that is linear in weights, if one is.
-        after: What happens to its result; None without it.
+        nodes: The nodes, in order.
+        x: The input of the first one.
+        before: The map applied to x ahead of `linear`; the whole chain if there is no linear node.
+        linear: The node that is linear in weights, if any.
+        after: The map applied to its result; None if there is no linear node.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -55,18 +55,18 @@ class Chain:
 
     @property
     def output(self) -> ir.Value:
-        """What the last node gives."""
+        """The output of the last node."""
         return self.nodes[-1].outputs[0]
 
     @property
     def inside(self) -> list[ir.Value]:
-        """What folding does away with: tensors between the nodes, and their constants."""
+        """Values that folding removes: tensors between the nodes, and their constants."""
         read = (v for n in self.nodes for v in n.inputs if v is not None and v is not self.x)
         return list(dict.fromkeys(read))
 
 
 def chains(network: Network) -> Iterator[Chain]:
-    """Yield the longest chains of the main graph, in graph order; no node is in two."""
+    """Yield the longest chains of the main graph, in graph order; they share no node."""
     taken: set[ir.Node] = set()
     for node in network.nodes():
         if node in taken or (x := _variable(node)) is None:
@@ -82,7 +82,7 @@ def chains(network: Network) -> Iterator[Chain]:
 
 
 def read_chain(nodes: Sequence[ir.Node]) -> Chain | None:
-    """Return the chain of `nodes`; None if they are none, or not one that can be folded."""
+    """Return the chain that `nodes` form; None if they form none that can be folded."""
     x = _variable(nodes[0])
     read = None if x is None else _Read(x, (_identity(_rank(x)),))
     for node in nodes:
@@ -93,14 +93,14 @@ def read_chain(nodes: Sequence[ir.Node]) -> Chain | None:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What the nodes of a chain do up to `value`: maps before and behind the linear node."""
+    """The part of a chain up to `value`: the maps before and after the linear node."""
 
     value: ir.Value
     maps: tuple[Affine, ...]
     linear: "_Linear | None" = None
 
     def then(self, node: ir.Node) -> "_Read | None":
-        """Return this with the next node; None if that cannot be folded with it."""
+        """Return this extended by the next node; None if that cannot be folded."""
         if _variable(node) is not self.value:
             return None
         maps, linear = self.maps, self.linear
@@ -114,7 +114,7 @@ class _Read:
         return _Read(node.outputs[0], maps, linear) if fits else None
 
     def chain(self, nodes: Sequence[ir.Node], x: ir.Value) -> Chain:
-        """Return what was read, from `x` on."""
+        """Return the chain read, starting at `x`."""
         linear = None if self.linear is None else self.linear.node
         return Chain(tuple(nodes), x, self.maps[0], linear, self.maps[1] if linear else None)
 
@@ -128,7 +128,7 @@ def _rank(value: ir.Value) -> int:
 
 
 def _only_reader(value: ir.Value) -> ir.Node | None:
-    """Return the node of the same graph that alone reads `value`, once; None for others."""
+    """Return the only reader of `value`, in its graph, if it reads it once; else None."""
     uses = tuple(value.uses())
     if len(uses) != 1 or value.is_graph_output():
         return None
@@ -138,7 +138,7 @@ def _only_reader(value: ir.Value) -> ir.Node | None:
 
 
 def _variable(node: ir.Node) -> ir.Value | None:
-    """Return the one FP32 operand of a node that may be in a chain that is no constant."""
+    """Return the one non-constant FP32 operand of a node that a chain may contain."""
     if not is_standard(node, *_ELEMENTWISE, *_LINEAR) or len(node.outputs) != 1:
         return None
     found = [v for v in node.inputs if v is not None and v.const_value is None]
@@ -154,7 +154,7 @@ def _array(value: ir.Value | None) -> Array:
 
 
 def _step(node: ir.Node, x: ir.Value) -> Affine | None:
-    """Return what an elementwise node makes of `x`; None if that has another shape than x."""
+    """Return the map that an elementwise node applies to `x`; None if the shape changes."""
     rank = _rank(x)
     one = np.ones((1,) * rank)
     if node.op_type == "BatchNormalization":
@@ -174,7 +174,7 @@ def _step(node: ir.Node, x: ir.Value) -> Affine | None:
 
 
 def _addend(value: ir.Value | None, x: ir.Value) -> Array | None:
-    """Return a constant operand in the rank of x; None if it is large, or makes x larger."""
+    """Return a constant operand with the rank of x; None if it is large, or enlarges x."""
     if value is None or value.const_value is None or value.const_value.size > _LARGEST:
         return None
     array, rank = _array(value), _rank(x)
@@ -184,7 +184,7 @@ def _addend(value: ir.Value | None, x: ir.Value) -> Array | None:
 
 
 def _fits(constant: Array, x: ir.Value) -> bool:
-    """Return whether a constant broadcasts to x, without making it larger."""
+    """Return whether a constant broadcasts to x without enlarging it."""
     assert x.shape is not None
     sizes = x.shape[x.shape.rank() - constant.ndim :]
     return all(size in (1, own) for size, own in zip(constant.shape, sizes, strict=True))
@@ -198,7 +198,7 @@ def _batch_norm(node: ir.Node, rank: int) -> Affine | None:
     weight, bias, mean, variance = (
         _array(v).reshape((1, -1) + (1,) * (rank - 2)) for v in node.inputs[1:]
     )
-    # ONNX has eps as FP32, and so does ONNX Runtime add it.
+    # eps is FP32 in ONNX, and ONNX Runtime adds it as such.
     inside = variance + float(np.float32(eps))
     if not (inside > 0).all():
         return None
@@ -208,13 +208,13 @@ def _batch_norm(node: ir.Node, rank: int) -> Affine | None:
 
 @dataclass(frozen=True, eq=False)
 class _Linear:
-    """A node that is linear in weights; which axes of these are channels of x and of the result."""
+    """A node that is linear in weights, and the weight's axes for the channels of x and result."""
 
     node: ir.Node
 
     @staticmethod
     def of(node: ir.Node) -> "_Linear | None":
-        """Return a linear node, None for one that cannot be folded."""
+        """Return a linear node; None if it cannot be folded."""
         weight = node.inputs[1]
         found = _Linear(node)
         if weight is None or weight.const_value is None or _rank(node.outputs[0]) < 2:
@@ -266,7 +266,7 @@ class _Linear:
 
     @property
     def takes_offset(self) -> bool:
-        """Whether every result is a sum over all weights of a channel: nothing is padded."""
+        """Whether every result sums over all weights of a channel: no padding."""
         if self.node.op_type != "Conv":
             return not self.is_convolution and len(self.shape) == 2
         pads, auto = self.node.attributes.get("pads"), self.node.attributes.get("auto_pad")
@@ -274,9 +274,9 @@ class _Linear:
         return not same and not (pads is not None and any(pads.as_ints()))
 
     def bias(self) -> Array | None:
-        """Return what is added to each channel: f64[1 or channels]; None for nothing.
+        """Return the per-channel bias: f64[1 or channels]; None if there is none.
 
-        One that is added otherwise comes back in its own size.
+        A bias that is not per channel keeps its own size.
         """
         rest = [v for v in self.node.inputs[2:] if v is not None]
         if not rest:
@@ -301,14 +301,14 @@ class _Linear:
         return own.reshape(*own.shape, *(1,) * (len(self.shape) - 2))
 
     def summed(self, weight: Array, shift: Array) -> Array:
-        """Return the result for an x that is `shift` in each of its channels: f64[channels]."""
+        """Return the result for an x whose channels are constant, `shift`: f64[channels]."""
         product = weight * self.along(shift, inputs=True)
         axis = tuple(range(1, product.ndim)) if self._leads else 0
         return np.asarray(product.sum(axis))
 
 
 def _by_channel(linear: _Linear, before: Affine, after: Affine) -> tuple[Array, ...] | None:
-    """Return factor and offset before and after a linear node, by channel; None for others."""
+    """Return factor and offset before and after a linear node, by channel; else None."""
     axis = 1 if linear.is_convolution else -1
     inner = _vector(before.factor, axis, linear.inputs)
     shift = _vector(before.offset, axis, linear.inputs)
@@ -316,12 +316,12 @@ def _by_channel(linear: _Linear, before: Affine, after: Affine) -> tuple[Array, 
     offset = _vector(after.offset, axis, linear.channels)
     if inner is None or shift is None or outer is None or offset is None:
         return None
-    # Where x is padded with zeros, an offset does not reach the padding.
+    # An offset does not reach the zeros that pad x.
     return None if shift.any() and not linear.takes_offset else (inner, shift, outer, offset)
 
 
 def folded_weights(chain: Chain) -> tuple[Array, Array]:
-    """Return weight and bias (by channel) of a linear node that does what its whole chain does."""
+    """Return the weight and per-channel bias of one linear node that replaces the chain."""
     assert chain.linear is not None
     assert chain.after is not None
     linear = _Linear(chain.linear)

@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan: which there are, and which are the same."""
+"""Bodies of If, Loop and Scan: finding and comparing them."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from halfwise.graph.weights import FLOATS, LOW_TYPES
 from halfwise.records import NodeName
 
 Key = tuple[NodeName, str]
-"""A body by the name of its node and the attribute that holds it."""
+"""Key of a body: its node's name and the attribute that holds it."""
 Pairs = dict[ir.Value, ir.Value]
 
 
@@ -22,10 +22,10 @@ class Body:
     """A body of an If, Loop or Scan.
 
     Attributes:
-        key: Which.
-        node: The node that has it.
-        graph: The body.
-        around: The bodies around it, outermost first.
+        key: Its key.
+        node: The node that holds it.
+        graph: The body itself.
+        around: The enclosing bodies, outermost first.
     """
 
     key: Key
@@ -36,18 +36,18 @@ class Body:
     def computes(self, *, low: bool) -> bool:
         """Return whether a node in it, at any depth, computes with floats: FP16 or BF16 if `low`.
 
-        What only moves data, tells shapes or is constant loses no precision.
+        Data movement, shape computations and constants lose no precision.
         """
         types = LOW_TYPES if low else FLOATS
         return any(_computes(node, types) for node in self.graph.all_nodes())
 
     @property
     def can_run(self) -> bool:
-        """Whether some input may lead to it: not where a condition is the same for all."""
+        """Whether some input may reach it: not if its condition is the same for all inputs."""
         return self.node.op_type != "If" or not is_fixed(self.node.inputs[0])
 
     def inputs(self, graph: ir.Graph) -> tuple[str, ...]:
-        """Return the inputs of `graph`, around all bodies, that the body's own condition reads."""
+        """Return the inputs of the main graph, `graph`, that the body's own condition reads."""
         own = self.node.inputs[: {"If": 1, "Loop": 2}.get(self.node.op_type, 0)]
 
         def read(value: ir.Value | None) -> Sequence[ir.Value | None]:
@@ -59,7 +59,7 @@ class Body:
 
 
 def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
-    """Return the bodies in a graph whose values have types, at any depth, outermost first."""
+    """Return the bodies in a typed graph, at any depth, outermost first."""
     found: dict[Key, Body] = {}
     for node in graph:
         for attribute, body in bodies_of(node):
@@ -70,7 +70,7 @@ def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
 
 
 def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
-    """Return the bodies of an If, Loop or Scan with the attributes that hold them."""
+    """Return the bodies of an If, Loop or Scan, each after its attribute's name."""
     if node.op_type not in ("If", "Loop", "Scan") or node.domain:
         return []
     graphs = (a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH)
@@ -84,7 +84,7 @@ def _computes(node: ir.Node, types: Container[ir.DataType | None]) -> bool:
 
 
 def is_fixed(value: ir.Value | None) -> bool:
-    """Return whether a value is the same for all inputs: it reads none, or fixed shapes alone."""
+    """Return whether a value is the same for all inputs: it reads none, or only fixed shapes."""
     waiting, seen = [value], set()
     while waiting:
         one = waiting.pop()
@@ -102,9 +102,9 @@ def is_fixed(value: ir.Value | None) -> bool:
 
 
 def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
-    """Return the sizes that a node's outputs go by; None if it reads values, or unknown ones.
+    """Return the sizes that decide a node's outputs; None if unknown, or if it reads values.
 
-    One of a shape's sizes may be fixed where others are not, so it is looked through Gather.
+    Follows Gather: one size of a shape may be fixed while others are not.
     """
     value = node.inputs[0] if node.inputs else None
     if node.op_type == "Gather" and value is not None and node.inputs[1] is not None:
@@ -122,15 +122,15 @@ def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
 
 
 def alike(one: ir.Graph, other: ir.Graph, pairs: Pairs | None = None) -> bool:
-    """Return whether graphs have the same nodes in the same order, attributes and constants.
+    """Return whether graphs have the same nodes in the same order, with attributes and constants.
 
-    A value from outside is the same where its name is, or that of what a Cast makes it of: one is
-    FP32 in a model, and read through a Cast in another.
+    Values from outside are compared by name, seen through Casts: what one model reads in FP32,
+    the other may read through a Cast.
 
     Args:
         one: A body.
         other: A body, of another model.
-        pairs: Values around them that are known to be the same; of a nested body.
+        pairs: Values around them known to be the same; for a nested body.
     """
     nodes, others = list(one), list(other)
     sizes = [(len(g.inputs), len(g.outputs), g.num_nodes()) for g in (one, other)]
@@ -180,7 +180,7 @@ def _same_tensor(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
 
 
 def _source(value: ir.Value) -> ir.Value:
-    """Return what Casts make a value of, or the value."""
+    """Return the source of a chain of Casts, or the value itself."""
     node = value.producer()
     while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
         value = node.inputs[0]

@@ -1,4 +1,4 @@
-"""How often bodies of If, Loop and Scan run, and the shapes in them, told by the model itself."""
+"""How often bodies of If, Loop and Scan run, and the shapes in them, reported by model outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ _RUNS = "halfwise::runs"
 
 
 def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
-    """Give a model an output for each body, in place; return their names.
+    """Add an output for each body to a model, in place; return the outputs' names.
 
-    Each is int64[1], above 0 if the body ran at least once. A body's count leaves the bodies around
-    it as one more output of each; other branches give 0, and of iterations it is the sum.
+    Each is int64[1], above 0 if the body ran at least once. A count leaves each enclosing body as
+    one more output; other branches give 0, and iterations are summed.
 
     Args:
         model: Any; names of nodes are unique.
@@ -32,14 +32,14 @@ def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
 
 
 def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]]:
-    """Give a model an output for each body, in place, that tells the shapes of its tensors.
+    """Add an output for each body to a model, in place, with the shapes of the body's tensors.
 
     Args:
         model: Of opset 10 or later; names of nodes and values are unique.
 
     Returns:
-        By body the name of its output, for `seen_in_body`, and the float tensors that it tells of:
-        inputs of the body and what its nodes compute.
+        By body, the name of its output, for `seen_in_body`, and the float tensors it covers: the
+        body's inputs and what its nodes compute.
     """
     names = {
         key: tuple(map(tensor_name, _told_of(body.graph)))
@@ -53,11 +53,11 @@ def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]
 def seen_in_body(
     told: NDArray[np.generic], names: Sequence[TensorName]
 ) -> tuple[int, dict[TensorName, tuple[int, ...]]]:
-    """Return how often a body ran, and the shapes of its tensors, the mean of all runs.
+    """Return how often a body ran, and its tensors' shapes, averaged over all runs.
 
     Args:
-        told: What an output of `tell_shapes` gave, or the sum of several.
-        names: The tensors that it tells of.
+        told: The value of an output of `tell_shapes`, or the sum of several.
+        names: The tensors it covers.
     """
     numbers = told.astype(np.int64)
     runs = int(numbers[0])
@@ -69,7 +69,7 @@ def seen_in_body(
 
 
 _AXES = 8
-"""Axes of a tensor that are told: TensorRT takes no tensor of more."""
+"""Axes reported per tensor: TensorRT takes no tensor with more."""
 
 
 def _told_of(body: ir.Graph) -> list[ir.Value]:
@@ -78,7 +78,7 @@ def _told_of(body: ir.Graph) -> list[ir.Value]:
 
 
 def _shapes(body: ir.Graph, key: Key) -> ir.Value:
-    """Append what gives int64[1 + `_AXES` · tensors]: 1, and the shapes, each filled up with -1."""
+    """Append nodes that give int64[1 + `_AXES` · tensors]: 1, then the shapes, padded with -1."""
     values = _told_of(body)
     filling, start, end = (
         _constant(numbers, body, key, key, part)
@@ -102,18 +102,18 @@ def _appended(body: ir.Graph, node: ir.Node, *names: str) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Telling:
-    """What is handed out of bodies, and how.
+    """Carries values out of bodies.
 
     Attributes:
         opset: The model's.
-        tell: Appends nodes to a body and returns what they give: a vector of known length.
+        tell: Appends nodes to a body and returns their result: a vector of known length.
     """
 
     opset: int
     tell: Callable[[ir.Graph, Key], ir.Value]
 
     def told(self, graph: ir.Graph) -> dict[Key, ir.Value]:
-        """Return for every body inside a graph a value of the graph: the sum over its runs."""
+        """Return, for every body inside a graph, a value of the graph: the sum over its runs."""
         nodes = list(graph)
         return {key: v for node in nodes for key, v in self._handed_out(node, graph).items()}
 
@@ -175,7 +175,7 @@ def _called(value: ir.Value, *names: str) -> ir.Value:
 
 
 def _lengthen(node: ir.Node, by: int) -> None:
-    """Give a Scan's lists about its outputs an entry for each of the new ones."""
+    """Extend a Scan's per-output attribute lists by `by` entries for the new outputs."""
     for name in ("scan_output_axes", "scan_output_directions"):
         if (known := node.attributes.get(name)) is not None:
             node.attributes[name] = ir.AttrInt64s(name, [*known.as_ints(), *[0] * by])

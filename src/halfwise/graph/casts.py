@@ -1,10 +1,10 @@
-"""Rewrite a network into a strongly typed mixed-precision model. The only rewriter of precision.
+"""Rewrite a network into a strongly typed mixed-precision model; nothing else changes precision.
 
-A low node's float slots get the low type, every other node stays FP32 or gets BF16, and a Cast
-stands on each value whose consumers want another type than its producer gives: one per value and
-type. In the bodies of a low If, Loop or Scan the same holds, and a value read from outside is cast
-outside. Mathematics, names and order of the nodes stay as they are; with every node in FP32 the
-result is the original.
+A low node's float slots get the low type, every other node stays FP32 or gets BF16, and a value
+whose consumers want another type than its producer gives gets a Cast: one per value and type. The
+same holds in the bodies of a low If, Loop or Scan; a value read from outside is cast outside.
+Mathematics, names and order of the nodes do not change; with every node in FP32 the result is the
+original.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -63,9 +63,9 @@ def rewrite(
         fp32: Names of the free nodes that stay in FP32 (compute and moving nodes alike).
         fmt: The low format.
         low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
-        weights: The network's weights in the low format, where they are made already.
-        bf16: Those outside `fp32` that get BF16 instead of the low format: nodes without bodies
-            that may have it in the same slots.
+        weights: The network's weights in the low format, if already made.
+        bf16: Nodes outside `fp32` that get BF16 instead of the low format: without bodies, and
+            with BF16 allowed in the same slots.
     """
     model = network.copy()
     weights = weights or LowWeights(network.model, fmt)
@@ -77,10 +77,10 @@ def rewrite(
 
 
 def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
-    """Return which tensor of the original those are that Casts convert from FP32, FP16 or BF16.
+    """Return the original name of each tensor that a Cast converts from FP32, FP16 or BF16.
 
-    Around an output that is converted it has the output's name, otherwise that of what is converted
-    first. Tensors that no Cast makes or reads are left out.
+    Around a converted output, the original has the output's name; otherwise, the name of the first
+    tensor converted. Tensors that no Cast makes or reads are left out.
 
     Args:
         graph: Main graph of a mixed model, `rewrite`'s or another's.
@@ -101,15 +101,15 @@ def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
 
 
 def is_low_custom(node: ir.Node) -> bool:
-    """Return whether `node` is of a custom domain, and reads or gives FP16 or BF16."""
+    """Return whether `node` is of a custom domain and reads or gives FP16 or BF16."""
     values = (*node.inputs, *node.outputs)
     return not is_standard(node) and any(v and v.dtype in LOW_TYPES for v in values)
 
 
 def reads_low_weights(model: ir.Model) -> bool:
-    """Return whether more than Casts read weights of the low formats, in bodies too.
+    """Return whether nodes other than Casts read weights in low formats, in bodies too.
 
-    Where it has no kernel for that, ONNX Runtime widens each with a Cast, written behind all nodes.
+    Where it lacks a kernel for that, ONNX Runtime widens each with a Cast, placed after all nodes.
     """
     return any(
         value is not None and value.is_initializer() and value.dtype in LOW_TYPES
@@ -120,16 +120,16 @@ def reads_low_weights(model: ir.Model) -> bool:
 
 
 def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:
-    """Give the bodies of a low If, Loop or Scan, and those in them, the low format in place.
+    """Lower the bodies of a low If, Loop or Scan, nested ones too, in place.
 
-    What they read from outside stays as it is.
+    Values they read from outside are not changed.
     """
     low = low_type(weights.fmt)
     _Rewriter(graphs, roles, frozenset(), {low: weights}, low, frozenset()).run()
 
 
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
-    """Return what a ConstantOfShape node fills its output with: a tensor of one element."""
+    """Return the one-element tensor that a ConstantOfShape node fills its output with."""
     value = node.attributes.get("value")
     return value.as_tensor() if value is not None else ir.tensor(np.zeros(1, np.float32))
 
@@ -141,9 +141,9 @@ def adjusted_constants(
     fmt: Format,
     low_io: frozenset[TensorName] = frozenset(),
 ) -> tuple[AdjustedConstant, ...]:
-    """Return the constants that are not merely rounded where low nodes or `low_io` have them.
+    """Return the constants of low nodes or `low_io` that change by more than rounding.
 
-    They have finite values beyond the range, or are a single value that would become zero.
+    They have finite values beyond the range, or are a single value that would underflow to zero.
     """
     found: list[AdjustedConstant] = []
     formals = roles.low_formals(fp32)
@@ -173,9 +173,9 @@ def _low_readers(
 
 
 def adjusted_elements(array: NDArray[Any], fmt: Format) -> int:
-    """Return how many elements are not merely rounded in a format: finite ones beyond its range.
+    """Return how many elements change by more than rounding: finite ones beyond a format's range.
 
-    1 of a single value that would become zero.
+    1 for a single value that would underflow to zero.
     """
     sizes = (np.abs(piece.astype(np.float32, copy=False)) for piece in pieces(array))
     beyond = sum(int(np.count_nonzero((s > fmt.max) & np.isfinite(s))) for s in sizes)
@@ -201,14 +201,14 @@ def _adjusted(
 
 
 def _cast_from(graph: ir.Graph) -> list[ir.Value]:
-    """Return the float values of `graph` that may need a Cast: all but most constants."""
+    """Return the float values of `graph` that may need a Cast; most constants do not."""
     constants = [v for v in graph.initializers.values() if v.is_graph_output()]
     computed = [v for n in graph for v in n.outputs]
     return [v for v in (*graph.inputs, *constants, *computed) if is_float(v)]
 
 
 def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
-    """Let `graph` give out `new` wherever it gives out `old`."""
+    """Make `new` an output of `graph` wherever `old` is one."""
     for i, output in enumerate(graph.outputs):
         if output is old:
             graph.outputs[i] = new
@@ -328,7 +328,7 @@ class _Rewriter:
                 node.replace_input_with(index, made)
 
     def _wanted(self, value: ir.Value) -> dict[ir.DataType, list[tuple[ir.Node, int]]]:
-        """Return which uses want `value` in which type; those that take any are left out."""
+        """Return the uses of `value` by wanted type; uses that take any type are left out."""
         wanted: dict[ir.DataType, list[tuple[ir.Node, int]]] = {}
         for use in value.uses():
             part = self.roles.part(use.node)

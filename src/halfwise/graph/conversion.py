@@ -1,8 +1,8 @@
-"""Convert a whole network: FP16 and BF16 storage upcast to FP32, or a later operator set.
+"""Convert a whole network: upcast FP16 and BF16 storage to FP32, or raise the operator set.
 
-Every FP16 and BF16 number is an FP32 number, so upcasting is exact: what comes out is the model
-without its roundings, the reference of an FP16 export. FP64 stays as it is. Whether a raised
-operator set computes the same is for the caller to check: adapters have had faults.
+Every FP16 and BF16 number is an FP32 number, so upcasting is exact: the result is the model
+without its roundings, the reference of an FP16 export. FP64 stays. The caller must check that a
+raised operator set computes the same: adapters have had faults.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -22,18 +22,18 @@ from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
-"""Attributes that hold the number of an element type."""
+"""Attributes that hold an element type's number."""
 BF16_OPSET = 22
-"""Where convolutions, pooling, sines and more begin to take BF16 (ONNX operator changelog)."""
+"""First opset in which convolutions, pooling, sines and more take BF16 (operator changelog)."""
 _FAILURES = (
     version_converter.ConvertError,
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
     *(IndexError, KeyError, RuntimeError, TypeError, ValueError),
 )
-"""What the converter raises; some of it escapes from its C++ containers."""
+"""What the converter raises, including exceptions that escape from its C++ containers."""
 _SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
-"""Operators that a later opset has under another name only (ONNX operator changelog)."""
+"""Operators that a later opset renamed (ONNX operator changelog)."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Stored:
     Attributes:
         formats: Names of the low formats, FP16 first.
         io: Low graph inputs and outputs → their element type.
-        islands: Compute nodes that the model computes in FP32 although they could be low and
-            others are: the author's choice.
+        islands: Compute nodes in FP32 that could be low, as others are: the author's choice.
     """
 
     formats: tuple[str, ...] = ()
@@ -55,14 +54,13 @@ class Stored:
 def upcast(network: Network) -> tuple[Network, Stored]:
     """Return `network` with all FP16 and BF16 storage in FP32, and what it stored before.
 
-    Casts between float types that have become equal are removed, but for those that give out under
-    a name of its own what has another: a graph input, a constant or another output. Bodies of If,
-    Loop and Scan, sequences and optionals are upcast too. A model without low tensors is returned
-    as it is.
+    Casts between float types that have become equal are removed, unless their output is a second
+    name for a graph input, a constant or another output. Bodies of If, Loop and Scan, sequences
+    and optionals are upcast too. A model without low tensors is returned unchanged.
 
-    A node is an island where it has an FP32 tensor and no low one, in its bodies either, and its
-    operator's schema lets it be low in the model's own format. Where no compute node is low (only
-    weights or inputs are), there is nothing to stand out from, and no island.
+    A node is an island if it has an FP32 tensor and no low one, not even in its bodies, and its
+    operator's schema lets it be low in the model's own format. If no compute node is low (only
+    weights or inputs are), there are no islands.
     """
     formats = {t: name for t, name in LOW_TYPES.items() if t in _element_types(network.model)}
     if not formats:
@@ -90,11 +88,11 @@ def low_nodes(network: Network) -> frozenset[NodeName]:
 
 @dataclass(frozen=True)
 class Widening:
-    """Which element types become which, where all of one is stored in the other: exact.
+    """An exact widening of element types.
 
     Attributes:
         given: The types that are widened.
-        wide: What they become.
+        wide: The type they become.
     """
 
     given: Container[ir.DataType]
@@ -109,7 +107,7 @@ def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
     """Give every low value, constant and type attribute of `model` FP32 instead, in place.
 
     Raises:
-        CaseError: the weights of a large model find not enough temporary space.
+        CaseError: not enough temporary space for the weights of a large model.
     """
     if to is TO_FP32:
         widen_weights(model)
@@ -170,14 +168,14 @@ def _is_low(value: ir.Value) -> bool:
 
 
 def _computes_fp32(node: ir.Node) -> bool:
-    # An output without a type is one of a custom operator: nothing is known of it.
+    # An output without a type comes from a custom operator: nothing is known about it.
     values = [v for v in _touched(node) if v.name]
     known = all(v.type is not None for v in values)
     return known and any(map(is_float, values)) and not any(map(_is_low, values))
 
 
 def _touched(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what the node and those in its bodies read and give."""
+    """Yield the values that the node and the nodes in its bodies read and give."""
     yield from (v for v in (*node.inputs, *node.outputs) if v is not None)
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
@@ -186,7 +184,7 @@ def _touched(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _drop_casts(graph: ir.Graph) -> None:
-    """Remove the Casts from FP32 to FP32, where nothing needs the name that they give."""
+    """Remove Casts from FP32 to FP32 whose output name nothing needs."""
     for node in list(graph):
         if not is_standard(node, "Cast"):
             continue
@@ -203,7 +201,7 @@ def _drop_casts(graph: ir.Graph) -> None:
 
 
 def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tuple[str, ...]:
-    """Return the types of the operators that take `low` at `opset` and not at the model's own."""
+    """Return the op types that take `low` at `opset` but not at the model's own opset."""
     if network.opset >= opset:
         return ()
     castable = low != ir.DataType.BFLOAT16 or network.opset >= FIRST_BF16_OPSET
@@ -216,17 +214,17 @@ def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tupl
 def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     """Return `network` at a later opset, in normal form; constants are shared, not copied.
 
-    Inputs, outputs and nodes keep their names and types, those of renamed operators (Upsample) too.
+    Inputs, outputs and nodes keep names and types, even if their operator is renamed (Upsample).
     Nodes that the converter adds get new names.
 
     Raises:
-        CaseError: the converter of ONNX does not manage, makes a model that ONNX refuses, or
-            replaces a node by what cannot be told to stand for it.
+        CaseError: ONNX's converter fails, makes a model that ONNX refuses, or replaces a node by
+            nodes that cannot be traced back to it.
     """
     proto, arrays = skeleton(network.model)
     try:
         proto = version_converter.convert_version(proto, opset)
-        # The converter gives some of its own values a wrong rank.
+        # The converter gives some of the values it adds a wrong rank.
         for graph in graphs_in(proto.graph):
             del graph.value_info[:]
         model = ir.serde.deserialize_model(proto)
@@ -256,7 +254,7 @@ def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | 
 
 
 def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
-    """Give values the types they had: ONNX infers none behind operators of custom domains."""
+    """Restore the types of values: ONNX infers none after operators of custom domains."""
     known = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
     for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
         if value.name in known:
@@ -264,7 +262,7 @@ def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
 
 
 def _return_names(source: ir.Model, model: ir.Model) -> None:
-    """Give nodes of renamed operators, and their outputs, the names they had: rules use them."""
+    """Restore the names of renamed operators' nodes and outputs: rules use them."""
     names = {n.name for n in model.graph.all_nodes()}
     added = [n for n in model.graph.all_nodes() if not n.name]
     for old in [n for n in source.graph.all_nodes() if n.name not in names]:
@@ -279,9 +277,9 @@ def _return_names(source: ir.Model, model: ir.Model) -> None:
 
 
 def _return_metadata(source: ir.Model, model: ir.Model) -> None:
-    """Give nodes what exporters wrote about them, such as the line of code: the converter drops it.
+    """Restore exporters' metadata, such as the line of code, which the converter drops.
 
-    What it adds for a node gets no name, and nothing.
+    Nodes that it adds get no name and no metadata.
     """
     known = {node.name: node for node in source.graph.all_nodes()}
     for node in model.graph.all_nodes():
