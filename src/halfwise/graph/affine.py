@@ -25,7 +25,7 @@ _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """x → factor · x + offset; both f64 with the rank of x, and size 1 on axes they do not vary on."""
+    """x → factor · x + offset; both f64 with the rank of x, and size 1 where they do not vary."""
 
     factor: Array
     offset: Array

@@ -1,4 +1,4 @@
-"""Minimum cuts: the cheapest way to put each of many things on one of two sides."""
+"""Minimum cuts: the cheapest way to split things between two sides."""
 
 from collections.abc import Hashable, Iterable
 from itertools import pairwise
@@ -10,15 +10,15 @@ _Thing = TypeVar("_Thing", bound=Hashable)
 def smallest_source_side(
     costs: Iterable[tuple[_Thing, _Thing, float]], source: _Thing, target: _Thing
 ) -> frozenset[_Thing]:
-    """Return what is on the side of `source` in the minimum cut that has least there.
+    """Return the source side of the minimum cut with the smallest source side.
 
-    Dinic's algorithm (1970): blocking flows along shortest paths, until none is left.
+    Dinic's algorithm (1970): blocking flows along shortest paths until none is left.
 
     Args:
-        costs: For two things, what it costs if the first is on the side of `source` and the second
-            is not; > 0, inf if it may not be. Costs of the same two add up.
-        source: On the one side.
-        target: On the other; some finite cost lies on every path there.
+        costs: Two things, and the cost if the first is on the side of `source` and the second is
+            not: > 0, inf to forbid it. Costs of the same pair add up.
+        source: On one side.
+        target: On the other; every path to it has some finite cost.
     """
     left: dict[_Thing, dict[_Thing, float]] = {source: {}, target: {}}
     for one, other, cost in costs:
@@ -31,7 +31,7 @@ def smallest_source_side(
 
 
 def _steps(left: dict[_Thing, dict[_Thing, float]], source: _Thing) -> dict[_Thing, int]:
-    """Return what can still be reached from `source`, with the number of steps."""
+    """Return what is still reachable from `source`, with the number of steps."""
     steps, waiting = {source: 0}, [source]
     for one in waiting:
         for other, capacity in left[one].items():
@@ -47,7 +47,7 @@ def _block(
     source: _Thing,
     target: _Thing,
 ) -> None:
-    """Send all that fits along shortest paths."""
+    """Send as much as fits along shortest paths."""
     ahead = {one: [n for n in left[one] if steps.get(n) == steps[one] + 1] for one in steps}
     path = [source]
     while True:

@@ -1,6 +1,6 @@
-"""What reads what: operands, walks through data movement, and parts of a model.
+"""Dataflow: operands, walks through data movement, and parts of a model.
 
-An operand is what a node reads itself, or what its bodies (If, Loop, Scan) take from outside.
+An operand is a value that a node reads itself, or that its bodies (If, Loop, Scan) capture.
 """
 
 from collections import deque
@@ -16,30 +16,30 @@ from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 
 CAPTURED = -1
-"""Stands for the slot of what a body reads."""
+"""The slot number of values that a body captures."""
 Uses = Mapping[ir.Value, list[tuple[ir.Node, int]]]
 FARTHEST = 24
-"""Nodes after which a walk upstream ends: a guard is a local suspicion, and where a whole network
-computes with tiny values, guards that each name all of it would say nothing and take O(n²)."""
+"""Nodes after which a walk upstream ends: a guard is a local suspicion. If a whole network computes
+with tiny values, guards that each name all its nodes would say nothing and take O(n²)."""
 GIVEN = "::given"
-"""What the names of tensors end in that a region takes in place of computing them."""
+"""Suffix of the tensors that a region takes as inputs instead of computing them."""
 
 
 def operands(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return what a node reads at its slots, then what its bodies capture, each once."""
+    """Return the values a node reads at its slots, then those its bodies capture, each once."""
     own = (v for v in node.inputs if v is not None and v.name)
     return tuple(dict.fromkeys((*own, *captured(node))))
 
 
 def captured(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return the values that the bodies of a node read or give out, but are from outside."""
+    """Return the outside values that the bodies of a node read or give out."""
     return tuple(dict.fromkeys(v for body in bodies(node) for v in _from_outside(body)))
 
 
 def uses_in(nodes: Iterable[ir.Node]) -> Uses:
     """Return where `nodes` read each value: node and slot.
 
-    A body is part of its node: what it captures, the node reads (at `CAPTURED`).
+    A body is part of its node: the node reads what the body captures (at `CAPTURED`).
     """
     found: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
     for node in nodes:
@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 
 def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
-    """Return `start`, what `onward` names for these, and so on; each once, in depth-first order."""
+    """Return `start` and all that `onward` leads to from it; each once, in depth-first order."""
     found: dict[_T, None] = {}
     waiting = list(start)
     while waiting:
@@ -77,7 +77,7 @@ def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_
 
 
 def producers(value: ir.Value | None, roles: Roles) -> list[ir.Node]:
-    """Return the nodes that compute the elements of `value` (several behind a Concat)."""
+    """Return the nodes that compute the elements of `value` (several for a Concat)."""
 
     def sources(moved: ir.Value) -> list[ir.Value]:
         node = moved.producer()
@@ -92,12 +92,12 @@ def ancestors(
     before: Callable[[ir.Node], Iterable[ir.Node | None]],
     counts: Callable[[ir.Node], bool] = lambda _: True,
 ) -> list[ir.Node]:
-    """Return `start`, what `before` names for these, and so on: nearest first.
+    """Return `start` and all that `before` leads to from it, nearest first.
 
     Args:
-        start: Where the walk begins; None is passed over, here and later.
-        before: The nodes that one is followed to.
-        counts: Whether a node is returned; others are passed. At most `FARTHEST` are.
+        start: Where the walk begins; None is skipped, here and later.
+        before: The nodes that the walk goes to from one.
+        counts: Whether to return a node; others are passed. At most `FARTHEST` are returned.
     """
     found: list[ir.Node] = []
     seen: set[ir.Node] = set()
@@ -117,9 +117,9 @@ def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
 
 
 def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
-    """Yield node and input slot wherever elements of `value` are computed with.
+    """Yield node and input slot wherever a node computes with elements of `value`.
 
-    What a body does is yielded as its own nodes, also where they only hand elements out of it.
+    For a body, its own nodes are yielded, even those that only hand elements out of it.
     """
     seen = {value}
     waiting = [value]
@@ -143,12 +143,12 @@ def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
 
 
 def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
-    """Return whether `node` may be low and then reads the input `slot` in the low format."""
+    """Return whether `node` may be low, and then reads the input `slot` in the low format."""
     return roles.part(node).reads_low(slot)
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
-    """Return the one constant whose elements `value` holds, None if it holds others."""
+    """Return the one constant whose elements `value` holds; None if it holds others."""
     while value is not None and value.const_value is None:
         node = value.producer()
         if node is None or not moves(node, roles):
@@ -161,9 +161,9 @@ def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
 def upstream(
     start: ir.Value | None, roles: Roles, follow: Callable[[ir.Node], Iterable[ir.Value | None]]
 ) -> list[ir.Node]:
-    """Return the producers of `start`, of the values that `follow` names for these, and so on.
+    """Return the producers of `start`, and of all values that `follow` leads to from there.
 
-    Nearest first, and at most `FARTHEST` of them.
+    Nearest first, and at most `FARTHEST`.
     """
 
     def before(node: ir.Node) -> list[ir.Node]:
@@ -173,10 +173,10 @@ def upstream(
 
 
 def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
-    """Return a copy that gives out the tensors `names` alone, without the nodes they do not need.
+    """Return a copy whose only outputs are `names`, without the nodes they do not need.
 
-    Its inputs stay. Names of no tensor of the main graph are passed over; tensors are shared. Nodes
-    that stay keep all outputs: some kernels do not run without an optional one they had.
+    Inputs stay. Names that are no tensor of the main graph are ignored; tensors are shared. Nodes
+    that stay keep all outputs: some kernels do not run without an optional output they had.
     """
     copy = model.clone()
     computed = {v.name: v for node in copy.graph for v in node.outputs if v.name}
@@ -186,7 +186,7 @@ def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
 
 
 def drop_unused_nodes(graph: ir.Graph) -> None:
-    """Remove the nodes of the main graph that no output needs, and the constants they leave."""
+    """Remove the nodes of the main graph that no output needs, and constants left unused."""
     for node in reversed(graph):
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):
             graph.remove(node, safe=True)
@@ -198,13 +198,13 @@ def region_model(
 ) -> ir.Model:
     """Return a model that computes `targets`, each from the nearest of the tensors `given`.
 
-    A tensor `t` of `given` is an input called "t::given", and what reads `t` reads that; so a
-    target that is given too is computed, and those behind it start from what is given.
+    A tensor `t` of `given` becomes an input "t::given", which readers of `t` read instead. So a
+    target that is given too is still computed, and targets after it start from the input.
 
     Args:
         network: The model; not changed.
         targets: Tensors that nodes of the main graph compute.
-        given: Likewise; what no one needs is left out.
+        given: Likewise; unneeded ones are left out.
     """
     copy = network.copy()
     graph = copy.graph
@@ -213,7 +213,7 @@ def region_model(
     for name in given:
         value = computed[name]
         start = ir.val(f"{name}{GIVEN}")
-        # Without a shape: a faulty candidate may give another one.
+        # Without a shape: a faulty candidate may give another shape.
         start.type = value.type
         value.replace_all_uses_with(start)
         if start.uses():
@@ -227,7 +227,7 @@ def region_model(
 
 
 def between(network: Network, names: frozenset[NodeName]) -> frozenset[NodeName]:
-    """Return all nodes on the ways from one of `names` to another, these included."""
+    """Return all nodes on paths from one of `names` to another, these included."""
     nodes = list(network.nodes())
     after = _reached_from(nodes, names, forwards=True)
     return after & _reached_from(reversed(nodes), names, forwards=False)
@@ -247,7 +247,7 @@ def _reached_from(
 
 
 class Ancestry:
-    """What computes what in a network; it is read once."""
+    """What computes what in a network, which is read once."""
 
     def __init__(self, network: Network) -> None:
         """Take the network."""
@@ -259,7 +259,7 @@ class Ancestry:
     def between(self, given: Collection[TensorName], target: TensorName) -> tuple[NodeName, ...]:
         """Return the nodes that compute `target` from the nearest tensors `given`, in graph order.
 
-        Nodes that no graph input reaches are left out: what they give is constant.
+        Nodes that no graph input reaches are left out: their outputs are constant.
         """
 
         def needed(name: TensorName) -> list[TensorName]:
@@ -272,16 +272,16 @@ class Ancestry:
 
 
 def read_by(node: ir.Node) -> tuple[TensorName, ...]:
-    """Return the tensors that a node reads, those that its bodies take from outside included."""
+    """Return the tensors that a node reads, including those its bodies capture."""
     return tuple(dict.fromkeys(tensor_name(v) for v in operands(node)))
 
 
 def varying_tensors(
     network: Network, but: Collection[TensorName] = frozenset()
 ) -> frozenset[TensorName]:
-    """Return the tensors that depend on a graph input, one not in `but`; the others are constant.
+    """Return the tensors that depend on a graph input outside `but`; the others count as constant.
 
-    What depends on inputs in `but` alone is none of them either.
+    So do tensors that depend only on inputs in `but`.
     """
     found = {tensor_name(v) for v in network.graph.inputs}.difference(but)
     for node in network.nodes():

@@ -1,14 +1,14 @@
-"""Wider islands of FP32 nodes, along the borders at which an engine builder fuses.
+"""Wider islands of FP32 nodes, along the boundaries at which an engine builder fuses.
 
-A kept node in the middle of what a builder would fuse costs more than its own time: the kernels
-around it fall apart. So a set of kept nodes is grown to whole groups, each wider than the last:
+A kept node in the middle of a fusible group costs more than its own time: the kernels around it
+fall apart. So a set of kept nodes grows to whole groups, each wider than the last:
 
-- *patterns*: a normalisation, activation or softmax that is written out (`graph.patterns`);
+- *patterns*: a decomposed normalisation, activation or softmax (`graph.patterns`);
 - *layers*: a convolution or matrix product with bias, scale, activation and residual sum, which
   TensorRT fuses into one kernel ("Types of fusions" in its developer guide);
 - *attention cores*: both products of an attention, with scale, mask and softmax between them;
-- *branches*: all between two places that everything passes through, such as two residual sums;
-- *blocks*: what repeats along the model (`graph.repetition`), in whole branches where it has them.
+- *branches*: all nodes between two points that all data passes, such as two residual sums;
+- *blocks*: parts that repeat along the model (`graph.repetition`), in whole branches if any.
 """
 
 from collections import Counter
@@ -43,16 +43,16 @@ _ARITHMETIC = frozenset(("Add", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where
 _LONGEST_WAY = 8
 """Nodes between a product of an attention and its softmax: scale, masks, biases."""
 _LARGEST_ISLAND = 1 / 2
-"""Share of the compute nodes; a branch or block with more is no island in the model any more."""
+"""Largest share of the compute nodes for a branch or block to count as an island."""
 _REPEATED_SHARE = 1 / 3
-"""Share of the compute nodes that must occur equally often, for a model to consist of blocks.
+"""Share of the compute nodes that must occur equally often for a model to consist of blocks.
 
-In a vision transformer of six blocks half of them do; in the CNNs of the benches at most a sixth.
+In a vision transformer of six blocks half do; in the CNNs of the benches at most a sixth.
 """
 
 
 def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]]:
-    """Return islands around `kept`, each larger than the one before it.
+    """Return islands around `kept`, each larger than the one before.
 
     Args:
         network: The model; nodes of its main graph are grouped.
@@ -60,8 +60,8 @@ def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]
         kept: Nodes that stay in FP32.
 
     Returns:
-        What was completed, in a few words, and all kept nodes then: `kept` itself and compute
-        nodes. Empty if `kept` is whole already.
+        What was completed, in a few words, and all nodes then kept: `kept` and more compute nodes.
+        Empty if `kept` is already whole.
     """
     fusions = Fusions(network, roles)
     found: list[tuple[str, Group]] = []
@@ -75,9 +75,9 @@ def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]
 
 
 def closed(kept: Group, groups: Iterable[Group]) -> Group:
-    """Return `kept` with every group that has one of its nodes; groups that overlap pull in more.
+    """Return `kept` with every group that shares a node with it; overlapping groups pull in more.
 
-    Only what is in `kept` at the start, or came by groups of the same kind, counts.
+    Only nodes in `kept` at the start, or added by groups of the same kind, count.
     """
     groups, grown = list(groups), kept
     while touched := [group for group in groups if group & grown and not group <= grown]:
@@ -91,12 +91,12 @@ class Fusions:
     def __init__(self, network: Network, roles: Roles) -> None:
         """Take the model and the roles of its nodes."""
         self.network, self.roles = network, roles
-        # Those that only carry shapes fuse with nothing.
+        # Nodes that only carry shapes fuse with nothing.
         self._nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
         self._place = {node_name(n): i for i, n in enumerate(self._nodes)}
 
     def kinds(self) -> Iterator[tuple[str, list[Group]]]:
-        """Yield name and groups of every kind, from small ones to large ones."""
+        """Yield name and groups of every kind, from small to large."""
         yield "whole normalisations and activations", self._patterns(*PATTERNS)
         yield "whole layers with bias, activation and residual sum", self._layers()
         yield "whole attention cores", self._cores()
@@ -110,7 +110,7 @@ class Fusions:
 
     def _patterns(self, *ops: str) -> list[Group]:
         groups = (group for op in ops for group in written_out(self.network, op))
-        # Silu and Swish are two names of one.
+        # Silu and Swish are the same operator.
         return list(dict.fromkeys(self._group(self._nodes_of(group)) for group in groups))
 
     def _nodes_of(self, group: Group) -> Nodes:
@@ -118,7 +118,7 @@ class Fusions:
 
     @cached_property
     def _activations(self) -> Mapping[ir.Node, Nodes]:
-        """All nodes of the written-out activation that a node is in."""
+        """The nodes of the decomposed activation that a node belongs to."""
         ops = (op for op in PATTERNS if op not in NORMALISATIONS and "Softmax" not in op)
         groups = map(self._nodes_of, self._patterns(*ops))
         return {node: nodes for nodes in groups for node in nodes}
@@ -128,7 +128,7 @@ class Fusions:
         return [self._group({n} | self._epilogue(n.outputs[0])) for n in heavy]
 
     def _epilogue(self, value: ir.Value) -> Nodes:
-        """Return what a product's kernel does to its result before it stores it."""
+        """Return the nodes that a product's kernel applies to its result before storing it."""
         found, summed = NO_NODES, False
         while True:
             uses = list(self._readers(value))
@@ -151,7 +151,7 @@ class Fusions:
             value = node.outputs[0]
 
     def _readers(self, value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
-        """Yield what computes with `value`, behind data movement; of a body, the node it is in."""
+        """Yield the nodes that compute with `value`, past data movement; for a body, its node."""
         for node, slot, passed in readers(value):
             part = self.roles.part(node)
             if part.role.role is not Role.BLIND:
@@ -177,7 +177,7 @@ class Fusions:
         return found
 
     def _scores(self, value: ir.Value, steps: int) -> Nodes:
-        """Return the nodes from the products that `value` comes from to it; none without."""
+        """Return the nodes from the products that feed `value` to it; empty if there are none."""
         node = maker(value, *_PRODUCTS)
         if node is not None:
             return way(value) | self._scales(node)
@@ -189,7 +189,7 @@ class Fusions:
         return found | way(value) if found else found
 
     def _scales(self, product: ir.Node) -> Nodes:
-        """Return what multiplies the operands of a product by constants."""
+        """Return the nodes that multiply a product's operands by constants."""
         found = NO_NODES
         for value in product.inputs:
             node = maker(value, "Mul", "Div")
@@ -198,7 +198,7 @@ class Fusions:
         return found
 
     def _weighted(self, value: ir.Value, steps: int) -> Nodes:
-        """Return the nodes from `value` to the products that read it; none without."""
+        """Return the nodes from `value` to the products that read it; empty if there are none."""
         found = NO_NODES
         for node, _, passed in self._readers(value) if steps else ():
             if node.op_type in _PRODUCTS:
@@ -211,10 +211,10 @@ class Fusions:
 
     @cached_property
     def _branches(self) -> list[Group]:
-        """What lies between two places where only one value is alive, in graph order.
+        """The nodes between two points where only one value is alive, in graph order.
 
-        Values that no product went into do not count, so that masks and positions that every
-        block reads do not join all blocks into one.
+        Values without a product upstream do not count, so masks and positions that every block
+        reads do not join all blocks into one.
         """
         last = {v: self._last_use(v) for n in self._nodes for v in n.outputs}
         deep: set[ir.Value] = set()
@@ -244,7 +244,7 @@ class Fusions:
         if not shares or max(shares.values()) < _REPEATED_SHARE * len(classes):
             return []
         times = max(shares, key=lambda n: (shares[n], n))
-        # Of the parts that each block has, the one that comes at the most even distances.
+        # Of the parts in each block, the one at the most even distances.
         starts = min((m for m in members.values() if len(m) == times), key=self._unevenness)
         single = [frozenset((name,)) for name in classes]
         parts = self._branches if len(self._branches) >= times else single

@@ -1,8 +1,8 @@
-"""Repair what ONNX Runtime passes over and the tools of ONNX refuse, and have ONNX infer types.
+"""Repair flaws that ONNX Runtime ignores and ONNX's tools refuse, and infer types with ONNX.
 
 Exporters and editors leave files that run although they break a rule of ONNX: a graph without a
 name, an output without a shape, sizes that the model does not compute. Declared shapes of computed
-values are claims: ONNX Runtime warns where they are wrong, and goes on.
+values are claims: ONNX Runtime warns if they are wrong, and goes on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,22 +20,22 @@ from halfwise.graph.weights import PROTOBUF_BYTES
 from halfwise.wording import number
 
 _UNKNOWN = "halfwise.unknown"
-"""Domain of operators that ONNX does not know, so that it infers nothing from them."""
+"""Domain of operators that ONNX does not know, so it infers nothing from them."""
 DROPPED = frozenset(
     (
         *("ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill"),
         *("ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
-"""Operators that ONNX 1.5 dropped as experimental (onnx/checker.cc). ONNX Runtime runs most."""
+"""Experimental operators that ONNX 1.5 dropped (onnx/checker.cc). ONNX Runtime runs most."""
 LONGEST_SHAPE = 64
-"""Elements of the longest vector that may be somebody's shape."""
+"""Elements of the longest vector that may be a shape."""
 Axes = tuple[int | str | None, ...]
-"""A declared shape: of each axis its size, its name, or None for neither."""
+"""A declared shape: for each axis its size, its name, or None for neither."""
 
 
 class Flaw(Enum):
-    """What a file can have wrong without any harm to what it computes."""
+    """A flaw of a file that does not change what it computes."""
 
     NAMELESS = "a graph has no name"
     SPARSE = "a constant is stored sparse"
@@ -47,11 +47,11 @@ class Flaw(Enum):
 
 @dataclass(frozen=True)
 class Repair:
-    """One flaw that was repaired.
+    """One repaired flaw.
 
     Attributes:
         flaw: What was wrong.
-        names: The values that had it, in graph order; empty for what has no name.
+        names: The values that had it, in graph order; empty if the flawed thing has no name.
     """
 
     flaw: Flaw
@@ -61,7 +61,7 @@ class Repair:
 def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
     """Name graphs, make sparse constants dense and drop repeated descriptions, in place.
 
-    Values without a shape are named too; inference gives them one where it can.
+    Values without a shape are listed too; inference gives them one where it can.
 
     Raises:
         ValueError: a sparse constant is malformed, or too large to be dense.
@@ -87,14 +87,14 @@ def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
 
 
 def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
-    """Return a graph as ONNX's checker takes it, for its nodes to be checked.
+    """Return a graph in a form that ONNX's checker accepts, to check its nodes.
 
-    The checker demands a shape of every input and output. Outputs without one are left out, and
-    inputs become values that a node of an unknown operator gives. So are dropped operators unknown.
+    The checker demands a shape for every input and output. Outputs without one are left out, and
+    such inputs become outputs of an unknown operator. Dropped operators become unknown too.
 
     Args:
         proto: The graph; not changed.
-        any_operator: Whether all operators that ONNX does not know pass.
+        any_operator: Whether any operator that ONNX does not know passes.
     """
     checked = onnx.ModelProto()
     checked.CopyFrom(proto)
@@ -124,9 +124,9 @@ def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
 
 
 def _describe_given(graph: onnx.GraphProto) -> None:
-    """Describe outputs that are inputs or constants as these are, in place.
+    """Describe outputs that are inputs or constants like these, in place.
 
-    Else what an output lacks would count for the input too.
+    Otherwise, what an output lacks would count for the input too.
     """
     given = {info.name: info.type for info in graph.input}
     for tensor in graph.initializer:
@@ -155,7 +155,7 @@ def _densify_constant(node: onnx.NodeProto) -> Iterable[str]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    """Return the tensor that a sparse one stands for: zero wherever it says nothing.
+    """Return the dense form of a sparse tensor: zero where it has no value.
 
     Indices are int64[n] into the flattened tensor, or int64[n, rank] (ONNX IR, SparseTensorProto).
     """
@@ -194,7 +194,7 @@ def _drop_repeated(graph: onnx.GraphProto) -> Iterable[str]:
 
 
 def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a graph that ONNX's checker takes, with the types and shapes that ONNX infers.
+    """Return a graph that ONNX's checker accepts, with the types and shapes that ONNX infers.
 
     Args:
         proto: The graph, without large tensors; loses the declared sizes of computed values.
@@ -207,7 +207,7 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         inferred = infer_shapes(proto, strict=True)
     except onnx.shape_inference.InferenceError:
-        # Ranks may be wrong too, or the inference of ONNX: that of some of its functions fails.
+        # Ranks may be wrong too, or ONNX's inference, which fails for some of its functions.
         forget_shapes(graphs_in(proto.graph))
         inferred = infer_shapes(proto, check_type=True)
     onnx.checker.check_model(checkable(inferred))
@@ -217,17 +217,17 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
 def infer_shapes(
     proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False
 ) -> onnx.ModelProto:
-    """Return a graph with the types and shapes that ONNX infers, from values of constants too.
+    """Return a graph with the types and shapes that ONNX infers, also from constants' values.
 
     Args:
         proto: The graph, without large tensors.
-        check_type: Raise where types contradict each other, instead of leaving them open.
-        strict: Raise where shapes do, too.
+        check_type: Raise if types contradict each other, instead of leaving them open.
+        strict: Raise if shapes do, too.
     """
     check_type |= strict
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=check_type, strict_mode=strict)
     if not any(is_long_vector(info) for info in inferred.graph.value_info):
-        # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
+        # Propagating values finds more shapes, but mistakes a long vector for a shape: minutes.
         inferred = onnx.shape_inference.infer_shapes(
             inferred, check_type=check_type, data_prop=True
         )
@@ -249,7 +249,7 @@ def take_types(model: ir.Model, inferred: onnx.ModelProto) -> None:
 
 
 def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
-    """Return the declared shapes of computed values, by name; none of what has no shape."""
+    """Return the declared shapes of computed values, by name; values without one are left out."""
     return {
         info.name: tuple(
             getattr(d, kind) if (kind := d.WhichOneof("value")) else None for d in shape.dim
@@ -262,7 +262,7 @@ def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
 
 
 def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> tuple[str, ...]:
-    """Return the values whose declared rank, or one of whose sizes, is not the inferred one."""
+    """Return the values whose declared rank or sizes differ from the inferred ones."""
     return tuple(
         name
         for name, axes in declared.items()
@@ -280,8 +280,8 @@ def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> 
 def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
     """Drop declared sizes of computed values, in place; names of axes stay.
 
-    ONNX Runtime passes over wrong ones: they stay behind where somebody changed the inputs' alone.
-    Its If does not: it takes the size of an output for certain.
+    ONNX Runtime ignores wrong ones, which remain when somebody changes the inputs' sizes alone.
+    Its If does not: it trusts the sizes of outputs.
     """
     for graph in graphs:
         for info in _declared(graph):
@@ -298,7 +298,7 @@ def forget_shapes(graphs: Iterable[onnx.GraphProto]) -> None:
 
 
 def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Return what is declared of computed values: sizes of inputs and constants are known."""
+    """Return the declarations of computed values: sizes of inputs and constants are known."""
     known = {value.name for value in (*graph.input, *graph.initializer)}
     return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
 

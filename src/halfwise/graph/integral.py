@@ -9,21 +9,21 @@ from halfwise.graph.roles import is_float
 from halfwise.graph.writing import Writer
 
 _CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
-"""Operators that make whole numbers of whole numbers, as they do of integers."""
+"""Operators that give whole numbers for whole numbers, as they do for integers."""
 _STEPS = frozenset(("Ceil", "Floor", "Round"))
 _LARGEST = 2.0**31
-"""Constants of at most this magnitude: a few products of them fit into 64 bits."""
+"""Largest magnitude of constants: a few products of such numbers fit into 64 bits."""
 _DEEPEST = 32
-"""Nodes back to the integers: positions are made in a few."""
+"""Most nodes back to the integers: positions take only a few."""
 FIRST_OPSET = 12
 """First operator set whose Max and Min take integers of 64 bits."""
 
 
 def is_whole(value: ir.Value | None, depth: int = _DEEPEST) -> bool:
-    """Return whether a float `value` holds whole numbers for whatever integers it is made from.
+    """Return whether a float `value` is whole whatever integers it is made from.
 
-    Sums, differences, products, remainders, quotients rounded down, and what moves elements; back
-    to Casts from integers, and constants. Exact below 2²⁴, where FP32 has all integers.
+    Sums, differences, products, remainders, floored quotients and data movement, back to Casts
+    from integers and to constants. Exact below 2²⁴, where FP32 has all integers.
     """
     if value is None or depth == 0 or not is_float(value):
         return False
@@ -44,10 +44,10 @@ def from_integer(node: ir.Node) -> bool:
 
 
 class Integers:
-    """Makes integers of what `is_whole`."""
+    """Recomputes values that are whole (`is_whole`) in integers."""
 
     def __init__(self, w: Writer) -> None:
-        """Take what makes nodes."""
+        """Take the writer of nodes."""
         self._w = w
         self._made: dict[ir.Value, ir.Value] = {}
 
@@ -58,7 +58,7 @@ class Integers:
         return self._made[value]
 
     def constant(self, number: int) -> ir.Value:
-        """Return an INT64 constant without axes."""
+        """Return a scalar INT64 constant."""
         return self._w.constant("integer", np.array(number, np.int64))
 
     def _integer(self, value: ir.Value) -> ir.Value:
@@ -80,7 +80,7 @@ class Integers:
         return self._w.op(node.op_type, *read, **node.attributes)
 
     def _divided(self, dividend: ir.Value, floor: ir.Node) -> ir.Value:
-        """Return ⌊a / c⌋: a less its remainder, which has the sign of c, over c."""
+        """Return ⌊a / c⌋: (a − remainder) / c, where the remainder has the sign of c."""
         quotient = floor.inputs[0]
         divisor = quotient.producer() if quotient is not None else None
         assert divisor is not None
@@ -90,7 +90,7 @@ class Integers:
 
 
 def _operands(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return what has to be whole so that a node's result is; nothing where that is not enough."""
+    """Return the operands that must be whole for the result to be; empty if that is not enough."""
     if not is_standard(node):
         return ()
     if node.op_type in _CLOSED:
@@ -102,7 +102,7 @@ def _operands(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def _floor_divided(node: ir.Node) -> ir.Value | None:
-    """Return a of ⌊a / c⌋ where c is a constant without zeros, else None."""
+    """Return a of ⌊a / c⌋ if c is a constant without zeros, else None."""
     quotient = node.inputs[0] if is_standard(node, "Floor") else None
     maker = quotient.producer() if quotient is not None else None
     if maker is None or not is_standard(maker, "Div") or not _is_divisor(maker.inputs[1]):
