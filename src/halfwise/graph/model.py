@@ -1,4 +1,4 @@
-"""Load an ONNX file into one normal form, and serialise it again.
+"""Load an ONNX file into normal form, and serialise it again.
 
 Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
 listed as inputs, CastLike written as Cast, nodes in topological order, every node and value with a
@@ -53,9 +53,9 @@ from halfwise.graph.weights import map_files, map_weights
 from halfwise.records import NodeName, TensorName
 
 _FIRST_IR_VERSION = 4
-"""The first in which an initializer need not be a graph input too, as in the normal form."""
+"""First IR version in which initializers need not be graph inputs, as in the normal form."""
 _SPARE_OPSET = 17
-"""Default operator set of a model that uses none of it: rewriting adds Casts."""
+"""Default operator set for a model that imports none: rewriting adds Casts."""
 REFUSALS = (
     ValueError,
     TypeError,
@@ -65,7 +65,7 @@ REFUSALS = (
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
-"""What onnx and onnx-ir raise on a graph that they do not take."""
+"""What onnx and onnx-ir raise on a graph that they refuse."""
 QUANTISED = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -75,10 +75,10 @@ QUANTISED = (
     "ConvInteger",
     "QGemm",
 )
-"""What the types of operators start with that quantise, dequantise or compute with integers for
-it; those of other domains too, such as QLinearAdd of ONNX Runtime's."""
+"""Prefixes of the types of operators that quantise, dequantise or compute with quantised integers;
+of other domains too, such as ONNX Runtime's QLinearAdd."""
 SMALL_BYTES = 1 << 16
-"""What is computed from a larger constant is not stored; a model of 1 GiB has at most 16,384."""
+"""Results of larger constants are not stored; a 1 GiB model has at most 16,384 larger ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +87,10 @@ class Network:
 
     Attributes:
         model: The model.
-        path: Where it came from; None for one made in memory.
+        path: Its file; None if made in memory.
         sha256: Hash of the file and its external data.
-        original_names: The user's node name by halfwise's, where they differ ("" for unnamed).
-        repairs: What the file had wrong, and does no harm.
+        original_names: The user's node name by halfwise's, if they differ ("" for unnamed).
+        repairs: Harmless flaws of the file that were repaired.
     """
 
     model: ir.Model
@@ -100,7 +100,7 @@ class Network:
     repairs: tuple[Repair, ...] = ()
 
     def copy(self) -> ir.Model:
-        """Return a copy whose graph may be changed; tensors are shared, not copied."""
+        """Return a copy whose graph may be changed; tensors are shared."""
         return self.model.clone()
 
     @property
@@ -118,7 +118,7 @@ class Network:
         return iter(self.graph)
 
     def graphs(self) -> tuple[ir.Graph, ...]:
-        """Return the main graph, and the bodies of If, Loop and Scan, however deep."""
+        """Return the main graph and the bodies of If, Loop and Scan, at any depth."""
         return graphs_of(self.model)
 
 
@@ -128,12 +128,12 @@ def opset_of(model: ir.Model) -> int:
 
 
 def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
-    """Return the main graph of `model`, and the bodies of If, Loop and Scan, however deep."""
+    """Return the main graph of `model` and the bodies of If, Loop and Scan, at any depth."""
     return (model.graph, *model.graph.subgraphs())
 
 
 def is_standard(node: ir.Node, *ops: str) -> bool:
-    """Return whether the operator of `node` is one of ONNX's own, and of `ops` where given."""
+    """Return whether the operator of `node` is ONNX's own, and one of `ops` if given."""
     return node.domain in ("", "ai.onnx") and (not ops or node.op_type in ops)
 
 
@@ -150,7 +150,7 @@ def tensor_name(value: ir.Value) -> TensorName:
 
 
 def constant_array(value: ir.Value) -> NDArray[np.generic]:
-    """Return the array of an initializer, widened by ml_dtypes where NumPy lacks the type."""
+    """Return the array of an initializer, of an ml_dtypes type if NumPy lacks it."""
     assert value.const_value is not None
     return np.asarray(value.const_value.numpy())
 
@@ -170,14 +170,14 @@ def load_network(path: Path) -> Network:
                 digest.update(block)
     folder = weights_folder(proto, path)
     repairs, model = _deserialise(proto, path)
-    # With it goes the memory of a large one, once its weights lie in a file.
+    # This frees the memory of a large one, once its weights are in a file.
     del proto
     find_beside(model, folder)
     return normalise(model, path=path, sha256=digest.hexdigest(), repairs=repairs)
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
-    """Return a model made in memory in normal form (the library's way in; same errors)."""
+    """Return a model made in memory in normal form (the library's entry point; same errors)."""
     refuse_files(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     own = onnx.ModelProto()
@@ -191,12 +191,12 @@ def normalise(
 ) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
-    Declared sizes of computed values are claims. Sizes stay only where ONNX infers them too; the
-    names of axes stay.
+    Declared sizes of computed values are claims: they stay only where ONNX infers them too. Axis
+    names stay.
 
     Raises:
-        CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or the
-            data of a constant is incomplete.
+        CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
+            constant's data is incomplete.
     """
     model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
     if not any(is_standard(node) for node in model.graph.all_nodes()):
@@ -230,20 +230,20 @@ def normalise(
 
 
 def infer_again(network: Network) -> None:
-    """Infer types and shapes once more, in place, from those that values have got since.
+    """Infer types and shapes again, in place, from those that values have gained since.
 
     Raises:
-        CaseError: these types contradict each other.
+        CaseError: the types contradict each other.
     """
     with _explaining_refusals(network.path):
         _check_and_infer(network.model)
 
 
 def check_again(path: Path | None) -> str:
-    """Return what to do about a model that ONNX refuses; None for one that has no file."""
+    """Return advice for a model that ONNX refuses; the hint differs if it has no file."""
     if path is None:
         return "Check it with onnx.checker.check_model, and export it again."
-    # `python -m onnx.checker` checks nothing: that module does nothing when run.
+    # `python -m onnx.checker` checks nothing: the module does nothing when run.
     name = json.dumps(str(path), ensure_ascii=False)
     code = f"import onnx; onnx.checker.check_model({name}, full_check=True)"
     return f"Run `{shlex.join(['python', '-c', code])}`, and export it again."
@@ -277,7 +277,7 @@ def _check_nodes(model: ir.Model) -> None:
             if value is not None and value.producer() is None and value.graph is None:
                 raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
         axis = node.attributes.get("axis")
-        # ONNX and ONNX Runtime take the low 32 bits of a larger one.
+        # ONNX and ONNX Runtime truncate a larger one to its low 32 bits.
         if axis is not None and axis.type is ir.AttributeType.INT and abs(axis.value) >> 31:
             raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
@@ -285,14 +285,14 @@ def _check_nodes(model: ir.Model) -> None:
 def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
-    The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
+    The pass of onnx-ir only logs errors, and mistakes a sequence of tensors for a tensor.
 
     Returns:
-        The values that the model declares with another shape than the one inferred.
+        The values whose declared shape is not the inferred one.
     """
     for node in model.graph.all_nodes():
         if is_standard(node, "Loop"):
-            # A Loop without a first condition leaves ONNX's inference without a type for it.
+            # ONNX infers no type for the condition of a Loop without an initial one.
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
     proto = skeleton(model)[0]
@@ -303,7 +303,7 @@ def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
 
 
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """Return a new initializer of `graph` that holds `array`, of any shape and type."""
+    """Return a new initializer of `graph` with `array`, of any shape and type."""
     tensor = ir.tensor(array, name=name)
     value = ir.Value(
         name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
@@ -313,12 +313,12 @@ def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
 
 
 def small_constant(value: ir.Value | None) -> NDArray[np.float32] | None:
-    """Return f32[*shape] of a float constant from which another may be made, else None.
+    """Return f32[*shape] of a float constant small enough to compute others from, else None.
 
-    A node that reads constants alone could run at once, and ONNX Runtime walks through the list of
-    all that could whenever it adds one: with one such node per weight, it loads in n² steps. So
-    what follows from a small constant is better made a constant, too. Large ones are few, and
-    copies of all would not fit into memory.
+    A node that reads only constants is ready at once, and ONNX Runtime walks its list of ready
+    nodes whenever it adds one: with one such node per weight, loading takes n² steps. So results
+    of small constants are better stored as constants. Large constants are few, and copies of all
+    would not fit into memory.
     """
     tensor = value.const_value if value is not None else None
     if tensor is None or tensor.nbytes > SMALL_BYTES:

@@ -1,5 +1,5 @@
-"""Operators that were written out, read exactly and put back as one node.
+"""Decomposed operators, read exactly and fused back into one node.
 
 `halfwise.graph.patterns` finds the nodes of a pattern, whatever its spelling. Here a pattern is
-read as a formula: axes, eps, weight and bias. What cannot be read so is left alone.
+read as a formula: axes, eps, weight and bias. Patterns that cannot be read so stay.
 """

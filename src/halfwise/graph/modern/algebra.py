@@ -1,6 +1,6 @@
 """Polynomials in a tensor x, its mean, the mean of its squares, and a reciprocal root.
 
-Every spelling of a normalisation is such a polynomial, and all spellings of one are the same one.
+Every spelling of a normalisation is such a polynomial, and all its spellings are the same one.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ SCALED: Powers = (1, 0, 0, 1)
 OFFSET: Powers = (0, 1, 0, 1)
 
 _HIGHEST = 4
-"""No normalisation has a term of a higher power."""
+"""No normalisation has a term of higher power."""
 _LARGEST = 1 << 20
-"""Elements of a coefficient: weights of normalisations are far smaller."""
+"""Most elements of a coefficient: weights of normalisations are far smaller."""
 ROUNDING = 1e-6
-"""Constants such as 1/n are FP32 numbers, off by up to 6e-8, and meet a few times."""
+"""Constants such as 1/n are FP32 numbers, off by up to 6e-8, and a few are combined."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class Polynomial:
     """A sum of terms; no terms is zero.
 
     Attributes:
-        terms: Coefficient by powers: f64, of any shape that broadcasts to x.
-        flat: Whether the reduced axes are gone from the tensor, rather than of size 1.
+        terms: Coefficient by powers: f64, any shape that broadcasts to x.
+        flat: Whether the reduced axes are dropped, rather than kept with size 1.
     """
 
     terms: Mapping[Powers, NDArray[np.float64]]
     flat: bool = False
 
     def __add__(self, other: "Polynomial") -> "Polynomial | None":
-        """Return the sum; None if one has the reduced axes and the other has not."""
+        """Return the sum; None if only one of the two has the reduced axes."""
         terms = dict(self.terms)
         for powers, coefficient in other.terms.items():
             terms[powers] = terms[powers] + coefficient if powers in terms else coefficient
         return _joined(self, other, terms)
 
     def __mul__(self, other: "Polynomial") -> "Polynomial | None":
-        """Return the product; None as for sums, and where it is of too high a power."""
+        """Return the product; None as for sums, or if its power is too high."""
         terms: dict[Powers, NDArray[np.float64]] = {}
         for ours, a in self.terms.items():
             for theirs, b in other.terms.items():
@@ -65,7 +65,7 @@ class Polynomial:
         return Polynomial({p: factor * c for p, c in self.terms.items()}, self.flat)
 
     def reciprocal(self) -> "Polynomial | None":
-        """Return 1 / self, None unless that is a polynomial."""
+        """Return 1 / self; None unless that is a polynomial."""
         if len(self.terms) != 1:
             return None
         ((powers, coefficient),) = self.terms.items()
@@ -74,7 +74,7 @@ class Polynomial:
         return Polynomial({(0, 0, 0, -powers[3]): 1 / coefficient}, self.flat)
 
     def mean(self) -> "Polynomial | None":
-        """Return the mean over the reduced axes, which stay; None if it is no polynomial."""
+        """Return the mean over the reduced axes, which are kept; None if it is no polynomial."""
         terms: dict[Powers, NDArray[np.float64]] = {}
         for (x, *rest), coefficient in self.terms.items():
             if x > 2 or coefficient.size > 1:
@@ -85,7 +85,7 @@ class Polynomial:
         return _cleaned(terms, flat=self.flat)
 
     def number(self, powers: Powers) -> float | None:
-        """Return a coefficient that is one number (0 for an absent term), None for others."""
+        """Return a coefficient that is one number (0 for an absent term), else None."""
         coefficient = self.terms.get(powers)
         if coefficient is None:
             return 0.0
@@ -93,7 +93,7 @@ class Polynomial:
 
     @property
     def is_statistic(self) -> bool:
-        """Whether it is the same along the reduced axes: no x, and numbers for coefficients."""
+        """Whether it is constant along the reduced axes: no x, and only numbers as coefficients."""
         return all(p[0] == 0 and c.size == 1 for p, c in self.terms.items())
 
     @property
@@ -103,7 +103,7 @@ class Polynomial:
 
 
 def constant(array: NDArray[Any]) -> Polynomial | None:
-    """Return a constant tensor as a polynomial; None if it is too large for a weight."""
+    """Return a constant tensor as a polynomial; None if too large for a weight."""
     if array.size > _LARGEST:
         return None
     return _cleaned({ONE: np.asarray(array, np.float64)}, flat=False)

@@ -1,4 +1,4 @@
-"""What could be one node: found, read, given a replacement or a reason against it."""
+"""Patterns that could be one node: each gets a replacement or a reason against it."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,21 +24,20 @@ FIRST_OPSET = {
     "GroupNormalization": 21,
     "RMSNormalization": 23,
 }
-"""The operators that patterns become, and where ONNX has them first (its operator changelog).
+"""The operators that patterns become, with their first opset (ONNX operator changelog).
 
-GroupNormalization came at 18 with weights by group, and ONNX's checker refuses that version.
+GroupNormalization came in 18 with weights per group, and ONNX's checker refuses that version.
 """
 
 
 _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
-"""What it takes, what it gives, its operator, and what to put in its place or why nothing."""
+"""Input, output, operator, and the replacement or the reason against one."""
 
 
 def _gelus(network: Network) -> Iterator[_Planned]:
     """Yield the GELUs of the main graph that have one input and one output.
 
-    They are told by their form; whether the constants are those of GELU is for a comparison to
-    show.
+    They are recognised by form alone; only a comparison shows whether the constants are GELU's.
     """
     for nodes in gelus(network):
         inputs, outputs = _borders(nodes)
@@ -58,7 +57,7 @@ def _softmaxes(network: Network) -> Iterator[_Planned]:
 
 
 def _borders(nodes: Nodes) -> tuple[set[ir.Value], set[ir.Value]]:
-    """Return what nodes read from outside, constants apart, and what is read of them outside."""
+    """Return the non-constant values that nodes read from outside, and those read outside."""
     made = {v for n in nodes for v in n.outputs}
     read = {v for n in nodes for v in n.inputs if v is not None}
     outside = {v for v in made if v.is_graph_output() or any(u.node not in nodes for u in v.uses())}
@@ -67,13 +66,13 @@ def _borders(nodes: Nodes) -> tuple[set[ir.Value], set[ir.Value]]:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A pattern that is, or looks like, one operator.
+    """A pattern that is, or looks like, a single operator.
 
     Attributes:
         op: The operator.
-        nodes: Nodes of the pattern, as far as they are known, in graph order.
-        replacement: What to put in its place; None if it is left alone.
-        reason: Why it is left alone; empty if it is not.
+        nodes: The known nodes of the pattern, in graph order.
+        replacement: What replaces it; None if it stays.
+        reason: Why it stays; empty if it does not.
     """
 
     op: str
@@ -93,10 +92,10 @@ def candidates(
 
     Args:
         network: The model.
-        available: Operators that the target has, among the keys of `FIRST_OPSET`, and
-            InstanceNormalization, Softmax and LogSoftmax where they are wanted.
-        transposes: Whether a norm over other axes than the last may get Transposes around it.
-        opset: The opset that it shall have; None for its own.
+        available: The target's operators among the keys of `FIRST_OPSET`, and
+            InstanceNormalization, Softmax and LogSoftmax if wanted.
+        transposes: Whether a norm over axes other than the last may get Transposes around it.
+        opset: The opset of the result; None for the model's own.
     """
     opset = network.opset if opset is None else opset
     found = list(read_normalisations(network))
@@ -179,7 +178,7 @@ def _norm_plan(
 
 
 def _instance(norm: Normalisation, available: Collection[str]) -> Replacement | str:
-    """Return the InstanceNormalization that a norm by channel is, or why it is none."""
+    """Return the InstanceNormalization equal to a per-channel norm, or why there is none."""
     assert norm.x.shape is not None
     channels = norm.x.shape[1]
     if "InstanceNormalization" not in available or norm.kind != "LayerNormalization":
@@ -220,7 +219,7 @@ def _group(norm: GroupNorm) -> _Planned:
 
 
 def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:
-    """Return the nodes on ways from `x` to `output`, in graph order; none if it has no place."""
+    """Return the nodes on paths from `x` to `output`, in graph order; empty if it has no place."""
     end = output.producer()
     if end is None or end not in places:
         return ()

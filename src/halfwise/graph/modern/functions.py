@@ -1,8 +1,8 @@
-"""Functions of one tensor that are written out with exponentials, told by their values.
+"""Functions of one tensor, written out with exponentials and recognised by their values.
 
-Everything that follows from x and single numbers alone is computed in FP64 at some points. Where
-it is there what a known function is, it is that function: an expression of a few nodes that equals
-another one to 1e-6 at all of 65 points, and not everywhere, is none that anybody writes.
+Everything that depends only on x and scalars is computed in FP64 at some points. If it equals a
+known function there, it is that function: nobody writes an expression of a few nodes that agrees
+with another to 1e-6 at all 65 points but not everywhere.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,11 +20,11 @@ from halfwise.graph.writing import Writer
 Array = NDArray[np.float64]
 
 _POINTS: Array = np.linspace(-7.3, 8.1, 65)
-"""From where exponentials are small to where they are large; none is an integer."""
+"""From small to large exponentials; none is an integer."""
 _CLOSE = 1e-6
-"""Numbers in models are FP32, off by up to 6e-8, and meet a few times."""
+"""Numbers in models are FP32, off by up to 6e-8, and a few are combined."""
 _MOST = 24
-"""Nodes of one expression."""
+"""Most nodes of one expression."""
 
 _COMPUTED: Mapping[str, Callable[..., Array]] = {
     "Add": np.add,
@@ -41,13 +41,13 @@ _COMPUTED: Mapping[str, Callable[..., Array]] = {
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function that was recognised.
+    """A recognised function.
 
     Attributes:
-        x: What it is of.
-        output: What it gives.
-        nodes: Those between the two, in graph order.
-        write: Makes the nodes of its short form, from x.
+        x: Its argument.
+        output: Its result.
+        nodes: The nodes between the two, in graph order.
+        write: Makes the nodes of its short form from x.
     """
 
     x: ir.Value
@@ -75,7 +75,7 @@ def read_functions(network: Network) -> Iterator[Function]:
 
 
 def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
-    """Return what follows from x and single numbers, with its values, in graph order."""
+    """Return the values that depend only on x and scalars, as arrays, in graph order."""
     known = {x: _POINTS}
     after = {u.node for u in x.uses()} & order.keys()
     while after and len(known) <= _MOST:
@@ -103,7 +103,7 @@ def _values(value: ir.Value | None, known: Mapping[ir.Value, Array]) -> Array | 
 def _between(
     output: ir.Value, known: Mapping[ir.Value, Array], order: Mapping[ir.Node, int]
 ) -> tuple[ir.Node, ...]:
-    """Return the nodes that lead from x to `output`."""
+    """Return the nodes on paths from x to `output`."""
     made = {v: node for v in list(known)[1:] if (node := v.producer()) is not None}
     back = reached([made[output]], lambda n: (made[v] for v in n.inputs if v in made))
     return tuple(sorted(back, key=order.__getitem__))
@@ -139,4 +139,4 @@ _FORMS: tuple[tuple[Array, Callable[[Writer, ir.Value], ir.Value]], ...] = (
         lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
     ),
 )
-"""Values at the points, and the short form whose exponentials are inside of operators."""
+"""Values at the points, and the short form, with the exponentials inside operators."""

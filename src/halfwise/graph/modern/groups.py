@@ -1,4 +1,4 @@
-"""Group normalisations: a normalisation between a Reshape into groups and one that undoes it."""
+"""Group normalisations: normalisations between a Reshape into groups and one that undoes it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class GroupNorm:
     Attributes:
         x: What is normalised: [N, C, *sizes], C known.
         normal: The normalised tensor, still in groups.
-        output: That in the shape of x, weights and biases applied.
+        output: The same in the shape of x, weights and biases applied.
         groups: Number of groups.
         eps: Added to the variance.
         weight: f64[C].
@@ -86,7 +86,7 @@ def _regrouped(norm: Normalisation) -> Iterator[GroupNorm]:
 
 
 def _undoes(node: ir.Node, x: ir.Value) -> bool:
-    """Return whether a Reshape gives the shape of `x`: by a Shape of it, or one that is known."""
+    """Return whether a Reshape restores the shape of `x`: by its Shape, or by known sizes."""
     target = node.inputs[1]
     maker = None if target is None else target.producer()
     if maker is not None and is_standard(maker, "Shape") and maker.inputs[0] is x:
@@ -96,12 +96,12 @@ def _undoes(node: ir.Node, x: ir.Value) -> bool:
     if shape is None or x.shape is None or shape.rank() != x.shape.rank():
         return False
     known = [i for i, size in enumerate(x.shape) if isinstance(size, int)]
-    # With one size unknown, the number of elements decides about it.
+    # One unknown size follows from the number of elements.
     return len(known) >= x.shape.rank() - 1 and all(shape[i] == x.shape[i] for i in known)
 
 
 def _keeps_first(node: ir.Node, x: ir.Value, inner: ir.Shape) -> bool:
-    """Return whether a Reshape leaves the first axis as it is, so that groups are of channels."""
+    """Return whether a Reshape keeps the first axis, so that groups are of channels."""
     target = node.inputs[1]
     assert x.shape is not None
     if target is not None and target.const_value is not None:
@@ -116,7 +116,7 @@ def _keeps_first(node: ir.Node, x: ir.Value, inner: ir.Shape) -> bool:
 
 
 def _each(array: NDArray[np.float64] | None, groups: int) -> NDArray[np.float64] | None:
-    """Return one number per group; None if numbers differ within a group."""
+    """Return one number per group; None if they differ within a group."""
     if array is None:
         return np.zeros(groups)
     if array.size == 1:
@@ -125,7 +125,7 @@ def _each(array: NDArray[np.float64] | None, groups: int) -> NDArray[np.float64]
 
 
 def _with_affine(norm: GroupNorm, channels: int) -> GroupNorm:
-    """Return the norm with the Mul and Add that follow, where they are by channel."""
+    """Return the norm with the Mul and Add that follow, if they are per channel."""
     for op in ("Mul", "Add"):
         uses = tuple(norm.output.uses())
         if len(uses) != 1 or norm.output.is_graph_output() or not is_standard(uses[0].node, op):
@@ -148,7 +148,7 @@ def _by_channel(value: ir.Value, channels: int, x: ir.Value) -> NDArray[np.float
         return None
     assert x.shape is not None
     array = np.asarray(constant_array(value), np.float64)
-    # Right-aligned with x, only the axis of channels may be longer than 1.
+    # Right-aligned with x, only the channel axis may be longer than 1.
     axis = array.ndim - (x.shape.rank() - 1)
     if array.size > 1 and not (axis in (0, 1) and array.shape[axis] == channels):
         return None

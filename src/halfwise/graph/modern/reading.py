@@ -1,8 +1,8 @@
-"""Read a normalisation that is written out: its axes, eps, weight and bias, in any spelling.
+"""Read a decomposed normalisation: its axes, eps, weight and bias, in any spelling.
 
-From the tensor that is normalised on, every node is computed as a polynomial (`algebra`). Where
-that comes to (x - mean) / sqrt(variance + eps) · weight + bias, the node's output is a LayerNorm;
-where it comes to x / sqrt(mean square + eps) · weight, an RMSNorm.
+Starting at the normalised tensor x, every node is computed as a polynomial (`algebra`). An output
+equal to (x - mean) / sqrt(variance + eps) · weight + bias is a LayerNorm; one equal to
+x / sqrt(mean square + eps) · weight is an RMSNorm.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,8 +41,8 @@ class Normalisation:
     """A normalisation that was read.
 
     Attributes:
-        kind: The operator that it is.
-        x: What is normalised.
+        kind: Its operator.
+        x: Its input.
         output: The normalised tensor, weight and bias applied.
         axes: Positive, ascending.
         eps: Added to the variance or mean square (≥ 0).
@@ -61,12 +61,12 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Unread:
-    """A root of a variance from which no normalisation could be read.
+    """The root of a variance that no normalisation could be read from.
 
     Attributes:
-        root: The node.
-        x: What it is a variance of.
-        axes: Positive, ascending; None if they are not known.
+        root: Its node.
+        x: The tensor whose variance it is.
+        axes: Positive, ascending; None if unknown.
     """
 
     root: ir.Node
@@ -75,7 +75,7 @@ class Unread:
 
 
 def read_normalisations(network: Network) -> Iterator[Normalisation | Unread]:
-    """Yield what stands behind every root of a variance or mean square, in graph order."""
+    """Yield what each root of a variance or mean square belongs to, in graph order."""
     done: set[tuple[ir.Value, tuple[int, ...]]] = set()
     for node in network.nodes():
         found = root_of(node)
@@ -106,7 +106,7 @@ class _Affine:
 
 @dataclass
 class _Reader:
-    """Computes what follows from `x` as polynomials, as far as it can."""
+    """Computes the values that depend on `x` as polynomials, as far as possible."""
 
     x: ir.Value
     axes: tuple[int, ...]
@@ -146,7 +146,7 @@ class _Reader:
                     yield value
 
     def _end(self, value: ir.Value) -> ir.Value:
-        """Return the last value to which weight and bias alone lead, on a way without branches."""
+        """Return the last value reached through weight and bias alone, without branches."""
         while len(uses := tuple(value.uses())) == 1 and not value.is_graph_output():
             following = uses[0].node.outputs[0]
             if following not in self.known or self._affine(following) is None:
@@ -155,7 +155,7 @@ class _Reader:
         return value
 
     def _affine(self, value: ir.Value) -> _Affine | None:
-        """Return weight and bias of a normalised value, None if it is none."""
+        """Return weight and bias of a normalised value; None if it is not one."""
         terms = self.known[value].terms
         bias = terms.get(ONE)
         if self.kind == "LayerNormalization" and terms.keys() - {ONE} == {SCALED, OFFSET}:
@@ -169,7 +169,7 @@ class _Reader:
         return _Affine(weight, bias) if self._fits(weight) and self._fits(bias) else None
 
     def _fits(self, array: NDArray[np.float64] | None) -> bool:
-        """Return whether a weight or bias varies along the reduced axes alone, and is no larger."""
+        """Return whether a weight or bias varies only along the reduced axes, and is no larger."""
         if array is None:
             return True
         assert self.x.shape is not None
@@ -200,7 +200,7 @@ class _Reader:
         return constant(constant_array(value)) if value.const_value.size <= 1 << 20 else None
 
     def power(self, node: ir.Node, operand: Polynomial) -> Polynomial | None:
-        """Return what a Pow or Sqrt gives."""
+        """Return the result of a Pow or Sqrt."""
         power = 0.5 if node.op_type == "Sqrt" else scalar(node.inputs[1])
         if power in (0.5, -0.5):
             inverse = self._inverse_root(operand)
@@ -210,7 +210,7 @@ class _Reader:
         return operand.reciprocal() if power == -1 else None
 
     def _inverse_root(self, inside: Polynomial) -> Polynomial | None:
-        """Return 1 / sqrt(inside), where that is a variance or mean square plus eps."""
+        """Return 1 / sqrt(inside) if `inside` is a variance or mean square plus eps."""
         found = _spread_of(inside)
         if found is None:
             return None
@@ -221,7 +221,7 @@ class _Reader:
         return Polynomial({INVERSE: np.array(factor**-0.5)}, inside.flat)
 
     def reduced(self, node: ir.Node, operand: Polynomial) -> Polynomial | None:
-        """Return what a reduction over the axes gives."""
+        """Return the result of a reduction over the axes."""
         if operand.flat or not _has_known_axes(node):
             return None
         if _positive(axes_of(node), self.x) != self.axes:
@@ -242,7 +242,7 @@ class _Reader:
         return Polynomial(mean.scaled(factor).terms, flat)
 
     def moved(self, node: ir.Node, operand: Polynomial) -> Polynomial | None:
-        """Return what a move of a statistic gives: the same where it meets x as it should."""
+        """Return a moved statistic: unchanged if it still broadcasts to x as it should."""
         shape, whole = node.outputs[0].shape, self.x.shape
         if not operand.is_statistic or whole is None or shape is None:
             return None
@@ -269,11 +269,11 @@ _UNARY: Mapping[str, Callable[[_Reader, ir.Node, Polynomial], Polynomial | None]
 
 
 def _unread(_: _Reader, __: ir.Node, ___: Polynomial) -> None:
-    """Nothing is known of such a node."""
+    """Nothing is known about such a node."""
 
 
 def _bounded(node: ir.Node, operands: list[Polynomial | None]) -> Polynomial | None:
-    """Return a variance for one that is kept from falling below zero, as by rounding."""
+    """Return the variance itself for one clamped at zero against rounding."""
     inside = [p for p in operands if p is not None and not p.is_number]
     bounds = [p.number(ONE) for p in operands if p is not None and p.is_number]
     most = 2 if node.op_type in ("Clip", "Max") else 1
@@ -285,7 +285,7 @@ def _bounded(node: ir.Node, operands: list[Polynomial | None]) -> Polynomial | N
 
 
 def _spread_of(inside: Polynomial) -> tuple[Kind, float, float] | None:
-    """Return what a variance or mean square is, its factor, and what is added; None for others."""
+    """Return kind, factor and addend of a variance or mean square; None for others."""
     factor, added = inside.number(SQUARES), inside.number(ONE)
     centre = inside.number(MEAN_SQUARED)
     if not inside.terms.keys() <= {SQUARES, MEAN_SQUARED, ONE}:
@@ -308,7 +308,7 @@ def _arithmetic(op: str, first: Polynomial, second: Polynomial) -> Polynomial | 
 
 
 def _has_known_axes(node: ir.Node) -> bool:
-    """Return whether the axes of a reduction are constants, or left out to mean all."""
+    """Return whether a reduction's axes are constant, or omitted to mean all."""
     given = node.inputs[1] if len(node.inputs) > 1 else None
     noop = node.attributes.get("noop_with_empty_axes")
     return given.const_value is not None if given else not (noop and noop.as_int())
@@ -317,7 +317,7 @@ def _has_known_axes(node: ir.Node) -> bool:
 def _may_fit(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
     """Return whether both are the same number, or both dynamic.
 
-    Inference often gives one dynamic size two names, so equal names are not asked for: whether two
-    dynamic sizes are one shows when the result is compared at several sizes.
+    Inference often gives one dynamic size two names, so names need not be equal: comparing results
+    at several sizes shows whether two dynamic sizes are one.
     """
     return one == other or (isinstance(one, ir.SymbolicDim) and isinstance(other, ir.SymbolicDim))

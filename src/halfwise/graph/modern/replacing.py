@@ -1,4 +1,4 @@
-"""Put one node in the place of many."""
+"""Replace many nodes by one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ class Replacement:
 
     Attributes:
         op: Its operator, of the default domain.
-        x: Its first input, as it is called in the network.
-        output: The tensor that it gives, which keeps its name.
+        x: Name of its first input in the network.
+        output: Its output, which keeps its name.
         attributes: Its attributes.
-        constants: Its further inputs by the last part of their names: f32.
+        constants: Its other inputs by the last part of their names: f32.
         order: Permutation of the axes of x before it, undone after it; None for none.
     """
 
@@ -51,8 +51,8 @@ class Replaced:
 def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Replaced]:
     """Make the replacements, in place; return what each did.
 
-    Nodes that nothing reads any more go with the first replacement that leaves them so. Names of
-    other nodes and values stay.
+    Nodes that become unused go with the replacement that leaves them so first. Other nodes and
+    values keep their names.
     """
     values = {
         v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
@@ -71,10 +71,10 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
 def put_in_place(
     graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
 ) -> tuple[NodeName, ...]:
-    """Put `new` nodes in the place of those that give `output`; `result` of them takes its name.
+    """Replace the nodes that compute `output` by `new`, whose `result` takes its name.
 
     Returns:
-        The nodes that are gone, because nothing reads them any more, in graph order.
+        The removed nodes, which nothing reads any more, in graph order.
     """
     root = put_before(graph, output, new, result, names)
     return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
@@ -83,10 +83,10 @@ def put_in_place(
 def put_before(
     graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
 ) -> ir.Node:
-    """Let all read `result` of `new` nodes, with its name, instead of `output`.
+    """Make all readers of `output` read `result` of `new` nodes instead, under its name.
 
     Returns:
-        The node that gives `output`, which stays behind them, unread.
+        The node that computes `output`, which stays after them, unread.
     """
     root = output.producer()
     assert root is not None
@@ -99,7 +99,7 @@ def put_before(
 
 
 def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
-    """Return what a LayerNorm or RMSNorm gives, computed in FP64; None for other operators."""
+    """Return the result of a LayerNorm or RMSNorm, computed in FP64; None for other operators."""
     if made.op not in ("LayerNormalization", "RMSNormalization"):
         return None
     axis, eps = made.attributes["axis"], made.attributes["epsilon"]
@@ -117,7 +117,7 @@ def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | 
 
 
 def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
-    """Return a model of the replacement's nodes alone, from `x` to its output.
+    """Return a model of only the replacement's nodes, from `x` to its output.
 
     Args:
         replacement: The replacement.
@@ -160,13 +160,13 @@ def _made(
 
 
 def _stem(output: TensorName) -> str:
-    """Return what nodes are named after: the path of the tensor, without the operator."""
+    """Return the prefix of node names: the tensor's path without the operator."""
     path = output.rsplit("/", 1)[0]
     return path or str(output)
 
 
 def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
-    """Remove `root` and all before it that nothing reads any more; yield them, last first."""
+    """Remove `root` and all nodes before it that become unused; yield them, last first."""
     waiting = [root]
     while waiting:
         node = waiting.pop(0)

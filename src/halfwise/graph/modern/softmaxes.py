@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax that are written out, read exactly: one axis, nothing added to the sum."""
+"""Decomposed Softmax and LogSoftmax, read exactly: one axis, nothing added to the sum."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from halfwise.graph.model import Network, constant_array, is_standard
 from halfwise.graph.patterns.reading import axes_of, scalar
 
 BY_AXIS = 13
-"""From this opset on, Softmax is over one axis; before, over all from its axis on."""
+"""From this opset on, Softmax reduces one axis; before, all axes from its axis on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,14 @@ def read_softmaxes(network: Network) -> Iterator[WrittenSoftmax]:
 
 
 def exponential_of(node: ir.Node) -> ir.Node | None:
-    """Return the Exp whose result a ReduceSum sums, None for others."""
+    """Return the Exp whose result a ReduceSum sums; None for others."""
     value = node.inputs[0] if is_standard(node, "ReduceSum") else None
     exp = None if value is None else value.producer()
     return exp if exp is not None and is_standard(exp, "Exp") and exp.inputs[0] else None
 
 
 def summed_axis(node: ir.Node) -> int | None:
-    """Return the one axis, positive, over which a reduction goes that keeps it; else None."""
+    """Return the axis, positive, of a reduction over one kept axis; else None."""
     x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None
@@ -57,7 +57,7 @@ def summed_axis(node: ir.Node) -> int | None:
 
 
 def _ends(total: ir.Value, exp: ir.Node, x: ir.Value) -> Iterator[tuple[ir.Value, str]]:
-    """Yield what a sum of exponentials ends in, and which operator that is of x."""
+    """Yield the results of a sum of exponentials, and which operator of x each is."""
     for use in total.uses():
         node, result = use.node, use.node.outputs[0]
         if is_standard(node, "Div") and list(node.inputs) == [exp.outputs[0], total]:
