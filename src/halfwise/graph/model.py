@@ -240,7 +240,7 @@ def infer_again(network: Network) -> None:
 
 
 def check_again(path: Path | None) -> str:
-    """Return advice for a model that ONNX refuses; the hint differs if it has no file."""
+    """Return what to do about a model that ONNX refuses; `path` is None without a file."""
     if path is None:
         return "Check it with onnx.checker.check_model, and export it again."
     # `python -m onnx.checker` checks nothing: the module does nothing when run.

@@ -1,8 +1,8 @@
-"""Precision of nodes that only move data: FP32 between kept nodes, else whatever saves Casts.
+"""Precision of data-movement nodes: FP32 between kept nodes, else whatever saves Casts.
 
 Rounding commutes with moving data. So between an FP32 source and a kept consumer a moving node
-must be FP32 (it would round what the consumer needs), and everywhere else its precision changes no
-value at all: there it is free, and is chosen to save Casts.
+must be FP32 (it would round what the consumer needs). Everywhere else its precision changes no
+value: it is free, and chosen to save Casts.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ def carried(
     *,
     low_io: frozenset[TensorName] = frozenset(),
 ) -> frozenset[NodeName]:
-    """Return the moving nodes that must be FP32 so that nothing between kept nodes is rounded.
+    """Return the moving nodes that must be FP32 so that no value between kept nodes is rounded.
 
     Args:
         network: The model.
@@ -38,20 +38,20 @@ def carried(
     Returns:
         Names of moving nodes with an FP32 source upstream (a kept or pinned node, an FP32 graph
         input, a constant) and an FP32 consumer downstream (a kept or pinned node, an FP32 graph
-        output), both reached through moving nodes only.
+        output), both reached only through moving nodes.
     """
     return Carrying(network, roles, low_io)(kept)
 
 
 class _Moving(NamedTuple):
-    """What decides on a moving node.
+    """What decides the precision of a moving node.
 
     Attributes:
         name: Its name.
         is_fed: Whether it always has an FP32 source.
-        sources: The nodes that make what it reads.
+        sources: The nodes whose outputs it reads.
         is_needed: Whether it always has an FP32 consumer.
-        consumers: The nodes of the main graph that read what it gives, low where they are low.
+        consumers: The nodes of the main graph that read its outputs, in low if they are low.
     """
 
     name: NodeName
@@ -62,12 +62,12 @@ class _Moving(NamedTuple):
 
 
 class Carrying:
-    """`carried` of one network for many sets of kept nodes: the graph is read once."""
+    """`carried` for many sets of kept nodes of one network, which is read once."""
 
     def __init__(
         self, network: Network, roles: Roles, low_io: frozenset[TensorName] = frozenset()
     ) -> None:
-        """Read the graph; the arguments are those of `carried`."""
+        """Read the graph; arguments as for `carried`."""
         nodes = list(network.nodes())
         self._pinned = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED}
         moving = (n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT)
@@ -90,7 +90,7 @@ class Carrying:
 def _moving(node: ir.Node, roles: Roles, low_io: frozenset[TensorName]) -> _Moving:
     floats = [v for v in node.inputs if v is not None and is_float(v)]
     producers = [v.producer() for v in floats]
-    # Constants are FP32, and so are graph inputs that are not low.
+    # Constants are FP32, and so are graph inputs unless low.
     own = (v for v in floats if v.producer() is None)
     outside = any(not v.is_graph_input() or tensor_name(v) not in low_io for v in own)
     given_out = any(v.is_graph_output() and tensor_name(v) not in low_io for v in node.outputs)
@@ -114,18 +114,18 @@ def fewest_casts(
     fixed: Iterable[NodeName] = (),
     low_io: frozenset[TensorName] = frozenset(),
 ) -> frozenset[NodeName]:
-    """Return `assignment` with its numerically free moving nodes placed so that Casts are fewest.
+    """Return `assignment` with its numerically free moving nodes placed for the fewest Casts.
 
-    A value costs one Cast for each direction in which some consumer differs from its producer. The
-    choice is a minimum cut, and the only one with the fewest Casts and then the fewest FP32 nodes:
-    of two, what both keep would be another with fewer.
+    A value costs one Cast for each direction in which a consumer differs from its producer. The
+    choice is a minimum cut, the only one with the fewest Casts and then the fewest FP32 nodes: the
+    intersection of two such cuts would be another with fewer.
 
     Args:
         network: The model.
         roles: Roles of its nodes.
         assignment: All FP32 nodes, as `kept | carried(...)`.
         fmt: The low format.
-        fixed: Moving nodes whose state must stay as it is (user rules).
+        fixed: Moving nodes whose state must not change (user rules).
         low_io: Float graph inputs and outputs that have the low type.
     """
     computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
@@ -146,10 +146,10 @@ def fewest_casts(
 
 
 def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
-    """Return the moving nodes that constants pass through which are not merely rounded.
+    """Return the moving nodes passed by constants that change by more than rounding.
 
-    A constant saturates where a Cast overflows, and stays where a Cast would make it zero, so for
-    these it matters where they become low.
+    A constant saturates where a Cast overflows, and survives where a Cast underflows to zero, so
+    for these it matters where they become low.
     """
     adjusted: set[ir.Value] = {
         v
@@ -171,11 +171,11 @@ def _is_adjusted(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
 
 
 _State = NodeName | bool | tuple[int]
-"""A free node, a state that is settled (true for FP32), or one of the Casts."""
+"""A free node, a settled state (true for FP32), or one of the Casts."""
 
 
 class _Casts:
-    """The Casts that free nodes may save, as a cut between what is FP32 and what is low."""
+    """The Casts that free nodes may save, as a cut between the FP32 and the low side."""
 
     def __init__(
         self,
@@ -188,12 +188,12 @@ class _Casts:
         self.roles = roles
         self.assignment = assignment
         self.low_io = low_io
-        # All together below one Cast: among equal numbers of Casts, fewer FP32 nodes win.
+        # Together less than one Cast: among equal numbers of Casts, fewer FP32 nodes win.
         self.costs: list[tuple[_State, _State, float]] = [(name, False, 1.0) for name in free]
         self.one_cast = 2.0 * len(free)
 
     def state(self, name: NodeName) -> _State:
-        """Return the name of a free node, or the settled state of another."""
+        """Return a free node's name, or another node's settled state."""
         if name in self.free:
             return name
         return not self.roles[name].free or name in self.assignment
@@ -211,25 +211,25 @@ class _Casts:
             if part.role.role is not Role.BLIND:
                 sinks.add(self.state(part.decider) if part.reads_low(use.idx) else True)
         if any(isinstance(state, str) for state in (source, *sinks)):
-            # One Cast serves all readers of a kind.
+            # One Cast serves all readers of one type.
             down, up = (len(self.costs),), (len(self.costs) + 1,)
             self.costs += [(source, down, self.one_cast), (up, source, self.one_cast)]
             self.costs += [(down, sink, inf) for sink in sinks]
             self.costs += [(sink, up, inf) for sink in sinks]
 
     def fewest(self) -> frozenset[NodeName]:
-        """Return the free nodes that are FP32 where there are fewest Casts; no other are as few."""
+        """Return the smallest set of free FP32 nodes with the fewest Casts; it is unique."""
         return self.free & smallest_source_side(self.costs, True, False)
 
 
 def with_moves(
     network: Network, fp32: frozenset[NodeName], roles: Roles, bf16: frozenset[NodeName]
 ) -> frozenset[NodeName]:
-    """Return `bf16`, and what moves data in FP32 between its nodes alone.
+    """Return `bf16` and the FP32 nodes that only move data between its nodes.
 
     Args:
         network: The model.
-        fp32: All nodes outside of the low format.
+        fp32: All nodes outside the low format.
         roles: Roles of the nodes.
         bf16: Compute nodes among them.
     """
@@ -250,7 +250,7 @@ def _makers(node: ir.Node) -> set[NodeName | None]:
 
 
 def may_have_bf16(network: Network, roles: Roles) -> frozenset[NodeName]:
-    """Return the nodes without bodies that take BF16 in the slots in which they take FP16.
+    """Return the nodes without bodies that take BF16 in the same slots as FP16.
 
     Raises:
         CaseError: the opset has no BF16.

@@ -10,9 +10,9 @@ from onnx_ir.passes import common as passes
 from halfwise.errors import CaseError
 
 MOST_NODES = 1_000_000
-"""A hundred times a large model. Forty functions that call the next twice would be 10^12 nodes."""
+"""A hundred times a large model. Forty functions that call the next one twice make 10^12 nodes."""
 MOST_CALLS = 200
-"""How deep functions may call each other: names of nodes grow with it, and so does the time."""
+"""Greatest depth of function calls: node names and time grow with it."""
 _CALL = "halfwise.call."
 _OWN = "halfwise.name"
 _UNCOUNTED = 10**15
@@ -22,14 +22,14 @@ _SHOWN = 5
 def inline_functions(model: ir.Model) -> None:
     """Replace every call of a model-local function by the function's body, in place.
 
-    A node is named after the calls that lead to it, from the main graph on, and itself:
-    `/encoder/block/gelu/Mul`. Operator types stand in for names that are missing.
+    A node is named after the calls that lead to it from the main graph, and itself:
+    `/encoder/block/gelu/Mul`. Operator types replace missing names.
 
     Raises:
-        CaseError: a function is written for another version of an operator set than the model, or
-            the calls expand to more than `MOST_NODES` nodes, or `MOST_CALLS` deep.
-        ValueError, ir.passes.PreconditionError: a function calls itself, is given a graph, or more
-            inputs than it takes.
+        CaseError: a function uses another version of an operator set than the model, or calls
+            expand to more than `MOST_NODES` nodes, or `MOST_CALLS` deep.
+        ValueError, ir.passes.PreconditionError: a function calls itself, or gets a graph or too many
+            inputs.
     """
     if not model.functions:
         return
@@ -45,9 +45,9 @@ def inline_functions(model: ir.Model) -> None:
 
 
 def _mark(model: ir.Model) -> None:
-    """Give nodes what inlining hands on: the marks of a call, before those of the node itself.
+    """Mark nodes with metadata that inlining passes on: a call's marks before the node's own.
 
-    Functions do not call themselves, so on the way to a node each has one call at most.
+    Functions do not call themselves, so each has at most one call on the path to a node.
     """
     bodies = {"": model.graph, **{str(name): f.graph for name, f in model.functions.items()}}
     for owner, body in bodies.items():
@@ -73,7 +73,7 @@ def _check_growth(model: ir.Model) -> None:
     try:
         for owner in TopologicalSorter(called).static_order():
             depth[owner] = 1 + max((depth[callee] for callee in called[owner]), default=0)
-            # What is no call is one node; a call counts as often as it is made.
+            # A node that is no call counts as one; a call counts each time it is made.
             own = sum(nodes.get(callee, 1) * n for callee, n in calls[owner].items())
             nodes[owner] = min(own, _UNCOUNTED)
     except CycleError as error:
@@ -110,8 +110,8 @@ def _check_versions(model: ir.Model) -> None:
 def name_cast_types(graphs: Iterable[ir.Graph]) -> None:
     """Replace each CastLike by a Cast to the type of its second input, in place.
 
-    Names, outputs and attributes (`saturate`, `round_mode`) stay; Cast has the same ones in every
-    version of ONNX that has CastLike. One whose second input has no known type stays as it is.
+    Names, outputs and attributes (`saturate`, `round_mode`) stay; Cast has the same attributes in
+    every version of ONNX with CastLike. A CastLike to an unknown type stays.
     """
     for node in [n for graph in graphs for n in graph]:
         if node.op_type != "CastLike" or node.domain not in ("", "ai.onnx"):
@@ -127,7 +127,7 @@ def name_cast_types(graphs: Iterable[ir.Graph]) -> None:
 def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
     """Remove initializers that no node reads and that are no output.
 
-    ONNX Runtime removes them itself, and then refuses the arrays that it is handed for them.
+    ONNX Runtime removes them itself, and then refuses the arrays passed for them.
     """
     for graph in graphs:
         for name, value in list(graph.initializers.items()):
@@ -138,11 +138,11 @@ def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
 def unreadable_constants(
     graphs: Iterable[ir.Graph], errors: tuple[type[Exception], ...]
 ) -> Iterator[tuple[ir.Value, Exception]]:
-    """Yield the constants whose data does not fill their shape or is not there, with the error.
+    """Yield the constants whose data is missing or does not fill their shape, with the error.
 
     Args:
-        graphs: Where to look.
-        errors: What counts as such; others are raised.
+        graphs: The graphs to search.
+        errors: Types of such errors; others are raised.
     """
     for value in (v for graph in graphs for v in graph.initializers.values()):
         if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
@@ -159,14 +159,14 @@ def check_constants(graphs: Iterable[ir.Graph]) -> None:
 
 
 def name_uniquely(model: ir.Model) -> dict[str, str]:
-    """Rename nodes and values in place where they have no name of their own.
+    """Rename nodes and values without a unique name, in place.
 
-    ONNX lets bodies of If, Loop and Scan share names with each other, and nodes share any. The
-    names of graph inputs and outputs stay, then those of the main graph come first. An output that
-    is left out stays without a name.
+    ONNX lets bodies of If, Loop and Scan share names with each other, and nodes share any. Names
+    of graph inputs and outputs stay; then names of the main graph take precedence. An omitted
+    output stays nameless.
 
     Returns:
-        The former node name by the new one, where they differ ("" for unnamed).
+        The old node name by the new one, if they differ ("" for unnamed).
     """
     graphs = (model.graph, *model.graph.subgraphs())
     names = Names()
@@ -189,7 +189,7 @@ def name_uniquely(model: ir.Model) -> dict[str, str]:
 
 
 def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs, initializers and computed values of a graph; not those of its bodies."""
+    """Yield the inputs, initializers and computed values of a graph, without its bodies."""
     yield from graph.inputs
     yield from list(graph.initializers.values())
     for node in graph:
@@ -205,7 +205,7 @@ class Names:
         self._taken = {one.name: 0 for one in named if one.name}
 
     def take(self, wanted: str) -> str:
-        """Return `wanted`, numbered if it is in use, and use it."""
+        """Return `wanted`, numbered if already in use, and mark it as used."""
         name = wanted
         while name in self._taken:
             self._taken[wanted] += 1
@@ -215,9 +215,9 @@ class Names:
 
 
 def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
-    """Make axes of negative size dynamic: exporters write -1 for them, which ONNX Runtime takes so.
+    """Make axes of negative size dynamic: exporters write -1, which ONNX Runtime reads as dynamic.
 
-    A size of 0 stays: ONNX Runtime refuses any other array for it.
+    A size of 0 stays: ONNX Runtime refuses any other size for it.
     """
     for graph in graphs:
         computed = (value for node in graph for value in node.outputs)

@@ -1,4 +1,4 @@
-"""Some nodes of a model, for those who look for something that is known to be among them."""
+"""Some nodes of a model, for searches limited to them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from halfwise.records import NodeName
 
 @dataclass(frozen=True, eq=False)
 class Part(Network):
-    """A model of which only some nodes are to be looked at, however large it is.
+    """A model of any size in which only some nodes are searched.
 
     Attributes:
-        names: What the nodes are called that `nodes` yields.
+        names: Names of the nodes that `nodes` yields.
     """
 
     names: frozenset[NodeName] = frozenset()
 
     @staticmethod
     def of(model: ir.Model, names: Iterable[NodeName]) -> "Part":
-        """Return a part of a model in normal form, or of one that is being changed."""
+        """Return a part of a model in normal form, or of one being changed."""
         return Part(model, None, "", {}, names=frozenset(names))
 
     def nodes(self) -> Iterator[ir.Node]:

@@ -17,7 +17,7 @@ class GroupNorm:
     """A GroupNormalization that was read.
 
     Attributes:
-        x: What is normalised: [N, C, *sizes], C known.
+        x: The input: [N, C, *sizes], C known.
         normal: The normalised tensor, still in groups.
         output: The same in the shape of x, weights and biases applied.
         groups: Number of groups.

@@ -273,7 +273,7 @@ def _unread(_: _Reader, __: ir.Node, ___: Polynomial) -> None:
 
 
 def _bounded(node: ir.Node, operands: list[Polynomial | None]) -> Polynomial | None:
-    """Return the variance itself for one clamped at zero against rounding."""
+    """Return the variance itself if clamped from below at zero or less, as against rounding."""
     inside = [p for p in operands if p is not None and not p.is_number]
     bounds = [p.number(ONE) for p in operands if p is not None and p.is_number]
     most = 2 if node.op_type in ("Clip", "Max") else 1

@@ -40,8 +40,8 @@ class Replaced:
     """What a replacement did to the graph.
 
     Attributes:
-        removed: Nodes that are gone, in graph order.
-        added: Nodes that came, in graph order.
+        removed: Removed nodes, in graph order.
+        added: Added nodes, in graph order.
     """
 
     removed: tuple[NodeName, ...]

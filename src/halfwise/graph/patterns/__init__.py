@@ -1,10 +1,10 @@
-"""Find operators that an exporter wrote out as several nodes.
+"""Find operators that an exporter decomposed into several nodes.
 
-A matcher starts at the one node that a spelling cannot do without (the root of a normalisation,
-the sum of exponentials of a Softmax, the gate of an activation) and reads on from there, so that
-one matcher serves all spellings: squares as `Pow` or `Mul`, roots as `Sqrt` or `Pow`, division or
-multiplication by a reciprocal, operands in either order, axes as attribute or as input, and data
-movement (`Reshape`, `Expand`, `Transpose`, …) anywhere in between.
+A matcher starts at the one node that every spelling has (the root of a normalisation, the sum of
+exponentials of a Softmax, the gate of an activation) and reads on from there. So one matcher serves
+all spellings: squares as `Pow` or `Mul`, roots as `Sqrt` or `Pow`, division or multiplication by a
+reciprocal, operands in either order, axes as attribute or input, and data movement (`Reshape`,
+`Expand`, `Transpose`, …) anywhere in between.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,25 +35,25 @@ _MATCHERS: Mapping[str, Callable[[Network], Iterator[Nodes]]] = {
 }
 
 PATTERNS: tuple[str, ...] = tuple(sorted((*NORMALISATIONS, *_MATCHERS)))
-"""Operators whose written-out forms are known; `Silu` is another name for ONNX's `Swish`."""
+"""Operators whose decomposed forms are known; `Silu` is another name for ONNX's `Swish`."""
 
 
 def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
-    """Return the groups of nodes that together write the operator `op` out.
+    """Return the groups of nodes that form a decomposed operator `op`.
 
     Nodes that only move data between the nodes of a group belong to it, and so do the weight and
-    bias of a normalisation where they are constants. One-node (native) forms are not returned.
+    bias of a normalisation if they are constants. One-node (native) forms are not returned.
 
-    Normalisations share one shape, so they are told apart by what they reduce over; see
-    `halfwise.graph.patterns.normalisations` for the rules and for where they can be wrong.
+    Normalisations share one structure and differ in the axes they reduce; see
+    `halfwise.graph.patterns.normalisations` for the rules and where they can be wrong.
 
     Args:
         network: The model; only its main graph is searched.
         op: One of `PATTERNS`.
 
     Returns:
-        One set of node names per occurrence, in graph order of the node it was found by. Sets of
-        one operator are disjoint in well-formed models, but two norms may share a mean.
+        One set of node names per occurrence, in graph order of its starting node. Sets of one
+        operator are disjoint in well-formed models, but two norms may share a mean.
 
     Raises:
         KeyError: `op` is not in `PATTERNS`.

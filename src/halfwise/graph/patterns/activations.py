@@ -1,6 +1,6 @@
-"""Activations, Softmax, LogSoftmax and attention that are written out.
+"""Decomposed activations, Softmax, LogSoftmax and attention.
 
-An activation is a gate that depends on x alone, times x; a Softmax is found from the sum of its
+An activation is x times a gate that depends only on x; a Softmax is found from the sum of its
 exponentials, an attention from the Softmax between its two products.
 """
 
@@ -25,7 +25,7 @@ from halfwise.graph.patterns.reading import (
 )
 
 _SMALLEST_CUBIC = 4
-"""c · (x + d · x³) takes at least Pow, Mul, Add, Mul: fewer nodes are not the tanh form of Gelu."""
+"""c · (x + d · x³) takes at least Pow, Mul, Add, Mul; fewer nodes are not Gelu's tanh form."""
 _MASKS = ("Add", "Sub", "Mul", "Div", "Where", "Clip", "Max", "Min")
 """Operators between the scores and the softmax: scale, bias, mask."""
 _LONGEST_WAY = 8
@@ -35,8 +35,8 @@ _LONGEST_WAY = 8
 def gelus(network: Network) -> Iterator[Nodes]:
     """Yield x · (1 + erf(x / √2)) / 2 and x · (1 + tanh(c · (x + d · x³))) / 2.
 
-    The factors may come in any order. Source of both forms: Hendrycks and Gimpel 2016, "Gaussian
-    Error Linear Units".
+    Factors may come in any order. Source of both: Hendrycks and Gimpel 2016, "Gaussian Error Linear
+    Units".
     """
     for node in network.nodes():
         if node.op_type not in ("Erf", "Tanh") or node.inputs[0] is None:
@@ -62,7 +62,7 @@ def _inside(gate: ir.Node, x: ir.Value) -> Nodes:
 
 
 def _polynomial(value: ir.Value | None, x: ir.Value, depth: int = 8) -> Nodes | None:
-    """Return the nodes that compute `value` from x and constants alone; None if others enter."""
+    """Return the nodes that compute `value` from only x and constants; None if others enter."""
     if value is None or depth == 0:
         return None
     if same(value, x) or is_constant(value):
@@ -115,7 +115,7 @@ def hard_swishes(network: Network) -> Iterator[Nodes]:
 
 
 def _clipped(node: ir.Node) -> Seen | None:
-    """Return what is clipped to 0 and 6 by `Clip(x, 0, 6)` or `Min(Relu(x), 6)`."""
+    """Return the x of `Clip(x, 0, 6)` or `Min(Relu(x), 6)`."""
     x = node.inputs[0]
     if node.op_type == "Clip":
         bounds = [scalar(v) for v in node.inputs[1:]]
@@ -156,7 +156,7 @@ def _stable(log: ir.Node, exp: ir.Node, nodes: Nodes) -> Nodes:
 
 
 def mishes(network: Network) -> Iterator[Nodes]:
-    """Yield x · tanh(softplus(x)), the Softplus native or written out.
+    """Yield x · tanh(softplus(x)), with a native or decomposed Softplus.
 
     Source: Misra 2019, "Mish: A Self Regularized Non-Monotonic Activation Function".
     """
@@ -182,7 +182,7 @@ def _sources(nodes: Nodes) -> set[ir.Value]:
 
 
 def _factors(gate: ir.Value) -> Iterator[ir.Value]:
-    """Yield the values that the gate may be multiplied by: operands of the next two products."""
+    """Yield the values that may multiply the gate: operands of the next two products."""
     for node, slot, _ in readers(gate):
         other = other_operand(node, slot)
         if node.op_type == "Mul" and other is not None and not is_constant(other):
@@ -197,7 +197,7 @@ def _factors(gate: ir.Value) -> Iterator[ir.Value]:
 
 
 def _times(gate: ir.Value, x: ir.Value, *, scaled: bool) -> Nodes:
-    """Return the nodes that multiply `gate` by x and, where `scaled`, by a constant; else none."""
+    """Return the nodes that multiply `gate` by x and, if `scaled`, by a constant; else empty."""
     for node, slot, passed in readers(gate):
         other = other_operand(node, slot)
         nodes = passed | {node}
@@ -216,7 +216,7 @@ def _times(gate: ir.Value, x: ir.Value, *, scaled: bool) -> Nodes:
 
 
 def _scaling(value: ir.Value) -> Nodes:
-    """Return the nodes that multiply `value` by a constant or divide it by one."""
+    """Return the nodes that multiply or divide `value` by a constant."""
     for node, slot, passed in readers(value):
         if scalar(other_operand(node, slot)) is None:
             continue
@@ -226,7 +226,7 @@ def _scaling(value: ir.Value) -> Nodes:
 
 
 def softmaxes(network: Network) -> Iterator[Nodes]:
-    """Yield exp(z) / Σ exp(z), where z is x or x - max(x), and Σ may have an eps added."""
+    """Yield exp(z) / Σ exp(z), with z = x or x - max(x), and perhaps an eps added to Σ."""
     for node in network.nodes():
         if node.op_type != "ReduceSum" or (exp := maker(node.inputs[0], "Exp")) is None:
             continue
@@ -235,7 +235,7 @@ def softmaxes(network: Network) -> Iterator[Nodes]:
 
 
 def _divided(total: ir.Value, exp: ir.Node, *, eps: bool = True) -> Nodes:
-    """Return the nodes from the sum, where `eps` with one bound or addend, to exp / sum."""
+    """Return the nodes from the sum (if `eps`, with one bound or addend) to exp / sum."""
     for node, slot, passed in readers(total):
         other = other_operand(node, slot)
         nodes = passed | {node}
@@ -259,7 +259,7 @@ def _inverts(node: ir.Node, slot: int) -> bool:
 
 
 def _shifted(value: ir.Value | None) -> tuple[ir.Value | None, Nodes]:
-    """Return x and the nodes of `value = x - max(x)`; `value` itself and none otherwise."""
+    """Return x and the nodes of `value = x - max(x)`; otherwise `value` and no nodes."""
     node = maker(value, "Sub")
     if value is None or node is None or node.inputs[1] is None:
         return value, NO_NODES
@@ -312,10 +312,10 @@ def _from_log_of_sum(log: ir.Node) -> Nodes:
 
 
 def attentions(network: Network) -> Iterator[Nodes]:
-    """Yield softmax(scale · Q Kᵀ + mask) V, of two products that both read computed values.
+    """Yield softmax(scale · Q Kᵀ + mask) V, where both products read only computed values.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1. A product with a constant
-    is none of attention. Softmax has to be one node.
+    is not part of attention. Softmax must be one node.
     """
     for node in network.nodes():
         if node.op_type != "Softmax" or not node.inputs or node.inputs[0] is None:
@@ -332,7 +332,7 @@ def attentions(network: Network) -> Iterator[Nodes]:
 
 
 def _scores(value: ir.Value, steps: int) -> Nodes:
-    """Return the nodes from the product that `value` comes from to it; none without."""
+    """Return the nodes from the product that feeds `value` to it; empty if there is none."""
     product = maker(value, "MatMul")
     if product is not None:
         computed = not any(is_constant(operand) for operand in product.inputs)

@@ -1,23 +1,22 @@
-"""Normalisations that are written out, found from the root of their variance.
+"""Decomposed normalisations, found from the root of their variance.
 
-All have one shape: y = (x - m) / sqrt(mean((x - m)²) + eps) · weight + bias, where the variance may
+All have one form: y = (x - m) / sqrt(mean((x - m)²) + eps) · weight + bias, where the variance may
 also be E[x²] - E[x]², the mean m may be missing and the end may be x · inv + (bias - m · inv).
-
-They are told apart like this:
+They are distinguished like this:
 
 - LpNormalization (L2): no mean is subtracted and the squares are summed, not averaged.
 - RMSNormalization: no mean is subtracted and the squares are averaged.
-- BatchNormalization: the first axis is reduced too (statistics of the batch). With stored
-  statistics a written-out one is only a Mul and an Add, which nothing tells apart from others.
-- GroupNormalization: x comes out of a Reshape that another Reshape undoes before the weight; a
-  native InstanceNormalization between such Reshapes counts, that is how PyTorch exports it.
-- InstanceNormalization: the weight varies along an axis that is not reduced; without a weight, in
-  a tensor of rank 4 or more, all axes but the first and one other are reduced.
-- LayerNormalization: all others, over the last axes or over the channels of NCHW.
+- BatchNormalization: the first axis is reduced too (batch statistics). With stored statistics, the
+  decomposed form is only a Mul and an Add, which look like any others.
+- GroupNormalization: x comes from a Reshape that another Reshape undoes before the weight; a native
+  InstanceNormalization between such Reshapes counts, because PyTorch exports it so.
+- InstanceNormalization: the weight varies along an axis that is not reduced; without a weight, in a
+  tensor of rank 4 or more, all axes but the first and one other are reduced.
+- LayerNormalization: all others, over the last axes or the channels of NCHW.
 
-So a LayerNormalization over the last two axes of a rank-4 tensor without weight is taken for an
-InstanceNormalization, and one over the last axis between two Reshapes that undo each other, its
-weight behind them, for a GroupNormalization. The kernel is the same; only the name differs.
+So a LayerNormalization without weight over the last two axes of a rank-4 tensor is mistaken for an
+InstanceNormalization; one over the last axis between two Reshapes that undo each other, with the
+weight after them, for a GroupNormalization. The kernel is the same; only the name differs.
 """
 
 from collections.abc import Iterator
@@ -63,12 +62,12 @@ _JOINS = {
     ("scaled", "Sub", 0): "offset",
     ("offset", "Sub", 1): "scaled",
 }
-"""What a kind of value (see `_Closing`) at a slot of an operator must meet to become normalised."""
+"""The kind of operand that a kind of value (see `_Closing`), operator and slot need."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A variance or a sum of squares of `x` that was read; axes as written, None for all."""
+    """A variance or sum of squares of `x` that was read; axes as written, None for all."""
 
     x: ir.Value
     axes: tuple[int, ...] | None
@@ -79,7 +78,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class _Ending:
-    """How a normalisation ends: its nodes, its weight or bias, and what these are applied to."""
+    """The end of a normalisation: nodes, weight or bias, and the value these are applied to."""
 
     nodes: Nodes
     affine: ir.Value | None
@@ -87,7 +86,7 @@ class _Ending:
 
 
 def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
-    """Yield operator type and nodes of every normalisation that is written out."""
+    """Yield operator type and nodes of every decomposed normalisation."""
     for node in network.nodes():
         if node.op_type == "InstanceNormalization":
             nodes = _native_group_norm(node)
@@ -105,7 +104,7 @@ def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
 
 
 def root_of(node: ir.Node) -> tuple[Spread, bool] | None:
-    """Return what a node is the root of, and whether it gives the reciprocal of the root."""
+    """Return what a node takes the root of, and whether it gives the root's reciprocal."""
     if node.op_type == "ReduceL2" and node.inputs[0] is not None:
         nodes = frozenset((node,))
         return Spread(node.inputs[0], axes_of(node), centred=False, mean=False, nodes=nodes), False
@@ -172,9 +171,9 @@ def _centred(value: ir.Value) -> tuple[ir.Value, Nodes] | None:
 
 
 class _Closing:
-    """Follow the root of a variance to the normalised tensor, its weight and its bias.
+    """Follow the root of a variance to the normalised tensor, its weight and bias.
 
-    Every value on the way is one of: sigma (the root), inverse (1/sigma, perhaps times the weight),
+    Each value on the path is one of: sigma (the root), inverse (1/sigma, perhaps times the weight),
     scaled (x · inverse), offset (m · inverse), shift (bias - offset), normal (normalised).
     """
 
@@ -186,7 +185,7 @@ class _Closing:
         self.normal: ir.Value | None = None
 
     def close(self, value: ir.Value, kind: str) -> tuple[Spread, _Ending] | None:
-        """Return how the normalisation ends, or None if no normalised tensor is reached."""
+        """Return the end of the normalisation; None if no normalised tensor is reached."""
         self.kinds[value] = kind
         waiting = [value]
         while waiting:
@@ -205,7 +204,7 @@ class _Closing:
         return self.spread, _Ending(self.nodes, self.affine, self.normal)
 
     def _step(self, kind: str, node: ir.Node, slot: int) -> str | None:
-        """Return what `node` makes of a value of this kind, None if it leaves the pattern."""
+        """Return the kind that `node` turns a value into; None if it leaves the pattern."""
         op, other = node.op_type, other_operand(node, slot)
         if kind == "sigma":
             return self._after_sigma(op, other, node, slot)
@@ -301,7 +300,7 @@ def _varying_axes(affine: ir.Value | None, rank: int) -> frozenset[int]:
 
 
 def _undone_reshape(x: ir.Value, normal: ir.Value) -> Nodes:
-    """Return the Reshape before `x` and the one after `normal` that undoes it, else nothing."""
+    """Return the Reshape before `x` and the one after `normal` that undoes it, else empty."""
     first = x.producer()
     if first is None or first.op_type != "Reshape" or first.inputs[0] is None:
         return NO_NODES

@@ -1,4 +1,4 @@
-"""What a value is: a constant, a scaled value, a square, a reduction; through data movement."""
+"""What a value is: a constant, a scaled value, a square, a reduction; past data movement."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ _MOVES = frozenset(
         *("Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     )
 )
-"""Operators whose first output holds the elements of their first input and no others."""
+"""Operators whose first output holds only elements of their first input."""
 
 _LARGEST_SCALAR = 4096
-"""Elements up to which a constant is compared with itself: larger ones are weights, not scalars."""
+"""Most elements of a constant checked for being a scalar: larger ones are weights."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A value and the nodes that lie between it and the place it was looked for from."""
+    """A value and the nodes between it and the place where the search began."""
 
     value: ir.Value
     nodes: Nodes = NO_NODES
@@ -39,10 +39,10 @@ class Reduction:
 
     Attributes:
         base: The value reduced.
-        axes: The axes as written in the model, None for all.
+        axes: Axes as written in the model; None for all.
         mean: Whether the sum is divided by a constant (taken to be the element count).
         squared: Whether the squares of `base` are summed.
-        nodes: The nodes that do it.
+        nodes: The nodes of the reduction.
     """
 
     base: ir.Value
@@ -63,7 +63,7 @@ def is_constant(value: ir.Value | None) -> bool:
 
 
 def scalar(value: ir.Value | None) -> float | None:
-    """Return the one number that all elements of a constant hold, else None."""
+    """Return the number that all elements of a constant equal, else None."""
     root = None if value is None else behind(value).value
     if root is None or root.const_value is None or root.const_value.size > _LARGEST_SCALAR:
         return None
@@ -75,7 +75,7 @@ def scalar(value: ir.Value | None) -> float | None:
 
 
 def behind(value: ir.Value) -> Seen:
-    """Return the value whose elements `value` holds, behind all data movement."""
+    """Return the value whose elements `value` holds, before all data movement."""
     passed: list[ir.Node] = []
     while (node := value.producer()) is not None and node.op_type in _MOVES:
         source = node.inputs[0]
@@ -92,13 +92,13 @@ def same(one: ir.Value | None, other: ir.Value | None) -> bool:
 
 
 def maker(value: ir.Value | None, *ops: str) -> ir.Node | None:
-    """Return the node behind `value`'s data movement where it is one of `ops`."""
+    """Return the node before `value`'s data movement if it is one of `ops`, else None."""
     node = None if value is None else behind(value).value.producer()
     return node if node is not None and node.op_type in ops else None
 
 
 def way(value: ir.Value) -> Nodes:
-    """Return the node behind `value` and the data movement in between."""
+    """Return the node that computes `value`, and the data movement in between."""
     seen = behind(value)
     node = seen.value.producer()
     return seen.nodes if node is None else seen.nodes | {node}
@@ -139,7 +139,7 @@ def split_constant(value: ir.Value | None, *ops: str) -> tuple[Seen, float] | No
 
 
 def chosen_branch(node: ir.Node) -> ir.Value | None:
-    """Return the operand that a Where gives whose condition is one constant, else None."""
+    """Return the operand selected by a Where with a single constant condition, else None."""
     condition = node.inputs[0]
     if condition is None or condition.const_value is None or condition.const_value.size != 1:
         return None

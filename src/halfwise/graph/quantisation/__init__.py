@@ -1,1 +1,1 @@
-"""Quantised models: what is read through QuantizeLinear and DequantizeLinear, and without them."""
+"""Quantised models: values read through QuantizeLinear and DequantizeLinear, and without them."""

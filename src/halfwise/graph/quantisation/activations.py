@@ -1,7 +1,7 @@
-"""Activations that a quantiser dropped, since a pair cuts the same values off.
+"""Activations that a quantiser dropped because a pair clips the same values.
 
-onnxruntime.quantization does so with each Relu and Clip whose result it quantises asymmetrically
-(its operators/activation.py). What reads such a pair's source in its place reads other numbers.
+onnxruntime.quantization drops each Relu and Clip whose result it quantises asymmetrically (its
+operators/activation.py). A node that reads such a pair's source instead reads other numbers.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ _NOT_NEGATIVE = (*_CUTS, "Abs", "Exp", "HardSigmoid", "Sigmoid", "Softmax", "Sof
 
 
 def with_activations(network: Network, original: Network | None = None) -> Network:
-    """Return the model with the activations that were dropped; pairs cut off what they do.
+    """Return the model with its dropped activations, which clip what the pairs clip.
 
     Args:
         network: A quantised model; not changed.
@@ -38,15 +38,15 @@ def with_activations(network: Network, original: Network | None = None) -> Netwo
 
 
 def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float | None] | None:
-    """Return the ends that the dropped activation before a pair has; None if none was dropped.
+    """Return the bounds of the activation dropped before a pair; None if none was dropped.
 
     Args:
         pair: A pair with a source.
-        original: The model before quantisation; its tensor of the source's name tells.
-            Where there is none, a range that begins at zero stands for a Relu.
+        original: The model before quantisation; its tensor with the source's name decides.
+            Without one, a range that begins at zero means a Relu.
 
     Returns:
-        The lower and the upper end; None if there is none.
+        The lower and upper bound, each None if absent.
     """
     maker = None if pair.source is None else pair.source.producer()
     if maker is None or is_standard(maker, *_CUTS):
@@ -67,7 +67,7 @@ def remade(
     before: ir.Node,
     names: Names,
 ) -> ir.Value:
-    """Return the activation of `source`, which new nodes in front of the node `before` compute."""
+    """Return the activation of `source`, computed by new nodes before the node `before`."""
     for op, end in zip(("Max", "Min"), ends, strict=True):
         if end is None:
             continue
@@ -85,7 +85,7 @@ def remade(
 
 
 def _maker(original: Network, source: ir.Value | None) -> ir.Node | None:
-    """Return what makes the tensor of that name; None if there is none such."""
+    """Return the node that computes the tensor of that name; None if there is none."""
     name = None if source is None else source.name
     made = (node for node in original.nodes() if any(v.name == name for v in node.outputs))
     return next(made, None)

@@ -1,4 +1,4 @@
-"""How large the weights of a product are in each of its output channels."""
+"""Magnitudes of a product's weights in each of its output channels."""
 
 import numpy as np
 import onnx_ir as ir
@@ -8,21 +8,21 @@ from halfwise.graph.model import constant_array, is_standard
 from halfwise.graph.quantisation.pairs import QUANTISABLE, Pair, moves_before
 
 FAR = 100.0
-"""Times that a channel's weights are smaller than another's where one scale for both leaves them
+"""How many times smaller than another's a channel's weights are if one scale for both leaves them
 one level: 127 / 100."""
 _WEIGHTS = 1
 """The slot of the weights."""
 
 
 def output_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of a product's weights that gets scales; None if one has to do.
+    """Return the axis of a product's weights that gets scales; None if it takes one scale only.
 
     These are the axes that TensorRT scales: the output channels of a convolution, and the columns
-    of the second matrix of a product.
+    of a product's second matrix.
 
     Args:
         node: One of `QUANTISABLE`.
-        rank: Axes of what it reads at slot 1.
+        rank: Rank of its input at slot 1.
     """
     if node.op_type == "ConvTranspose":
         return 1 if node.attributes.get_int("group", 1) == 1 else None
@@ -32,7 +32,7 @@ def output_axis(node: ir.Node, rank: int) -> int | None:
 
 
 def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return how many times smaller channels are than the largest, where that is more than `FAR`.
+    """Return how many times smaller channels are than the largest, if any by more than `FAR`.
 
     Args:
         pair: What the node reads there.
@@ -40,9 +40,9 @@ def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] 
         slot: One of its slots.
 
     Returns:
-        f32[channels], of every output channel; below `FAR` for those that are large enough, and 0
-        for channels of zeros, which lose nothing or are lost already. None of what is no weight
-        with one scale, of what can have no more (`output_axis`), and where no channel is so small.
+        f32[channels], for every output channel: below `FAR` if large enough, and 0 for channels of
+        zeros, which lose nothing or are lost already. None if this is no weight with one scale, if
+        it can have no more scales (`output_axis`), or if no channel is so small.
     """
     weights = _weights(pair, node, slot) if pair.axis is None else None
     axis = None if weights is None else output_axis(node, weights.ndim)
@@ -54,7 +54,7 @@ def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] 
 
 
 def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return weights as a product reads them, in steps where they are stored so; else None."""
+    """Return weights as a product reads them, in steps if stored quantised; else None."""
     moves = moves_before(node, slot)
     value = pair.dequantise.inputs[0] if pair.source is None else pair.source
     if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:

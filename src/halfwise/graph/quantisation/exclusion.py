@@ -1,4 +1,4 @@
-"""Leave nodes out of INT8: they read what comes before the pairs, and stored weights as floats."""
+"""Exclude nodes from INT8: they read the sources of the pairs, and stored weights as floats."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
 _ROUNDOFF = 1e-4
-"""What a step may be exceeded by, in steps: FP32 divides and multiplies with 6e-8 of up to 128."""
+"""Tolerance in steps: FP32 divides and multiplies values of up to 128 with an error of 6e-8."""
 
 
 def excluding(
@@ -28,17 +28,17 @@ def excluding(
     *,
     ends: bool = False,
 ) -> Network:
-    """Return `network` with `nodes` outside of INT8.
+    """Return `network` with `nodes` outside INT8.
 
-    Each reads, at all its slots, what comes before the pairs. Weights that the file stores as
-    integers become those of `original` that round to them, else what the integers stand for.
-    Q and DQ that nobody reads any more are gone; nodes and tensors that stay keep their names.
+    Each reads the sources of its pairs at all its slots. Weights that the file stores as integers
+    become the weights of `original` that round to them, else the dequantised integers. Q and DQ
+    that become unused are removed; nodes and tensors that stay keep their names.
 
     Args:
         network: The quantised model; not changed.
-        nodes: Nodes of its main graph; those that read no pair stay as they are.
+        nodes: Nodes of its main graph; those that read no pair do not change.
         original: The model before quantisation.
-        ends: Whether outputs are given out as they are before their pairs, too.
+        ends: Whether outputs, too, are taken from before their pairs.
     """
     model = network.copy()
     copy = replace(network, model=model)
@@ -53,19 +53,19 @@ def excluding(
     names = {node_name(n) for n in model.graph.all_nodes()}
     kept = {name: old for name, old in network.original_names.items() if name in names}
     found = replace(copy, original_names=kept)
-    # What was before a pair may come from another one, behind a move.
+    # A pair's source may come from another pair, after a move.
     return excluding(found, nodes, original) if pairs_read(found).keys() & set(nodes) else found
 
 
 @dataclass
 class RawInputs:
-    """What nodes would read without pairs; adds to the model, in place, what it takes for that.
+    """What nodes would read without pairs; adds the necessary nodes to the model, in place.
 
     Attributes:
         network: The quantised model.
         original: The one before quantisation, for its weights.
         read: The pairs at the slots of its nodes.
-        foreign: Pairs of stored integers that were asked for and are no rounded floats of the
+        foreign: Requested pairs whose stored integers are not rounded from floats of the
             original.
     """
 
@@ -84,16 +84,16 @@ class RawInputs:
         self._floats = None if self.original is None else _by_size(self.original)
 
     def at(self, node: ir.Node, slot: int) -> ir.Value:
-        """Return what a node would read at a slot where it reads a pair."""
+        """Return what a node would read at a slot without the pair there."""
         value = self.before(self.read[node_name(node)][slot])
         for move in reversed(moves_before(node, slot)):
             value = self._behind(move, value)
         return value
 
     def before(self, pair: Pair) -> ir.Value:
-        """Return what a pair of the network would be without: its source, or weights as floats.
+        """Return what a pair of the network replaces: its source, or weights as floats.
 
-        An activation that it stands for is made again.
+        An activation dropped for it is restored.
         """
         if pair.source is None or pair.quantise is None:
             return self._weight(pair)
@@ -104,7 +104,7 @@ class RawInputs:
         return self._activations.get(pair.source, pair.source)
 
     def give_out(self) -> None:
-        """Let outputs of the graph that come from pairs be what is before, under their names."""
+        """Replace graph outputs that come from pairs by the pairs' sources, under the same names."""
         graph = self.network.graph
         pairs = {pair.dequantise.outputs[0]: pair for pair in pairs_of(self.network)}
         for i, given in enumerate(graph.outputs):
@@ -114,7 +114,7 @@ class RawInputs:
                 graph.outputs[i], source.name = source, name
 
     def take_names(self) -> None:
-        """Give what was added the names of what it stands for, where that is gone."""
+        """Give added values the names of those they replace, if these are gone."""
         graph = self.network.graph
         for pair, value in self._weights.items():
             given = pair.dequantise.outputs[0]
@@ -135,7 +135,7 @@ class RawInputs:
         return self._weights[pair]
 
     def _behind(self, move: ir.Node, value: ir.Value) -> ir.Value:
-        """Return what `move` gives of `value`."""
+        """Return the result of `move` for `value`."""
         old = move.outputs[0]
         if old not in self._moved:
             given = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
@@ -148,7 +148,7 @@ class RawInputs:
 
 
 def _by_size(original: Network) -> Mapping[int, list[ir.Value]]:
-    """Return the float constants of a network by the number of their elements."""
+    """Return the float constants of a network by number of elements."""
     found: dict[int, list[ir.Value]] = {}
     for value in (v for graph in original.graphs() for v in graph.initializers.values()):
         if is_float(value) and value.const_value is not None:
@@ -159,11 +159,11 @@ def _by_size(original: Network) -> Mapping[int, list[ir.Value]]:
 def _original(
     pair: Pair, dequantised: NDArray[np.float32], floats: Mapping[int, list[ir.Value]]
 ) -> NDArray[np.float32]:
-    """Return the constant of the original that the integers stand for, else `dequantised`.
+    """Return the constant of the original that the integers came from, else `dequantised`.
 
-    It is within a step of them everywhere, or beyond the end of the type's range where they are at
-    that end; rounding to the nearest makes half a step of it, learned rounding a whole one. Of
-    several the nearest. For scales that are no positive numbers, those are taken that fit best.
+    It is within a step of them everywhere, or beyond the end of the type's range where they
+    saturate: rounding to nearest errs by half a step, learned rounding by a whole one. If several
+    match, the nearest wins. Scales that are not positive numbers are replaced by the best fit.
     """
     best, least = dequantised, np.inf
     for array in _candidates(floats.get(dequantised.size, ()), dequantised.shape):
@@ -208,7 +208,7 @@ def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32])
 
 
 def _fitted(pair: Pair, array: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a pair's steps, and of those that are no positive numbers the least squares' ones."""
+    """Return a pair's steps, with least-squares fits for those that are not positive numbers."""
     steps, levels = pair.steps(array.shape), pair.levels().astype(np.float64)
     others = None if pair.axis is None else tuple({*range(array.ndim)} - {pair.axis})
     own = np.sum(levels**2, axis=others, keepdims=True)

@@ -1,9 +1,9 @@
-"""State the kernel size of convolutions whose weights are no constants, as TensorRT's parser needs.
+"""State the kernel size of convolutions with computed weights, as TensorRT's parser needs.
 
-ONNX infers a missing `kernel_shape` from the weights. Where these come out of a node, such as a
-DequantizeLinear, onnx-tensorrt (`convMultiInput`, 8.6) compares what the attribute says with the
-weights' shape, and refuses the model without it. All else that it reads there from attributes
-(strides, pads, dilations, group) has ONNX's defaults, and ConvTranspose takes it from the weights.
+ONNX infers a missing `kernel_shape` from the weights. If a node computes these, such as a
+DequantizeLinear, onnx-tensorrt (`convMultiInput`, 8.6) compares the attribute with the weights'
+shape, and refuses the model without it. The other attributes it reads there (strides, pads,
+dilations, group) have ONNX's defaults, and ConvTranspose takes the size from the weights.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from halfwise.graph.model import is_standard
 
 
 def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """Yield the convolutions among `nodes` that lack it, where computed weights tell it."""
+    """Yield the convolutions among `nodes` that lack it and whose computed weights define it."""
     for node in nodes:
         if (
             is_standard(node, "Conv")
@@ -28,7 +28,7 @@ def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 
 
 def give_kernel_shapes(nodes: Iterable[ir.Node]) -> None:
-    """Give each of `nodes` the attribute that it lacks, in place."""
+    """Add the missing attribute to each of `nodes`, in place."""
     for node in list(without_kernel_shape(nodes)):
         weights = node.inputs[1]
         assert weights is not None

@@ -1,7 +1,7 @@
-"""Which node and tensor of a quantised model is which of the model before.
+"""Match nodes and tensors of a quantised model to those of the original.
 
-Quantisers rename what they touch, fold BatchNormalization into convolutions, make one Gemm of a
-MatMul and an Add, and write integer operators.
+Quantisers rename what they touch, fold BatchNormalization into convolutions, fuse a MatMul and an
+Add into one Gemm, and write integer operators.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,9 +18,9 @@ from halfwise.records import NodeName, TensorName
 _FAMILIES = dict.fromkeys(
     ("DynamicQuantizeMatMul", "Gemm", "MatMulNBits", "MatMulToFloat", "QGemm"), "MatMul"
 )
-"""What quantisers make of one another's products."""
+"""Products that quantisers turn into one another."""
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
-"""What quantisers fold into the product before it, where it is by constants."""
+"""Operators that quantisers fold into the product before them if their operands are constant."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Matching:
     """Names in a quantised model by those in its original.
 
     Attributes:
-        nodes: Nodes of the main graphs; integer operators stand for what they compute.
-        tensors: Float tensors that nodes of both main graphs compute, before any Q behind them;
-            outputs are each other's by their names.
+        nodes: Nodes of the main graphs; integer operators match the float ones they replace.
+        tensors: Float tensors that nodes of both main graphs compute, before any Q after them;
+            outputs match by name.
     """
 
     nodes: Mapping[NodeName, NodeName]
@@ -38,11 +38,11 @@ class Matching:
 
 
 def matching(original: Network, quantised: Network) -> Matching:
-    """Return what is what: nodes by name, else by their output, else by their order.
+    """Return the matching: nodes by name, else by output, else by order.
 
-    Only nodes of one operator match, and only where their constants have as many elements. By
-    order, all that are left of an operator match, where both models have equally many left.
-    Behind a product into which others were folded, its tensor is that of the last of them.
+    Only nodes of one operator match, and only if their constants have equally many elements. By
+    order, all remaining nodes of an operator match if both models have equally many left. The
+    tensor of a product that others were folded into is the output of the last of these.
     """
     pairs = _matched(original, quantised)
     ends = {value: _end(one, pairs) for one in pairs for value in one.outputs[:1]}
@@ -65,9 +65,9 @@ def matching(original: Network, quantised: Network) -> Matching:
 
 
 def renamed(quantised: Network, tensors: Mapping[TensorName, TensorName]) -> ir.Model:
-    """Return a copy of a quantised model whose tensors have the names of the original's.
+    """Return a copy of a quantised model whose tensors have the original's names.
 
-    What has such a name and is another tensor gets a number.
+    Another tensor that already has such a name gets a number.
 
     Args:
         quantised: The model; inputs and outputs keep their names.
@@ -114,21 +114,21 @@ def _by_family(nodes: Iterable[ir.Node]) -> dict[str, list[ir.Node]]:
 
 
 def _family(node: ir.Node) -> str:
-    """Return what a node computes, by floats or integers."""
+    """Return what a node computes, in floats or integers."""
     op = node.op_type.removeprefix("QLinear").replace("Integer", "")
     return _FAMILIES.get(op, op)
 
 
 def _fits(node: ir.Node, other: ir.Node) -> bool:
-    """Return whether the weights of two nodes have as many elements, where both have some."""
+    """Return whether the weights of two nodes, if both have any, have equally many elements."""
     sizes = [_weights(one) for one in (node, other)]
     return None in sizes or sizes[0] == sizes[1]
 
 
 def _weights(node: ir.Node) -> int | None:
-    """Return the elements of the largest constant that a node reads, through Q and DQ too.
+    """Return the size of the largest constant that a node reads, through Q and DQ too.
 
-    None for nodes of other domains than ONNX's: they pack several into one.
+    None for nodes outside ONNX's domain: they pack several constants into one.
     """
     if not is_standard(node):
         return None
@@ -148,7 +148,7 @@ def _constant(node: ir.Node, slot: int) -> int | None:
 
 
 def _end(node: ir.Node, matched: Mapping[ir.Node, ir.Node]) -> ir.Value:
-    """Return what the other model's node gives: the result of what was folded into it, if any."""
+    """Return what the matched node gives: the output of the last node folded into it, if any."""
     value = node.outputs[0]
     while not value.is_graph_output() and len(uses := tuple(value.uses())) == 1:
         reader = uses[0].node

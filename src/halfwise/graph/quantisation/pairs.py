@@ -1,7 +1,7 @@
-"""What nodes read through pairs of QuantizeLinear and DequantizeLinear.
+"""Pairs of QuantizeLinear and DequantizeLinear, and the nodes that read through them.
 
-A quantised model is an FP32 network with such pairs in it: a node that reads its data through them
-computes in FP32 in the file, and in INT8 where a backend fuses the pairs into its kernel.
+A quantised model is an FP32 network with such pairs: a node that reads its data through them
+computes in FP32 in the file, and in INT8 if a backend fuses the pairs into its kernel.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from halfwise.graph.model import QUANTISED, Network, constant_array, is_standard
 from halfwise.records import NodeName
 
 QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-"""What TensorRT has INT8 kernels for, and most of a network's work is in."""
+"""Operators with INT8 kernels in TensorRT, which do most of a network's work."""
 _INTEGERS = frozenset(
     (
         "ConvInteger",
@@ -27,31 +27,31 @@ _INTEGERS = frozenset(
         "QLinearMatMul",
     )
 )
-"""What products are called in QOperator files and where activations are quantised as they come."""
+"""Products in QOperator files and with dynamically quantised activations."""
 _DATA = 2
-"""The slots that decide: data and weights. A bias stays FP32 in TensorRT's kernels."""
+"""The slots that decide: data and weights. Biases stay FP32 in TensorRT's kernels."""
 _MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
-"""What may stand between a DequantizeLinear and its reader: it moves all elements, and keeps each
-in its place among those of one scale, or the scale is of the elements that moved."""
+"""Operators allowed between a DequantizeLinear and its reader: they move all elements, and either
+keep each with its scale, or one scale covers all moved elements."""
 _CONTRIB = "com.microsoft"
-"""Where ONNX Runtime has the same operators for types and opsets that ONNX lacked them for."""
+"""Domain of ONNX Runtime's versions of these operators, for types and opsets that ONNX lacked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A QuantizeLinear and a DequantizeLinear behind it, or integers stored and the latter alone.
+    """A QuantizeLinear and the DequantizeLinear after it, or stored integers and the latter alone.
 
     Attributes:
         source: The float tensor before both; None if the file stores integers.
         quantise: The former; None if the file stores integers.
         dequantise: The latter.
-        readers: Who reads the result, and at which slots, behind moves of all elements; nodes of
-            bodies too.
-        scale: f32[] for one, f32[n] for one per index of `axis`, f32[*shape] in blocks.
+        readers: Nodes that read the result, past moves of all elements, with slots; in bodies
+            too.
+        scale: f32[] for one scale, f32[n] for one per index of `axis`, f32[*shape] in blocks.
         zero_point: i32[*scale's shape]; zeros for floats of 8 bits or less.
-        axis: The axis that scales go along; None for one scale.
-        block: Elements of `axis` per scale; None if scales are no blocks.
-        dtype: What is stored between.
+        axis: The axis along which scales vary; None for one scale.
+        block: Elements of `axis` per scale; None without blocks.
+        dtype: The stored type.
     """
 
     source: ir.Value | None
@@ -74,7 +74,7 @@ class Pair:
         return self._spread(self.scale, shape)
 
     def dequantised(self) -> NDArray[np.float32]:
-        """Return what the stored integers stand for: f32[*shape], (q − zero point) · scale.
+        """Return the dequantised stored integers: f32[*shape], (q − zero point) · scale.
 
         Raises:
             ValueError: nothing is stored (see `source`).
@@ -83,7 +83,7 @@ class Pair:
         return levels * self.steps(levels.shape)
 
     def levels(self) -> NDArray[np.float32]:
-        """Return the stored integers less their zero points: f32[*shape].
+        """Return the stored integers minus their zero points: f32[*shape].
 
         Raises:
             ValueError: as for `dequantised`.
@@ -111,8 +111,8 @@ class Pair:
 def pairs_of(network: Network) -> tuple[Pair, ...]:
     """Return the pairs of the main graph, in the order of their DequantizeLinears.
 
-    Both ends of a pair have the same constant scales and zero points; else the file means more by
-    them than to quantise. What is quantised by scales that the model computes is no pair.
+    Both ends of a pair have the same constant scales and zero points; otherwise the file uses them
+    for more than quantisation. Nodes with computed scales form no pair.
     """
     found = (_pair(node) for node in network.nodes() if _is(node, "DequantizeLinear"))
     return tuple(pair for pair in found if pair is not None)
@@ -130,7 +130,7 @@ def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
 
 
 def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
-    """Return the nodes that all data and weights reach through pairs, with these, in slot order.
+    """Return the nodes that read all data and weights through pairs, with these, in slot order.
 
     Pairs of at most 8 bits: a backend may run them in INT8 (or FP8). Nodes in graph order.
     """
@@ -138,10 +138,10 @@ def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
 
 
 def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
-    """Return the nodes that either data or weights reach through a pair, but not both.
+    """Return the nodes that read either data or weights through a pair, but not both.
 
-    They compute with floats, whatever the backend: the pair costs accuracy alone, and saves memory
-    where it stores weights.
+    They compute in floats on any backend: the pair only costs accuracy, and saves memory if it
+    stores weights.
     """
     return _reading(network, whole=False)
 
@@ -163,9 +163,9 @@ class Census:
 
     Attributes:
         products: Convolutions and matrix products of the main graph, integer ones included.
-        whole: Those whose data and weights come through pairs.
-        half: Those of which only one of both does.
-        integers: Those that compute with integers (QLinearConv, MatMulInteger, QGemm and so on).
+        whole: Products whose data and weights both come through pairs.
+        half: Products with only one of the two through a pair.
+        integers: Products that compute with integers (QLinearConv, MatMulInteger, QGemm and so on).
         quantised: Nodes of any graph that quantise, dequantise or compute with integers.
     """
 
@@ -183,7 +183,7 @@ def quantising(network: Network) -> list[ir.Node]:
 
 
 def census(network: Network) -> Census:
-    """Return how much of a model is quantised; all zeros but for `products` where nothing is."""
+    """Return how much of a model is quantised; all zeros but `products` if nothing is."""
     integers = sum(n.op_type in _INTEGERS for n in network.nodes())
     return Census(
         products=sum(is_standard(n, *QUANTISABLE) for n in network.nodes()) + integers,
@@ -195,7 +195,7 @@ def census(network: Network) -> Census:
 
 
 def moves_before(node: ir.Node, slot: int) -> tuple[ir.Node, ...]:
-    """Return the nodes that move all elements on their way to a slot, the nearest first."""
+    """Return the nodes that move all elements on the path to a slot, nearest first."""
     found: list[ir.Node] = []
     value = node.inputs[slot]
     while value is not None and (maker := value.producer()) is not None and _moves(maker):
@@ -246,7 +246,7 @@ def _constant(node: ir.Node, slot: int) -> NDArray[np.generic] | None:
 def _layout(
     node: ir.Node, scale: NDArray[np.generic], stored: ir.Value
 ) -> tuple[int | None, int | None]:
-    """Return along which axis scales go, and how many elements each has in blocks."""
+    """Return the axis along which scales vary, and the elements per scale in blocks."""
     if scale.size == 1 and scale.ndim <= 1:
         return None, None
     given = node.attributes.get("axis")
@@ -277,7 +277,7 @@ def _agree(quantise: ir.Node, dequantise: ir.Node) -> bool:
 
 def _same(one: NDArray[np.generic] | None, other: NDArray[np.generic] | None) -> bool:
     if one is None or other is None:
-        # A zero point that is left out is zero.
+        # An omitted zero point is zero.
         return not any(
             np.any(array.astype(np.float32)) for array in (one, other) if array is not None
         )
