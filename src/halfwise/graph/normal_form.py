@@ -10,7 +10,7 @@ from onnx_ir.passes import common as passes
 from halfwise.errors import CaseError
 
 MOST_NODES = 1_000_000
-"""A hundred times a large model. Forty functions that call the next one twice make 10^12 nodes."""
+"""A hundred times a large model. Forty functions that call the next twice: 10^12 nodes."""
 MOST_CALLS = 200
 """Greatest depth of function calls: node names and time grow with it."""
 _CALL = "halfwise.call."
@@ -28,8 +28,8 @@ def inline_functions(model: ir.Model) -> None:
     Raises:
         CaseError: a function uses another version of an operator set than the model, or calls
             expand to more than `MOST_NODES` nodes, or `MOST_CALLS` deep.
-        ValueError, ir.passes.PreconditionError: a function calls itself, or gets a graph or too many
-            inputs.
+        ValueError, ir.passes.PreconditionError: a function calls itself, or gets a graph or too
+            many inputs.
     """
     if not model.functions:
         return

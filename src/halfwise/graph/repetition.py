@@ -9,12 +9,12 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
 
 RADIUS = 2
-"""Compute nodes that a class looks at in each direction; data movement on the way is free.
+"""Compute nodes that a class looks at in each direction; data movement on the path is free.
 
 At 1 the two residual Adds of a transformer block are one class. At 2 they differ (the MatMuls
-behind them have weights of other shapes), q, k and v differ, and of the 13 LayerNorms of a
-six-block ViT 12 are one class: the first one follows the position embedding. At 3 the last
-one falls out too, because no further block reads the same stream.
+behind them have weights of other shapes), q, k and v differ, and 12 of the 13 LayerNorms of a
+six-block ViT are one class: the first follows the position embedding. At 3 the last one drops
+out too, because no further block reads the same stream.
 """
 
 _COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
@@ -23,18 +23,18 @@ _COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "O
 def repeated(network: Network, roles: Roles) -> dict[NodeName, int]:
     """Return the class of every compute node: equal numbers for equal parts of repeated blocks.
 
-    Weisfeiler-Lehman refinement (Shervashidze et al. 2011): a node starts from its operator, its
-    attributes, and element type and shape of its constants; each of `RADIUS` rounds adds the
-    classes around it, in operand order unless the operator commutes. Names, values of
-    constants and sizes of activations play no part, and neither do nodes without float values
-    (computations of shapes). Nodes that move data are labels of the edges between compute nodes.
+    Weisfeiler-Lehman refinement (Shervashidze et al. 2011): a node starts from its operator,
+    attributes, and the element types and shapes of its constants; each of `RADIUS` rounds adds the
+    neighbouring classes, in operand order unless the operator commutes. Names, constants' values,
+    sizes of activations and nodes without float values (shape computations) do not count. Moving
+    nodes are edge labels between compute nodes.
 
     Args:
         network: The model; nodes of its main graph are classed.
         roles: Roles of its nodes.
 
     Returns:
-        Class by node name, for the nodes with role COMPUTE, numbered from 0 in graph order.
+        Class by node name, for nodes with role COMPUTE, numbered from 0 in graph order.
         Time is linear in the number of edges.
     """
     nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
@@ -74,7 +74,7 @@ class _Refinement:
         }
 
     def _sources(self) -> dict[ir.Value, int]:
-        """Return what each value comes from: a compute node, or one behind data movement."""
+        """Return the source of each value: a compute node, or one before data movement."""
         sources: dict[ir.Value, int] = {}
         for node in self.nodes:
             origin = self._operands(node, sources) if node in self.moves else ()
@@ -90,7 +90,7 @@ class _Refinement:
         return tuple(sorted(found)) if node.op_type in _COMMUTATIVE else tuple(found)
 
     def _sinks(self) -> dict[ir.Value, int]:
-        """Return what each value goes to: compute nodes, or those behind data movement."""
+        """Return the sinks of each value: compute nodes, or those after data movement."""
         sinks: dict[ir.Value, int] = {}
         for node in reversed(self.nodes):
             for value in node.outputs:

@@ -1,9 +1,9 @@
-"""What each node can do about precision: which of its slots may be low, and whether it computes.
+"""Precision roles of nodes: which slots may be low, and whether the node computes.
 
 Read from the ONNX operator schemas at the model's opset, so a new operator needs no code here.
 
-An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its own node
-in the main graph decides for all of them.
+An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its node in
+the main graph decides for all.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -40,13 +40,13 @@ _FP32_ONLY = {
     ),
 }
 _INT8 = "reads data and weights through Q and DQ: INT8 where a backend fuses them, in FP32 here"
-"""Products of integers are exact in FP32, up to about 1,000 of them; in FP16 they are not."""
+"""Sums of up to about 1,000 integer products are exact in FP32; in FP16 they are not."""
 _BELOW_A_BYTE = frozenset(t for t in ir.DataType if t.name.endswith(("INT2", "INT4", "4E2M1")))
-"""Types that ONNX Runtime's If cannot give out, so that no emulation could switch the node."""
+"""Types that ONNX Runtime's If cannot output, so no emulation could switch the node."""
 _STASHED = {"LayerNormalization": (1, 2)}
-"""Outputs in the type that `stash_type` names, FP32 here, whatever the input has."""
+"""Outputs of the type that `stash_type` names, FP32 here, whatever the input's type."""
 FIRST_BF16_OPSET = 13
-"""The first whose Cast knows BF16."""
+"""First opset whose Cast supports BF16."""
 TYPE_BLIND = frozenset(("Shape", "Size"))
 RANDOM = frozenset(("Bernoulli", "Multinomial"))
 RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
@@ -67,12 +67,12 @@ class NodeRole:
 
     Attributes:
         role: The role.
-        inputs: Per input slot, whether it takes the low format when the node is low; of a pinned
+        inputs: Per input slot, whether it takes the low format when the node is low; for a pinned
             node, whether its kernel may.
         outputs: Per output slot, whether it has the low format when the node is low; likewise.
-        reason: For pinned nodes, why; empty otherwise.
-        formals: Float inputs and outputs of its bodies that have the low format when it is low.
-        inside: Roles of all nodes in its bodies, however deep, by name.
+        reason: Why a node is pinned; empty for others.
+        formals: Float inputs and outputs of its bodies that are low when it is low.
+        inside: Roles of all nodes in its bodies, at any depth, by name.
     """
 
     role: Role
@@ -90,10 +90,10 @@ class NodeRole:
 
 @dataclass(frozen=True)
 class Part:
-    """What a node of any graph does about precision, and which node decides.
+    """The role of a node of any graph, and the node that decides its precision.
 
     Attributes:
-        decider: The node of the main graph: itself, or the one whose bodies it is in.
+        decider: The node of the main graph: itself, or the one whose bodies contain it.
         role: Its own role.
     """
 
@@ -101,7 +101,7 @@ class Part:
     role: NodeRole
 
     def is_low(self, fp32: Container[NodeName]) -> bool:
-        """Return whether the node is low where the nodes `fp32` of the main graph are FP32."""
+        """Return whether the node is low if the nodes `fp32` of the main graph are FP32."""
         return self.role.free and self.decider not in fp32
 
     def reads_low(self, slot: int, fp32: Container[NodeName] = ()) -> bool:
@@ -110,7 +110,7 @@ class Part:
 
 
 class Roles(Mapping[NodeName, NodeRole]):
-    """The role of every node of the main graph by name; `part` knows those in bodies too."""
+    """The role of every node of the main graph, by name; `part` covers bodies too."""
 
     def __init__(self, roles: Mapping[NodeName, NodeRole]) -> None:
         """Take the roles of the main graph's nodes, in graph order."""
@@ -138,9 +138,9 @@ class Roles(Mapping[NodeName, NodeRole]):
         return self._parts[node_name(node)]
 
     def low_formals(self, fp32: Container[NodeName]) -> dict[TensorName, NodeName]:
-        """Return the inputs and outputs of bodies that are low where the nodes `fp32` are FP32.
+        """Return the inputs and outputs of bodies that are low if the nodes `fp32` are FP32.
 
-        Each with the node of the main graph that decides.
+        Each comes with the node of the main graph that decides.
         """
         low = (p for p in self._parts.values() if p.is_low(fp32))
         return {name: p.decider for p in low for name in p.role.formals}
@@ -158,8 +158,8 @@ def is_float(value: ir.Value | None) -> bool:
 def float_io(network: Network) -> frozenset[TensorName]:
     """Return the names of the float graph inputs and outputs.
 
-    An input that is itself an output is not among them: no node computes it, so no emulation could
-    round what comes out under the name that goes in.
+    An input that is itself an output is left out: no node computes it, so no emulation could round
+    an output that has the input's name.
     """
     inputs, outputs = set(network.graph.inputs), set(network.graph.outputs)
     return frozenset(tensor_name(v) for v in inputs ^ outputs if is_float(v))
@@ -178,10 +178,10 @@ def roles_of(
         network: The model.
         low: The low type.
         opset: Version of the default operator set to look operators up in; None for the model's.
-        custom: Roles of nodes whose operators ONNX has no schemas for; without it they are pinned.
+        custom: Roles of nodes whose operators have no ONNX schema; without it they are pinned.
 
     Raises:
-        CaseError: `low` is BF16, and the opset has no Cast to it.
+        CaseError: `low` is BF16, and the opset has no Cast to BF16.
     """
     opset = opset or network.opset
     if low == ir.DataType.BFLOAT16 and opset < FIRST_BF16_OPSET:
@@ -234,7 +234,7 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
             inside=inside,
         )
     moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
-    # If, Loop and Scan hand values between their slots and their bodies in one type, V.
+    # If, Loop and Scan pass values between slots and bodies in one type, V.
     formals = [v for b in bodies(node) for v in (*b.inputs, *b.outputs) if low_type in allowed["V"]]
     return NodeRole(
         Role.MOVEMENT if moves else Role.COMPUTE,
@@ -246,7 +246,7 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
 
 
 def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
-    """Return the bodies of an If, Loop or Scan; of most other nodes, none."""
+    """Return the bodies of an If, Loop or Scan; most other nodes have none."""
     found: list[ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
@@ -273,8 +273,8 @@ def _why_pinned(node: ir.Node) -> str:
         return ""
     reason = ""
     if node.op_type.startswith(QUANTISED):
-        # From opset 19 on these take FP16, too; but what they round to is the file's own choice,
-        # and a coarser input or scale would move it by whole steps.
+        # From opset 19 on these take FP16, too; but their rounding is the file's own choice, and
+        # a coarser input or scale would move results by whole steps.
         reason = "quantises or dequantises"
     elif any(v.dtype in _BELOW_A_BYTE for v in node.outputs):
         reason = "writes elements smaller than a byte, which ONNX Runtime cannot switch"

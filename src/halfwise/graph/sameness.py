@@ -1,4 +1,4 @@
-"""Whether one graph is another but for Casts and types: what lowering makes of it."""
+"""Whether two graphs differ only in Casts and types, as a model and its lowered version do."""
 
 from collections.abc import Container
 from itertools import zip_longest
@@ -16,12 +16,12 @@ from halfwise.records import NodeName, TensorName
 
 
 def first_difference(network: Network, lowered: Network) -> str | None:
-    """Return the name of the first node or output in which two models differ; None for none.
+    """Return the name of the first node or output in which two models differ; None if equal.
 
-    Casts between FP32, FP16 and BF16 that `lowered` has and `network` has not are passed through,
-    which of these a value or an attribute has does not count, and constants in a low format have to
-    be what they are stored as there (`Format.store_constant`). Nodes are found by their names, also
-    in bodies of If, Loop and Scan. An operator that ONNX changed between the opsets differs.
+    Casts between FP32, FP16 and BF16 that only `lowered` has are skipped, which of these types a
+    value or attribute has does not count, and constants in a low format must be stored as
+    `Format.store_constant` stores them. Nodes are found by name, also in bodies of If, Loop and
+    Scan. An operator that ONNX changed between the opsets differs.
     """
     own = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
@@ -42,10 +42,10 @@ def first_difference(network: Network, lowered: Network) -> str | None:
 
 
 def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
-    """Return the float tensors that are computed alike in both, and read otherwise somewhere.
+    """Return the float tensors that are computed alike in both, but read differently somewhere.
 
-    Alike are nodes of the main graph that are the same with all before them, without bodies; what
-    only `other` has between two nodes makes a difference, a Cast too.
+    Nodes of the main graph are alike if they, and all before them, are the same, without bodies;
+    anything that only `other` has between two nodes makes a difference, even a Cast.
     """
     theirs = {node_name(node): node for node in other.nodes()}
     same: set[NodeName | None] = {None}
@@ -62,20 +62,20 @@ def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
 
 def _casts_floats(node: ir.Node) -> bool:
     source = node.inputs[0] if is_standard(node, "Cast") else None
-    # Where types could not be inferred, what is read counts as a float.
+    # An input whose type could not be inferred counts as a float.
     known = None if source is None else source.dtype
     return source is not None and {known or ir.DataType.FLOAT, _type(node, "to")} <= FLOATS
 
 
 def _version(node: ir.Node, opset: int) -> int:
-    """Return the opset since when an operator is what it is at `opset`; 0 if it is unknown."""
+    """Return the opset that last changed an operator, as of `opset`; 0 if it is unknown."""
     if not is_standard(node) or not onnx.defs.has(node.op_type, opset, ""):
         return 0
     return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
 
 
 def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
-    """Return whether two nodes compute the same of the same, but for these Casts before `other`."""
+    """Return whether two nodes compute the same, but for these Casts before `other`."""
     if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
         return False
     names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
@@ -93,7 +93,7 @@ def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
 
 
 def _type(node: ir.Node, name: str) -> int:
-    """Return the type that an attribute holds, FP32's where the node leaves it out."""
+    """Return the type that an attribute holds; FP32's if the node omits it."""
     return node.attributes.get_int(name, int(ir.DataType.FLOAT))
 
 
@@ -116,7 +116,7 @@ def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, casts: Container
 
 
 def _says_zeros(said: ir.Attr) -> bool:
-    """Return whether a ConstantOfShape that leaves an attribute out fills with the same: zeros."""
+    """Return whether a ConstantOfShape that omits the attribute would fill with the same: zeros."""
     if said.name != "value" or said.type != ir.AttributeType.TENSOR:
         return False
     filling = said.as_tensor()

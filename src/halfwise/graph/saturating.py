@@ -1,6 +1,6 @@
-"""Where an infinity inside a model ends: in what saturates, in a masked Softmax, or nowhere.
+"""Where an infinity inside a model ends: in a saturating operator, a masked Softmax, or nowhere.
 
-Structure alone. That the reference is at saturation at the very elements is for data to show.
+This looks only at structure. Data must show that the reference saturates at the same elements.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,26 +22,26 @@ _SATURATING = frozenset(
         *("Celu", "Elu", "Exp", "Relu", "Selu", "Softplus", "ThresholdedRelu"),
     )
 )
-"""Operators with a finite limit at an infinity, on one side at least. Where the result is finite it
-is the limit of that side, and larger inputs give it too."""
+"""Operators with a finite limit at an infinity, on at least one side. A finite result is that
+side's limit, and larger inputs give it too."""
 _COMPARISONS = frozenset(("Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
 _MONOTONE = frozenset(
     ("Abs", "Exp", "Identity", "LeakyRelu", "Log", "Neg", "Relu", "Softplus", "Sqrt", "ReduceMax")
 )
-"""Operators that hand on an infinity of one operand, and larger inputs as larger results."""
+"""Operators that pass on an infinity of one operand, and larger inputs as larger results."""
 _SUMS = frozenset(("Add", "Sub", "Sum"))
 _WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
 _NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
-"""Readers that make of a difference of 1/65504 no larger one."""
+"""Readers that do not enlarge a difference of 1/65504."""
 MASK_SHARE = 0.25
-"""A constant of this share of the range is a mask: below -0.25 · max a few masks and scores that
-add up leave the range. -1e4, the usual choice for FP16, stays above (huggingface/transformers PR
+"""A constant of this share of the range is a mask: below -0.25 · max, sums of a few masks and
+scores leave the range. -1e4, the usual choice for FP16, stays above (huggingface/transformers PR
 17306)."""
 
 
 @dataclass(frozen=True)
 class End:
-    """A reader at which infinities of a tensor end, should data confirm it.
+    """A reader at which infinities of a tensor end, if data confirm it.
 
     Attributes:
         reader: Its name.
@@ -56,12 +56,12 @@ class End:
 
 @dataclass
 class Fate:
-    """What becomes of the infinities of one tensor.
+    """The fate of one tensor's infinities.
 
     Attributes:
-        ends: Where they end, should data confirm it.
-        harmful: Nodes that compute with them and neither end them nor hand them on to such that do;
-            by name, data movement and inserted Casts left out.
+        ends: Where they end, if data confirm it.
+        harmful: Names of nodes that compute with them and neither end them nor pass them to nodes
+            that do, without data movement and inserted Casts.
         given_out: Whether an output of the model holds them.
         seen: Whether data showed the reference at the limit at each of the ends.
     """
@@ -73,18 +73,18 @@ class Fate:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether all that reads them ends them."""
+        """Whether all readers end them."""
         return not self.harmful and not self.given_out
 
 
 def activations(network: Network) -> frozenset[NodeName]:
-    """Return the nodes of written-out activations whose gate saturates: GELU, Swish, Mish."""
+    """Return the nodes of decomposed activations whose gate saturates: GELU, Swish, Mish."""
     found = (*gelus(network), *swishes(network), *hard_swishes(network), *mishes(network))
     return frozenset(node_name(n) for nodes in found for n in nodes)
 
 
 def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
-    """Return the tensor that Casts inserted in a mixed model convert, else `value`.
+    """Return the tensor that inserted Casts of a mixed model convert, else `value`.
 
     Args:
         value: A tensor of the mixed model.
@@ -100,7 +100,7 @@ def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
 def masked_by_constants(
     value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
 ) -> bool:
-    """Return whether what is large in `value` are selected constants, alone or added to scores.
+    """Return whether large elements of `value` are selected constants, alone or added to scores.
 
     Args:
         value: A tensor of the network's main graph.
@@ -131,15 +131,15 @@ def fates(
     gates: Collection[NodeName],
     masked: Callable[[ir.Value], bool],
 ) -> dict[TensorName, Fate]:
-    """Return what becomes of each infinite tensor of a mixed model.
+    """Return the fate of each infinite tensor of a mixed model.
 
-    What a body (of an If, a Loop, a Scan) computes with one is not looked at: harm, to its node.
+    Bodies of If, Loop and Scan are not searched: a node whose body reads one counts as harmful.
 
     Args:
         graph: Main graph of the mixed model.
         infinite: Its tensors with NaN or infinities that the reference lacks.
         own: Names of the nodes that the original has; others are inserted Casts.
-        gates: Names of nodes of written-out activations (`activations`).
+        gates: Names of nodes of decomposed activations (`activations`).
         masked: Whether the infinities of a tensor come from mask constants.
     """
     reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, uses_in(graph))
@@ -161,7 +161,7 @@ def _add(
     node: ir.Node,
     slot: int,
 ) -> None:
-    """Add to the fate of `value` what one of its readers does with it."""
+    """Add one reader's effect to the fate of `value`."""
     name = node_name(node)
     onward = [found[tensor_name(v)] for v in node.outputs if v.name in found]
     if onward:
@@ -194,7 +194,7 @@ class _Reader:
     uses: Uses
 
     def computing(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-        """Yield `nodes`, for those that only move data what reads them."""
+        """Yield `nodes`, with those that only move data replaced by their readers."""
         waiting = list(nodes)
         seen = set(waiting)
         while waiting:
@@ -208,7 +208,7 @@ class _Reader:
             waiting += readers
 
     def hands_on(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
-        """Return whether larger elements of `value` make larger ones of the result, or masks."""
+        """Return whether larger elements of `value` give larger results, or masks."""
         if not is_standard(node):
             return False
         if node.op_type in _MONOTONE or node_name(node) in self.gates:
@@ -222,7 +222,7 @@ class _Reader:
         return fixed or (node.op_type in _SUMS and self.masked(value))
 
     def may_end(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
-        """Return whether finite results of `node` are what larger elements would give as well."""
+        """Return whether larger elements would give the same finite results of `node`."""
         if not is_standard(node):
             return False
         if node.op_type in _SATURATING:
@@ -245,7 +245,7 @@ def _is_fixed(value: ir.Value | None) -> bool:
 
 
 def _is_negative(exponent: ir.Value | None, op: str) -> bool:
-    """Return whether `exponent` makes of infinity zero, or is not known not to."""
+    """Return whether `exponent` may turn infinity into zero."""
     return op == "Pow" and not (scalar(exponent) or 0.0) > 0
 
 

@@ -1,8 +1,8 @@
-"""Where a small error becomes a large one, and what cannot become larger.
+"""Where small errors become large, and which values cannot become larger.
 
-- amplifiers: operators that need a value to its own scale, and what hands errors of that kind on;
-- decisions: where floats become something discrete, and what leads there;
-- selected constants: tensors whose extremes no data makes larger.
+- amplifiers: operators sensitive to a value's relative error, and those that pass such errors on;
+- decisions: where floats become discrete, and what leads there;
+- selected constants: tensors whose extremes no data enlarges.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,14 +22,14 @@ SUMS = frozenset(
         *("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"),
     )
 )
-"""Operators whose result may be far smaller than the terms that they add up."""
+"""Operators whose result may be far smaller than the terms they add up."""
 _FACTORS = frozenset(
     (
         *("Mul", "Div", "Neg", "Abs", "Pow", "Sqrt", "Reciprocal", "Clip", "Max", "Min"),
         *("ReduceL2", "ReduceMax", "ReduceMin", "ReduceSumSquare"),
     )
 )
-"""Operators that change the relative error of what they read by a small factor at most."""
+"""Operators that change the relative error of their input by a small factor at most."""
 _NON_NEGATIVE = frozenset(("Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sigmoid", "Softmax"))
 """Operators without negative results."""
 _KEEPS_SIGN = frozenset(
@@ -38,21 +38,21 @@ _KEEPS_SIGN = frozenset(
         *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "AveragePool", "GlobalAveragePool"),
     )
 )
-"""Operators without negative results where nothing that they read is negative."""
+"""Operators without negative results if no input is negative."""
 _PICKING = ("Abs", "Max", "Min", "Neg", "ReduceMax", "ReduceMin")
-"""Operators whose results are as large as elements that they read."""
+"""Operators whose results are as large as elements of their input."""
 _STEPS = frozenset(("Ceil", "Floor", "Round", "Sign"))
 """Operators that give whole numbers as floats."""
 
 
 def amplifiers(network: Network, roles: Roles) -> Iterator[tuple[ir.Node, ir.Value]]:
-    """Yield each node that may be low and needs an operand to its own scale, with that operand.
+    """Yield each node that may be low and amplifies an operand's relative error, with the operand.
 
-    A logarithm turns the relative error of what it reads into an absolute one; reciprocals,
-    denominators and negative powers hand it on to results that are large where the operand is
-    small. Constants and graph inputs are left out: nothing but their own rounding is in them. So
-    are divisors that are sums of squares, exponentials and the like, as in norms and Softmax: such
-    a sum does not cancel, and what is divided by a norm carries the errors of its squares itself.
+    A logarithm turns its input's relative error into an absolute one; reciprocals, denominators
+    and negative powers pass it on to results that are large where the operand is small. Constants
+    and graph inputs are left out: they carry only their own rounding. So are divisors that are
+    sums of squares, exponentials and the like, as in norms and Softmax: such a sum does not cancel,
+    and the dividend of a norm carries the errors of its squares itself.
     """
     for node in network.nodes():
         slot = {"Log": 0, "Reciprocal": 0, "Div": 1}.get(node.op_type)
@@ -68,10 +68,10 @@ def amplifiers(network: Network, roles: Roles) -> Iterator[tuple[ir.Node, ir.Val
 
 
 def chain(value: ir.Value, roles: Roles) -> list[ir.Node]:
-    """Return the compute nodes that relative errors of `value` come from, nearest first.
+    """Return the compute nodes that cause relative errors of `value`, nearest first.
 
-    Through data movement, sums, and operators that hand relative errors on; at most 24 nodes. The
-    last ones on the way, which do neither, are among them.
+    The walk passes data movement, sums, and operators that pass relative errors on; at most 24
+    nodes, including the last ones on each path, which do none of this.
     """
 
     def before(node: ir.Node) -> list[ir.Node | None]:
@@ -85,12 +85,12 @@ def _makers(values: Iterable[ir.Value | None]) -> list[ir.Node | None]:
 
 
 def hands_on(node: ir.Node) -> bool:
-    """Return whether the relative error of its result follows from those of what it reads."""
+    """Return whether its result's relative error follows from those of its inputs."""
     return node.op_type in SUMS or node.op_type in _FACTORS
 
 
 def _is_positive(value: ir.Value, roles: Roles) -> bool:
-    """Return whether operators alone tell that no element is negative."""
+    """Return whether the operators alone rule out negative elements."""
     seen: set[ir.Value] = set()
     waiting = [value]
     while waiting:
@@ -119,7 +119,7 @@ def _is_negative(exponent: ir.Value | None) -> bool:
 
 
 def decisions(network: Network) -> Iterator[ir.Node]:
-    """Yield the nodes of the main graph that make whole numbers or Booleans of computed floats."""
+    """Yield the main graph's nodes that turn computed floats into whole numbers or Booleans."""
     for node in network.nodes():
         floats = [v for v in operands(node) if is_float(v) and not v.is_initializer()]
         if floats and not is_standard(node, *TYPE_BLIND) and _decided(node):
@@ -127,7 +127,7 @@ def decisions(network: Network) -> Iterator[ir.Node]:
 
 
 def decided(node: ir.Node) -> tuple[TensorName, ...]:
-    """Return the discrete outputs of a decision that something reads or the model gives out."""
+    """Return the discrete outputs of a decision that are read or are model outputs."""
     used = (v for v in _decided(node) if v.uses() or v.is_graph_output())
     return tuple(TensorName(v.name) for v in used if v.name)
 
@@ -143,7 +143,7 @@ def _decided(node: ir.Node) -> list[ir.Value]:
 
 
 def first_of(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """Return those of `nodes`, of one graph, that nothing among them leads to."""
+    """Return those of `nodes`, all of one graph, that no other of `nodes` leads to."""
     every = list(nodes)
     uses = uses_in(every[0].graph or ()) if every else {}
 
@@ -155,10 +155,10 @@ def first_of(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def leading_to(decision: ir.Node, roles: Roles) -> list[NodeName]:
-    """Return the compute nodes that a decision comes from, itself included, nearest first.
+    """Return the compute nodes behind a decision, itself included, nearest first.
 
-    Floats alone are followed, through data movement, to integers, constants and inputs; at most
-    `FARTHEST` nodes.
+    The walk follows only floats, through data movement, up to integers, constants and inputs; at
+    most `FARTHEST` nodes.
     """
     computing = ancestors(
         [decision],
@@ -171,17 +171,16 @@ def leading_to(decision: ir.Node, roles: Roles) -> list[NodeName]:
 def selects_constants(
     value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
 ) -> bool:
-    """Return whether all elements of `value` that reach `limit` are those of constants.
+    """Return whether all elements of `value` that reach `limit` come from constants.
 
-    They come from constants through data movement (Where, Concat and the like), maxima and minima,
-    sums and differences of such tensors, and products with a 0/1 mask: a tensor whose elements were
-    all 0 or 1 on the samples. Attention masks are such tensors: -65504 at twice the data is still
-    -65504.
+    They do so through data movement (Where, Concat and the like), maxima and minima, sums and
+    differences of such tensors, and products with a 0/1 mask: a tensor with only 0 and 1 on the
+    samples. Attention masks are such tensors: -65504 at twice the data is still -65504.
 
     Args:
         value: A tensor of the main graph.
         roles: Roles of the nodes.
-        seen: Observations by tensor; with details, or no tensor counts as a mask.
+        seen: Observations by tensor; without details, no tensor counts as a mask.
         limit: A magnitude (≥ 0).
     """
     waiting, visited = [(value, limit)], set[tuple[ir.Value, float]]()

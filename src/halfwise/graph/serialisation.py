@@ -1,6 +1,6 @@
-"""ONNX files and protobufs: read with the files beside them, walked, and written without weights.
+"""ONNX files and protobufs: reading with external data, walking, and writing without weights.
 
-A graph without its large tensors stays far below protobuf's 2 GB, and costs nothing to serialise.
+A graph without its large tensors is far below protobuf's 2 GB and cheap to serialise.
 """
 
 import logging
@@ -22,18 +22,18 @@ from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.scratch import scratch
 
 _SHOWN = 100
-"""Characters of a file's own words that a message quotes."""
+"""Most characters of a file's text that a message quotes."""
 STAND_IN = "in-memory"
-"""The file that a serialised graph names for what was kept out of it."""
+"""The file that a serialised graph names for tensors kept out of it."""
 
 
 def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
-    """Return the files that hold weights of the model at `path`, by the names that it has for them.
+    """Return the files that hold weights of the model at `path`, by their names in the model.
 
-    They lie in its folder. In a cache such as Hugging Face's, the model is itself a symbolic link,
-    and the links beside it lead to where its own content lies: such a file lies there, or deeper.
-    What the model names is never outside of its folder; only links may lead there, which are the
-    user's, and only to the neighbours of the file that the user chose to read.
+    They lie in its folder. In a cache such as Hugging Face's, the model itself is a symbolic link,
+    and the links next to it lead to the folder of its content, or deeper: weights may lie there.
+    The model never names files outside its folder; only links, which are the user's, may lead
+    out, and only to neighbours of the file that the user chose to read.
 
     Raises:
         CaseError: a file is missing, truncated, or lies elsewhere.
@@ -82,13 +82,13 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
 
 
 def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
-    """Return the folder that the names of external data in `proto` are relative to.
+    """Return the folder that external data names in `proto` are relative to.
 
-    Where they are links out of the model's folder, the real names take their place, in `proto`:
-    what reads the data later follows no links.
+    If they are links out of the model's folder, the real names replace them in `proto`: later
+    readers follow no links.
 
     Raises:
-        CaseError: see `external_files`; or some of the data is such a link, and some is not.
+        CaseError: see `external_files`; or only some of the data are such links.
     """
     files, store = external_files(proto, path), path.resolve().parent
     if all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
@@ -108,11 +108,11 @@ def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
 
 @contextmanager
 def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
-    """Give a path of the model whose external data are no links: files of zeros are in their place.
+    """Yield a path of the model with files of zeros in place of links to external data.
 
-    ONNX's checker refuses links, paths that are not UTF-8 too, and reads no data. The files are
+    ONNX's checker refuses links and paths that are not UTF-8, and reads no data. The files are
     sparse: they take no space. None is made under a name that leads out of the folder, which the
-    checker refuses by itself.
+    checker refuses anyway.
 
     Raises:
         CaseError: see `external_files`.
@@ -137,12 +137,12 @@ def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
 
 
 def _leads_out(name: str) -> bool:
-    """Return whether a normalised name, put behind any folder, may be outside of it."""
+    """Return whether a normalised name, appended to a folder, may lie outside it."""
     return name.startswith(("..", "/"))
 
 
 def _is_size(text: str) -> bool:
-    """Return whether a text is a number that a file's size may be (off_t has 63 bits)."""
+    """Return whether a text is a number in the range of file sizes (off_t has 63 bits)."""
     return text.isdecimal() and len(text) <= len(str(1 << 63)) and int(text) < 1 << 63
 
 
@@ -153,7 +153,7 @@ def _short(text: str) -> str:
 def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
     """Raise a CaseError if weights lie in a pipe or device; ONNX's checker would open it and wait.
 
-    What is missing or wrong otherwise passes.
+    Missing or otherwise wrong files pass.
     """
     for tensor in _outside(proto):
         location = next((e.value for e in tensor.external_data if e.key == "location"), "")
@@ -167,7 +167,7 @@ def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def refuse_files(proto: onnx.ModelProto) -> None:
-    """Raise a CaseError if weights lie in files: a model in memory has no folder to find them."""
+    """Raise a CaseError if weights lie in files: a model in memory has no folder to search."""
     for tensor in _outside(proto):
         raise CaseError(
             f"The model is in memory, but the data of its tensor {tensor.name!r} is in a file.",
@@ -186,7 +186,7 @@ def find_beside(model: ir.Model, folder: Path) -> None:
 
 
 def _outside(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors whose data is in files: of graphs, bodies and functions."""
+    """Yield the tensors with data in files, of graphs, bodies and functions."""
     tensors = [*_tensors(proto.graph)]
     for function in proto.functions:
         tensors += [*_attribute_tensors(function.attribute_proto), *_node_tensors(function.node)]
@@ -213,8 +213,8 @@ def _attribute_tensors(attributes: Iterable[onnx.AttributeProto]) -> Iterator[on
 def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
     """Return the graph without its large tensors, and these by name.
 
-    The graph refers to them as external data in a file that does not exist. Whoever runs it hands
-    the arrays over.
+    The graph refers to them as external data in a nonexistent file; the caller passes the arrays
+    when it runs.
     """
     inner = {
         v
@@ -226,15 +226,15 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
     tensors = [(v, v.const_value) for v in large if v.const_value is not None]
     arrays = {str(v.name): np.asarray(t.numpy(), order="C") for v, t in tensors}
     try:
-        # In place, for a moment: to copy the graph takes longer than to serialise it.
+        # Briefly in place: copying the graph takes longer than serialising it.
         for value, tensor in tensors:
             value.const_value = _stand_in(str(value.name), tensor)
         proto = ir.serde.serialize_model(model)
     finally:
         for value, tensor in tensors:
             value.const_value = tensor
-    # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds there
-    # what was its own initializer. A body's output must stay its own.
+    # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds its
+    # former initializers there. A body's output must stay its own.
     moved = {v.name for v in inner}
     for body in list(graphs_in(proto.graph))[1:] if moved else []:
         for constant in [t for t in body.initializer if t.name in moved]:
@@ -253,7 +253,7 @@ def _stand_in(name: str, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
     """Return the graph with its large tensors as inputs, and these by name.
 
-    For tools of ONNX that look at graphs alone: they would search for external data.
+    For ONNX's tools that only look at graphs: they would search for external data.
     """
     proto, arrays = weightless(model)
     for tensor in list(proto.graph.initializer):
@@ -269,7 +269,7 @@ def _is_large(value: ir.Value) -> bool:
     tensor = value.const_value
     if tensor is None or tensor.dtype == ir.DataType.STRING:
         return False
-    # Nobody who gets the graph knows where its file was.
+    # Recipients of the graph do not know where its file was.
     return tensor.nbytes > LARGE_TENSOR_BYTES or isinstance(tensor, ir.ExternalTensor)
 
 
@@ -283,7 +283,7 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield `graph` and the bodies of its nodes, however deep."""
+    """Yield `graph` and the bodies of its nodes, at any depth."""
     yield graph
     for node in graph.node:
         for body in bodies_of(node):
@@ -299,7 +299,7 @@ def nodes_in(graph: onnx.GraphProto, depth: int = 0) -> Iterator[tuple[int, onnx
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """Return the content of an ONNX file as it is, without external data.
+    """Return the unchanged content of an ONNX file, without external data.
 
     Raises:
         CaseError: not a file, not ONNX, or truncated.
@@ -332,7 +332,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Keep onnx-ir from writing to standard error what it makes of a broken graph."""
+    """Keep onnx-ir from writing about broken graphs to standard error."""
     logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)

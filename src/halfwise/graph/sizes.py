@@ -1,4 +1,4 @@
-"""Sizes of axes: declared, decided by the elements of inputs, and baked into constants."""
+"""Sizes of axes: declared, set by the elements of inputs, and baked into constants."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,22 +30,22 @@ _SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
 }
-"""Inputs whose elements set the shape of the result, by ONNX's operator reference; of a Loop, its
-trip count, which sets the size of what it collects."""
+"""Inputs whose elements set the result's shape (ONNX's operator reference); for a Loop, its trip
+count, which sets the size of its scan outputs."""
 _FORGETS_ELEMENTS = ("Shape", "Size")
-"""Operators whose result depends on shapes alone."""
+"""Operators whose result depends only on shapes."""
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Operands of shape [directions, batch, hidden] (ONNX's operator reference)."""
 _READS_ROWS = ("Add", "Cast", "Concat", "Expand", "Gather", "GatherND", "Mul")
-"""What indices of rows go through on their way to a gather."""
+"""Operators that row indices pass on the path to a gather."""
 
 
 def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
     """Return the axes of a value: each a size, a symbol, or None for neither.
 
     Raises:
-        CaseError: its rank is not known.
+        CaseError: its rank is unknown.
     """
     if value.shape is None:
         raise CaseError(
@@ -58,9 +58,9 @@ def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
 def shape_inputs(network: Network) -> frozenset[TensorName]:
     """Return the integer graph inputs of rank 0 or 1 whose elements reach a shape operand.
 
-    Through any operators but Shape and Size, as long as values have rank 0 or 1: no tensor of a
-    higher rank takes part in arithmetic on shapes (TensorRT holds to that too). What goes through
-    the states of a Loop or the outputs of an If is not followed.
+    The walk passes any operators but Shape and Size while values have rank 0 or 1: tensors of
+    higher rank take no part in shape arithmetic (in TensorRT too). It does not pass states of a
+    Loop or outputs of an If.
     """
     inputs = set(network.graph.inputs)
 
@@ -93,10 +93,10 @@ class Frozen:
 
     Attributes:
         node: The node, of the main graph.
-        slot: Which of its operands is the constant.
-        axis: What the size is one of: an axis of the value that the node reads.
-        along: The axis of the constant whose length the size is; None if it is an element.
-        sizes: What the constant holds that may be this size, or a multiple of it.
+        slot: Index of the constant operand.
+        axis: The axis of the node's input that has this size.
+        along: The axis of the constant whose length is the size; None if it is an element.
+        sizes: Numbers in the constant that may be this size, or a multiple of it.
     """
 
     node: ir.Node
@@ -116,23 +116,23 @@ class Frozen:
 def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
     """Return nodes that may have a batch size from the export baked into a constant.
 
-    These are the Reshape, Expand and Concat nodes where the first axis of what they read is
-    dynamic and the constant that they read says a fixed one. Some are so on purpose.
+    These are Reshape, Expand and Concat nodes whose input has a dynamic first axis while their
+    constant fixes it. Some are intended.
     """
     return tuple(node_name(each.node) for each in frozen_batches(network))
 
 
 def frozen_batches(network: Network) -> Iterator[Frozen]:
-    """Yield what `frozen_nodes` names, in the order of the graph."""
+    """Yield the places that `frozen_nodes` names, in graph order."""
     return _fixed_first_axes(network, _first_is_dynamic)
 
 
 def batches_of(network: Network, size: int) -> Iterator[Frozen]:
-    """Yield where the batch size `size` may be baked in; of 2 and more, also a multiple of it.
+    """Yield where the batch size `size` may be baked in; from 2 on, also a multiple of it.
 
-    As `frozen_batches`, and where the first axis of what is read has become that size before: the
-    first frozen node fixes it for all behind it. Initial states, and the numbers of the rows
-    (0, 1, … size − 1) that exports write for `arange(batch)`, too.
+    Like `frozen_batches`, but also where the input's first axis already has that size: the first
+    frozen node fixes it for all nodes after it. Also initial states, and the row numbers
+    (0, 1, … size − 1) that exports write for `arange(batch)`.
     """
     varying = varying_tensors(network)
 
@@ -163,7 +163,7 @@ def _row_numbers(network: Network, size: int) -> Iterator[Frozen]:
 
 
 def _is_range(array: NDArray[np.generic], size: int) -> bool:
-    """Return whether an array of integers is 0, 1, … size − 1, along whichever axis."""
+    """Return whether an integer array is 0, 1, … size − 1, along any axis."""
     return (
         array.dtype.kind == "i"
         and array.size == size
@@ -186,7 +186,7 @@ def _fixed_first_axes(network: Network, batched: Callable[[ir.Value], bool]) -> 
 
 
 def frozen_states(network: Network) -> Iterator[Frozen]:
-    """Yield the initial states of recurrent nodes that are constants, where batches may vary."""
+    """Yield the constant initial states of recurrent nodes whose batch may vary."""
     for node in network.nodes():
         for slot in STATES.get(node.op_type, ()):
             state = node.inputs[slot] if slot < len(node.inputs) else None
@@ -197,9 +197,9 @@ def frozen_states(network: Network) -> Iterator[Frozen]:
 
 
 def frozen_lengths(network: Network) -> Iterator[Frozen]:
-    """Yield Reshapes to sizes that are all fixed, and Expands of a dynamic axis to a fixed size.
+    """Yield Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size.
 
-    What only concerns the first axis is one of `frozen_batches`.
+    Those that concern only the first axis are in `frozen_batches`.
     """
     for node in network.nodes():
         if node.op_type not in ("Reshape", "Expand") or len(node.inputs) < 2:
@@ -220,21 +220,21 @@ def frozen_lengths(network: Network) -> Iterator[Frozen]:
 
 
 def with_batch(network: Network, places: Sequence[Frozen], old: int, new: int) -> ir.Model:
-    """Return a copy of the model whose constants hold the batch size `new` in the place of `old`.
+    """Return a copy of the model whose constants hold the batch size `new` instead of `old`.
 
-    A multiple of `old` becomes that multiple of `new`; constant data are repeated or cut.
+    A multiple of `old` becomes that multiple of `new`; constant data are repeated or truncated.
 
     Args:
         network: The model.
-        places: What to change, from `frozen_batches` and `frozen_states`; sizes are multiples of
-            `old`.
+        places: Places to change, from `frozen_batches` and `frozen_states`; sizes are multiples
+            of `old`.
         old: The size in the constants, at least 1.
         new: The size wanted, at least 1.
     """
     model = network.copy()
     nodes = {node.name: node for node in model.graph}
     for value in (value for node in model.graph.all_nodes() for value in node.outputs):
-        # Sizes that were inferred are of the old one.
+        # Inferred sizes follow the old one.
         value.shape = None
     for number, place in enumerate(places):
         array = _resized(constant_array(place.constant), place, old, new)
@@ -272,7 +272,7 @@ def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
     if constants[-1] is not values[-1]:
         return False
     if node.op_type == "Reshape" and values[0].shape is not None and len(values[0].shape) < 2:
-        # The axis of a vector is no batch axis: it may become any one of the new axes.
+        # A vector's axis is no batch axis: it may become any of the new axes.
         return False
     target = np.ravel(constant_array(constants[-1]))
     # An Expand to 1 leaves the axis as it is.
@@ -284,7 +284,7 @@ def _first_is_dynamic(value: ir.Value) -> bool:
 
 
 def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:
-    """Return the batch axis of what a recurrent node reads; None unless only the state fixes it."""
+    """Return the batch axis of a recurrent node's input; None unless only the state fixes it."""
     x = node.inputs[0]
     if state is None or state.const_value is None or x is None or x.shape is None:
         return None
@@ -295,7 +295,7 @@ def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:
 
 
 def _frozen_by_reshape(axes: list[int], sizes: list[int]) -> bool:
-    """Return whether no size is left open, and no 0 takes a dynamic axis over."""
+    """Return whether no size is left open, and no 0 copies a dynamic axis."""
     kept = [i for i in axes if i < len(sizes) and sizes[i] == 0]
     return bool(sizes) and -1 not in sizes and len(kept) < len(axes)
 

@@ -104,7 +104,7 @@ class RawInputs:
         return self._activations.get(pair.source, pair.source)
 
     def give_out(self) -> None:
-        """Replace graph outputs that come from pairs by the pairs' sources, under the same names."""
+        """Replace graph outputs that come from pairs by the pairs' sources; names stay."""
         graph = self.network.graph
         pairs = {pair.dequantise.outputs[0]: pair for pair in pairs_of(self.network)}
         for i, given in enumerate(graph.outputs):

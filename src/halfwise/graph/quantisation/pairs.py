@@ -31,8 +31,8 @@ _INTEGERS = frozenset(
 _DATA = 2
 """The slots that decide: data and weights. Biases stay FP32 in TensorRT's kernels."""
 _MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
-"""Operators allowed between a DequantizeLinear and its reader: they move all elements, and either
-keep each with its scale, or one scale covers all moved elements."""
+"""Operators allowed between a DequantizeLinear and its reader: they move all elements, and each
+keeps its place among those of one scale, or the scales are those of the moved elements."""
 _CONTRIB = "com.microsoft"
 """Domain of ONNX Runtime's versions of these operators, for types and opsets that ONNX lacked."""
 

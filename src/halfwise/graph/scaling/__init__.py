@@ -1,4 +1,4 @@
-"""Tensors stored times powers of two, the function unchanged.
+"""Tensors stored times powers of two, without changing the function.
 
 rules       what each operator asks of the exponents of what it reads and gives
 relations   these for all nodes of a model, as linear equations

@@ -20,9 +20,9 @@ from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 
 _MOST = 126
-"""A Mul multiplies by a number whose inverse is normal in FP32, too."""
+"""A Mul's factor must have an inverse that is normal in FP32, too."""
 ANY = 1 << 12
-"""An exponent that stands for no limit: zeros and infinities are their own multiples."""
+"""An exponent that means no limit: zeros and infinities are their own multiples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Constant:
         node: The node.
         slot: Index of the input, or name of the attribute.
         value: The initializer; None for an attribute.
-        array: f32[*shape]: what it holds.
+        array: f32[*shape]: its content.
     """
 
     node: ir.Node
@@ -43,7 +43,7 @@ class Constant:
 
     @cached_property
     def magnitudes(self) -> tuple[float, float]:
-        """The smallest and the largest finite magnitude other than 0; (0, 0) for none."""
+        """The smallest and largest finite nonzero magnitudes; (0, 0) for none."""
         low, high = math.inf, 0.0
         for piece in pieces(self.array):
             sizes = np.abs(piece)
@@ -54,7 +54,7 @@ class Constant:
 
     @cached_property
     def binades(self) -> Mapping[int, int]:
-        """How many elements have a magnitude in [2^k, 2^(k+1)), by k; zeros and inf left out."""
+        """Number of elements with a magnitude in [2^k, 2^(k+1)), by k; without zeros and inf."""
         found: dict[int, int] = {}
         for piece in pieces(self.array):
             finite = piece[np.isfinite(piece) & (piece != 0)]
@@ -64,10 +64,10 @@ class Constant:
         return found
 
     def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
-        """Return the least and the greatest exponent with which all elements are normal in `fmt`.
+        """Return the least and greatest exponent with which all elements are normal in `fmt`.
 
-        For FP32: with which they can be had back exactly; 0 always is among these. In a lower
-        format there may be none: then the first is above the second.
+        For FP32: with which they can be recovered exactly; 0 always can. A lower format may have
+        none: then the first is above the second.
         """
         smallest, largest = self.magnitudes
         if not largest:
@@ -80,12 +80,12 @@ class Constant:
 
 
 class Edge(NamedTuple):
-    """What something reads of a tensor.
+    """One read of a tensor.
 
     Attributes:
         tensor: The tensor.
         node: The node that reads it; None for the end of the model.
-        slot: Index of its input; None for what its bodies read.
+        slot: Index of its input; None for reads in its bodies.
     """
 
     tensor: TensorName
@@ -98,9 +98,9 @@ class Relation:
     """Σ coefficient · e(name) = 0.
 
     Attributes:
-        node: The node that asks for it.
-        terms: Coefficients by name: of an edge, a constant's place, or the tensor that is given.
-        absorber: The constant among them that takes up what is left, if there is one.
+        node: The node that requires it.
+        terms: Coefficients by name: of an edge, a constant's place, or an output tensor.
+        absorber: The constant among them that absorbs the remainder, if any.
     """
 
     node: NodeName
@@ -112,24 +112,24 @@ class Relation:
 class Relations:
     """What the exponents of a model must satisfy; e(t) means that t is stored as t·2^e.
 
-    There are three kinds of names. All have the exponent 0, or what follows, unless told otherwise:
+    There are three kinds of names. Unless set, an exponent is 0 or follows from others:
 
-    - a tensor of the main graph, by its own name: what is stored;
-    - an edge "<tensor>@<node>:<slot>", what a node reads of a tensor: follows the tensor. Where it
-      has another exponent, a Mul stands between them (one for all edges of a tensor with the same).
-      "<tensor>@<node>:body" is what bodies of a node read of it, and "<tensor>@output" what the
-      model gives out: both are fixed, so that a scaled output costs a Mul;
-    - a constant at a place, "<constant>@<node>:<slot>", or "@<node>:<attribute>": follows by the
-      relation that it absorbs. Every reader may have its own multiple of a shared one. Those that
-      absorb none (the variance of a BatchNormalization, say) are free, and 0 unless told.
+    - a tensor of the main graph, by its own name: the stored tensor;
+    - an edge "<tensor>@<node>:<slot>", a node's read of a tensor: follows the tensor. If it has
+      another exponent, a Mul goes between them (one for all edges of a tensor with the same).
+      "<tensor>@<node>:body" is a read in a node's bodies, and "<tensor>@output" the model's output:
+      both are fixed, so a scaled output costs a Mul;
+    - a constant at a place, "<constant>@<node>:<slot>", or "@<node>:<attribute>": follows from the
+      relation that it absorbs. Every reader may have its own multiple of a shared constant. Those
+      that absorb none (the variance of a BatchNormalization, say) are free, and 0 unless set.
 
     Attributes:
-        tensors: The tensors with an exponent, in graph order: those of FP32 that are no constants.
-        edges: What reads which tensor, but for readers that any exponent suits.
-        constants: The constants that may be multiplied, by their places.
-        equations: What the nodes ask for.
+        tensors: The tensors with an exponent, in graph order: FP32 ones that are not constants.
+        edges: The reads of tensors, except by readers that accept any exponent.
+        constants: The constants that may be multiplied, by place.
+        equations: What the nodes require.
         fixed: Tensors and edges whose exponent is 0.
-        logs: Edges into a logarithm: an exponent there adds an Add, and is not exact bit for bit.
+        logs: Edges into a logarithm: an exponent there costs an Add, and is not bit-exact.
     """
 
     tensors: tuple[TensorName, ...]
@@ -144,8 +144,8 @@ def relations(model: ir.Model) -> Relations:
     """Return what the exponents of `model` must satisfy.
 
     Args:
-        model: In normal form: every value has a name and a type. What bodies of If, Loop and Scan
-            hold stays as it is.
+        model: In normal form: every value has a name and a type. Contents of If, Loop and Scan
+            bodies are not scaled.
     """
     reading = _Reading(opset_of(model))
     for value in model.graph.inputs:
@@ -168,11 +168,11 @@ def relations(model: ir.Model) -> Relations:
 
 
 def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
-    """Return the exponents of all tensors, edges and constants, from those that are told.
+    """Return the exponents of all tensors, edges and constants, from the given ones.
 
     Args:
         found: What they must satisfy.
-        exponents: Those of tensors, and of what does not follow them.
+        exponents: Exponents of tensors, and of names that do not follow them.
 
     Raises:
         CaseError: a name is unknown, a relation does not hold, or a constant would not be exact in
@@ -221,7 +221,7 @@ def _broken(name: str) -> CaseError:
 
 @dataclass
 class _Reading:
-    """The relations of the nodes that were read."""
+    """The relations of the nodes read so far."""
 
     opset: int
     tensors: dict[TensorName, None] = field(default_factory=dict)
@@ -232,25 +232,25 @@ class _Reading:
     logs: set[TensorName] = field(default_factory=set)
 
     def tensor(self, value: ir.Value) -> TensorName:
-        """Add a tensor that is stored, and return its name."""
+        """Add a stored tensor, and return its name."""
         name = tensor_name(value)
         self.tensors[name] = None
         return name
 
     def edge(self, value: ir.Value, node: ir.Node | None, slot: int | None) -> TensorName:
-        """Add what something reads of a tensor, and return its name."""
+        """Add a read of a tensor, and return its name."""
         reader = "output" if node is None else f"{node.name}:{'body' if slot is None else slot}"
         name = TensorName(f"{value.name}@{reader}")
         self.edges[name] = Edge(tensor_name(value), node, slot)
         return name
 
     def read(self, node: ir.Node) -> None:
-        """Add a node of the main graph, after those that it reads."""
+        """Add a node of the main graph, after those it reads from."""
         outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
         given: dict[Place, TensorName] = {place: self.tensor(v) for place, v in outputs}
         read = {i: v for i, v in enumerate(node.inputs) if v is not None and v.name in self.tensors}
         free = {0} if is_invariant(node) else set[Place]()
-        # Behind an operator that ONNX does not know, types are unknown too.
+        # After an operator that ONNX does not know, types are unknown too.
         known = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
         for equation in equations(node, self.opset) if known else ():
             named = {p: given.get(p) or self._named(node, p, read) for p in equation}
@@ -269,7 +269,7 @@ class _Reading:
     def _named(
         self, node: ir.Node, place: Place, read: Mapping[int, ir.Value]
     ) -> TensorName | None:
-        """Return the name of what an equation means at a place of `node`; None for nothing."""
+        """Return the name that a place of `node` has in equations; None if there is none."""
         if isinstance(place, str):
             value, array = None, _attribute(node, place)
         elif place in read:
@@ -285,7 +285,7 @@ class _Reading:
 
 
 def _attribute(node: ir.Node, name: str) -> NDArray[Any] | None:
-    """Return what a float attribute holds, or is without being there; None if it has no part."""
+    """Return the value or default of a float attribute; None if it plays no part."""
     attribute = node.attributes.get(name)
     if attribute is None:
         return np.asarray(DEFAULTS[name], np.float32) if name in DEFAULTS else None

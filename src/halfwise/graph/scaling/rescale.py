@@ -18,19 +18,19 @@ from halfwise.records import TensorName
 def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
     """Store each tensor of the main graph times a power of two, in place.
 
-    Constants and attributes are multiplied as the relations ask; of one that several nodes read,
-    each that needs another multiple reads a copy. Where an edge has another exponent than its
-    tensor a Mul is inserted, and behind a Log an Add. Names of nodes and tensors stay, and graph
-    inputs and outputs keep their values: where an output is stored scaled, what has its name is
-    the result of a Mul, and what is stored gets another.
+    Constants and attributes are multiplied as the relations require; a node that needs another
+    multiple of a shared constant reads a copy. A Mul is inserted where an edge and its tensor
+    differ in exponent, and an Add after a Log. Nodes and tensors keep their names, graph inputs
+    and outputs their values: if an output is stored scaled, a Mul's result takes its name, and
+    the stored tensor gets another.
 
     Args:
         model: In normal form.
-        exponents: Those of tensors, edges and constants that are not 0 and do not follow (see
+        exponents: The nonzero exponents of tensors, edges and constants that do not follow (see
             `Relations`).
 
     Raises:
-        CaseError: they do not fit the model, which is as it was then.
+        CaseError: they do not fit the model, which is left unchanged.
     """
     found = relations(model)
     full = completed(found, exponents)
@@ -58,11 +58,11 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
 
 
 def multiples(found: Relations, full: Mapping[TensorName, int]) -> dict[Constant, int]:
-    """Return the exponent of what takes the place of each constant; 0 for what stays.
+    """Return the exponent of each constant's replacement; 0 for constants that stay.
 
     Args:
         found: What exponents must satisfy.
-        full: Those of all, see `completed`.
+        full: All exponents, see `completed`.
     """
     # Zeros and infinities are their own multiples.
     return {
@@ -72,11 +72,11 @@ def multiples(found: Relations, full: Mapping[TensorName, int]) -> dict[Constant
 
 
 def in_place(value: ir.Value, wanted: Mapping[Constant, int]) -> int:
-    """Return the exponent that an initializer itself gets; where others are wanted, by copies.
+    """Return the exponent of an initializer itself; places that need others get copies.
 
     Args:
         value: The initializer.
-        wanted: The exponents of all places where relations ask for one.
+        wanted: The exponents of all places for which relations require one.
     """
     others = len(value.uses()) > len(wanted) or value.is_graph_output()
     return 0 if others or 0 in wanted.values() else next(iter(wanted.values()))
@@ -85,7 +85,7 @@ def in_place(value: ir.Value, wanted: Mapping[Constant, int]) -> int:
 def _multiply(
     value: ir.Value, wanted: Mapping[Constant, int], graph: ir.Graph, names: Names
 ) -> None:
-    """Give each place its multiple of an initializer, which others may read as it is."""
+    """Give each place its multiple of an initializer, which others may read unchanged."""
     array = constant_array(value)
     kept = in_place(value, wanted)
     stored = {kept: value}
@@ -108,7 +108,7 @@ def _multiply_attribute(constant: Constant, exponent: int) -> None:
 
 
 def _insert_mul(writer: Writer, value: ir.Value, difference: int, readers: Iterable[Edge]) -> None:
-    """Let `readers` read `value` times 2^difference."""
+    """Make `readers` read `value` times 2^difference."""
     result = _behind(writer, value, "Mul", 2.0**difference)
     for _, node, slot in readers:
         if node is None:
@@ -121,7 +121,7 @@ def _insert_mul(writer: Writer, value: ir.Value, difference: int, readers: Itera
 
 
 def _insert_add(model: ir.Model, log: ir.Node, exponent: int, names: Names) -> None:
-    """Take log(2^exponent) off what `log` gives; the result keeps the name."""
+    """Subtract log(2^exponent) from the result of `log`, which keeps its name."""
     value = log.outputs[0]
     uses = list(value.uses())
     writer = Writer(model, tensor_name(value), names)
@@ -134,7 +134,7 @@ def _insert_add(model: ir.Model, log: ir.Node, exponent: int, names: Names) -> N
 
 
 def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
-    """Let the bodies of `node`, however deep, read `result` where they read `value`."""
+    """Make the bodies of `node`, at any depth, read `result` instead of `value`."""
     for body in bodies(node):
         for graph in (body, *body.subgraphs()):
             replace_output(graph, value, result)

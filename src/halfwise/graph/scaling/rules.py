@@ -1,16 +1,16 @@
-"""What each operator asks of the exponents of what it reads and gives.
+"""What each operator requires of the exponents of its inputs and outputs.
 
 A tensor t with exponent e is stored as t·2^e. An operator computes the same function of the stored
-tensors where some linear equations between exponents hold. In FP32 and lower formats the results
-are then the same bit for bit, times a power of two, as long as nothing becomes subnormal or leaves
-the range: such a factor changes no significand, and every rounding is that of before. Exceptions
-are `Log`, which needs an Add; MaxPool, which gives the lowest FP32 number in ONNX Runtime where it
-sees nothing but NaN; and perhaps `Pow`, if its exponent is not 2 or 3, where a libm is not glibc.
+tensors if some linear equations between exponents hold. In FP32 and lower formats the results are
+then bit-exact, times a power of two, as long as nothing becomes subnormal or leaves the range: such
+a factor changes no significand, and no rounding. Exceptions are `Log`, which needs an Add; MaxPool,
+which gives the lowest FP32 number in ONNX Runtime if it sees only NaN; and perhaps `Pow` with an
+exponent other than 2 or 3, if libm is not glibc's.
 
-An equation is a mapping from places to coefficients, and says Σ coefficient · e(place) = 0. A place
+An equation maps places to coefficients, and means Σ coefficient · e(place) = 0. A place
 is the index of an input, `~index` of an output (`Y` is the first), or the name of an attribute.
-What no equation names has the exponent 0, and so has all of an operator that is not in the tables:
-Softmax, Exp, Sigmoid, Erf, Sin, Round, … take their inputs as they are.
+Places that no equation names have the exponent 0, and so have all of operators outside the tables:
+Softmax, Exp, Sigmoid, Erf, Sin, Round, … take unscaled inputs.
 """
 
 from collections.abc import Mapping
@@ -42,13 +42,13 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     "Mul": (_PRODUCT,),
     "Div": ({0: 1, 1: -1, Y: -1},),
     "STFT": ({2: 1, 0: 1, Y: -1},),
-    # softmax(q·k)·v is linear in v; with a cache it is more than that.
+    # softmax(q·k)·v is linear in v; a cache adds more.
     "Attention": ({2: 1, Y: -1},),
     # √x, 1/x, Σx²: homogeneous of degree ½, -1, 2.
     "Sqrt": ({0: 1, Y: -2},),
     "Reciprocal": ({0: 1, Y: 1},),
     "ReduceSumSquare": ({0: 2, Y: -1},),
-    # x for x ≥ 0, else slope·x; rows of x at places that are read as they are.
+    # x for x ≥ 0, else slope·x; parts of x at positions that stay unscaled.
     **dict.fromkeys(("PRelu", "RoiAlign", "MaxRoiPool"), (_CARRIES,)),
     # (x - mean) / √(mean square + eps) · scale + bias: the quotient does not depend on the scale of
     # x where eps has its square. With the scale's sign, whatever x is, NaN and infinities included.
@@ -57,7 +57,7 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     "RMSNormalization": _NORM[:2],
     "InstanceNormalization": _NORM,
     "GroupNormalization": _NORM,
-    # Here the variance is a constant, whose scale may go into `scale` as well.
+    # Here the variance is a constant, whose scale may also go into `scale`.
     "BatchNormalization": (
         {3: 1, 0: -1},
         {1: 2, 0: 2, 4: -1, Y: -2},
@@ -66,7 +66,7 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     ),
     # x / (bias + alpha/size · Σx²)^beta.
     "LRN": (_CARRIES, {"alpha": 1, 0: 2}),
-    # What is compared; the result is no number.
+    # The compared operands; the result is no number.
     **dict.fromkeys(
         ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), ({0: 1, 1: -1},)
     ),
@@ -78,7 +78,7 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     "Pad": ({"value": 1, Y: -1},),
     "Resize": ({"extrapolation_value": 1, Y: -1},),
 }
-"""Equations by operator. The constant that comes first in one takes up what is left of it."""
+"""Equations by operator. The first constant in one absorbs the remainder."""
 
 HOMOGENEOUS = DATA_MOVEMENT | frozenset(
     (
@@ -90,11 +90,11 @@ HOMOGENEOUS = DATA_MOVEMENT | frozenset(
         *("Resize", "Upsample", "GridSample", "Col2Im", "CenterCropPad", "DFT", "TopK", "Unique"),
     )
 )
-"""Operators with f(s·x, s·z, …) = s·f(x, z, …) for s > 0, where x, z, … are those inputs that have
-the type of the result by their schema: then all of them have the exponent of the result."""
+"""Operators with f(s·x, s·z, …) = s·f(x, z, …) for s > 0, where x, z, … are the inputs that share
+the result's type in the schema: all have the exponent of the result."""
 
 LOGARITHMS = ("Log", "ReduceLogSum")
-"""Operators with f(s·x) = log(s) + f(x) for s > 0: a constant is added behind them."""
+"""Operators with f(s·x) = log(s) + f(x) for s > 0: a constant is added after them."""
 INVARIANT = frozenset(
     (
         *("Sign", "ArgMax", "ArgMin", "Hardmax", "NonZero", "IsNaN", "IsInf", "Shape", "Size"),
@@ -104,19 +104,18 @@ INVARIANT = frozenset(
 """Operators with f(s·x) = f(x) for s > 0, or logarithms: their first input has any exponent."""
 
 DEFAULTS: Mapping[str, float] = {"epsilon": 1e-5, "alpha": 1e-4, "value": 0.0}
-"""What attributes are that a node leaves out, by ONNX; others named here count only where given."""
+"""ONNX's defaults of omitted attributes; others named here count only if given."""
 
 
 def equations(node: ir.Node, opset: int) -> tuple[Equation, ...]:
-    """Return what a node asks of the exponents of what it reads and gives.
+    """Return what a node requires of the exponents of its inputs and outputs.
 
     Args:
         node: Any node, of any operator.
         opset: The model's.
 
     Returns:
-        Equations between places of inputs, outputs and attributes; an output may be one that the
-        node leaves out, and so may an input or attribute.
+        Equations between places of inputs, outputs and attributes, which the node may omit.
     """
     if not is_standard(node) or _is_special(node):
         return ()
@@ -131,13 +130,13 @@ def equations(node: ir.Node, opset: int) -> tuple[Equation, ...]:
 
 
 def is_invariant(node: ir.Node) -> bool:
-    """Return whether the first input of a node may have any exponent, whatever the others have."""
+    """Return whether a node's first input may have any exponent, whatever the others have."""
     boolean = is_standard(node, "Cast") and node.outputs[0].dtype == ir.DataType.BOOL
     return boolean or is_standard(node, *INVARIANT)
 
 
 def _is_special(node: ir.Node) -> bool:
-    """Return whether options of a node make it another operator than the tables describe."""
+    """Return whether a node's options make it differ from the operator in the tables."""
     if node.op_type == "BatchNormalization":
         return bool(node.attributes.get_int("training_mode", 0))
     if node.op_type == "Attention":
@@ -147,7 +146,7 @@ def _is_special(node: ir.Node) -> bool:
 
 
 def _power(node: ir.Node) -> tuple[Equation, ...]:
-    """x^(n/d) has n/d times the exponent; where n/d varies, or d is large, nothing is known."""
+    """x^(n/d) has n/d times the exponent; if n/d varies, or d is large, nothing is known."""
     number = scalar(node.inputs[1])
     if number is None or not 0 < abs(number) <= 8 or (4 * number) % 1:
         return ()
