@@ -1,8 +1,8 @@
-"""Read an ONNX file as far as it can be read: without refusing what other commands refuse.
+"""Read an ONNX file as far as possible, including files that other commands refuse.
 
-A linter has to say what is wrong with a file that nobody else takes. So each step towards the
-normal form is taken where it can be, and where it cannot the graph stays as it was before it. The
-log of a model that a parser refuses is what one wants explained.
+A linter must say what is wrong with a file that nothing else accepts. So each step towards the
+normal form is taken if possible; otherwise the graph stays as it was. Users want the log of a
+model explained above all if a parser refuses it.
 """
 
 import re
@@ -59,22 +59,22 @@ _UNREADABLE = (
     OverflowError,
     MemoryError,
 )
-"""What onnx-ir raises on files that nobody checked, beyond what it says of checked ones."""
+"""What onnx-ir raises on unchecked files, beyond its errors on checked ones."""
 _NUMBERED = re.compile(r"^node (?P<number>\d+)$")
 _AGAIN = re.compile(r"_\d+$")
-"""What TensorRT appends to a name that it has already."""
+"""Suffix that TensorRT appends to a name already in use."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands.
+    """Where a node is in the file.
 
     Attributes:
-        name: The user's name for it, "" where it has none.
+        name: The user's name for it; "" if it has none.
         op: Its operator.
-        number: Its position in the file, from 1; nodes of bodies follow the node that has them.
-            None for a node that is not in the file's graph.
-        called: What halfwise calls it where it has no name; "" where it has one, or cannot be told.
+        number: Its position in the file, from 1; nodes of bodies follow the node that holds them.
+            None for a node outside the file's graph.
+        called: Halfwise's name for a nameless node; "" if it has a name, or is ambiguous.
     """
 
     name: NodeName
@@ -85,15 +85,15 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Unchecked:
-    """A model that nobody has checked.
+    """An unchecked model.
 
     Attributes:
         proto: The file's content, without external data.
         path: The file.
-        network: The graph, in normal form as far as it goes; None if it cannot be read at all.
-        nodes: All nodes of the file, bodies included, in its order.
-        refusal: What ONNX's checker has against it; "" where it takes it.
-        unread: What could not be done on the way to the normal form, with the reason.
+        network: The graph, in normal form as far as possible; None if it cannot be read at all.
+        nodes: All nodes of the file, bodies included, in file order.
+        refusal: Why ONNX's checker refuses it; "" if it does not.
+        unread: The steps to the normal form that failed, with the reason.
         broken: Constants whose data cannot be read, with the reason; they have no value in the
             network.
     """
@@ -113,7 +113,7 @@ class Unchecked:
         return named.get("", named.get("ai.onnx"))
 
     def place(self, node: ir.Node) -> Place:
-        """Return where a node of the network stands; one of a function, where it is called."""
+        """Return a node's place; for a node of a function, the place of the call."""
         number = node.metadata_props.get(_PLACE)
         name = node_name(node)
         original = self.network.original_names.get(name, name) if self.network else name
@@ -125,14 +125,14 @@ def read_unchecked(path: Path) -> Unchecked:
     """Return the model of an ONNX file, whatever is wrong with it.
 
     Raises:
-        CaseError: not a file, no ONNX model at all, or external data that is no regular file.
+        CaseError: not a file, not an ONNX model, or external data that is no regular file.
     """
     proto = read_proto(path)
     refuse_special_files(proto, path)
     nodes = []
     for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
         nodes.append((Place(NodeName(node.name), node.op_type, number), node))
-        # Inlining hands metadata on, so that what comes of a call knows where that stands.
+        # Inlining passes metadata on, so inlined nodes know the place of their call.
         node.metadata_props.add(key=_PLACE, value=str(number))
     refusal = _refusal(proto, path)
     with silent():
@@ -151,7 +151,7 @@ def read_unchecked(path: Path) -> Unchecked:
 
 
 def _made_up(network: Network) -> dict[int | None, NodeName]:
-    """Return halfwise's names of nodes without one, by place; of a call that is inlined, none."""
+    """Return halfwise's names of nameless nodes, by place; inlined calls have none."""
     found: dict[int | None, list[NodeName]] = {}
     for node in network.model.graph.all_nodes():
         number = node.metadata_props.get(_PLACE)
@@ -172,7 +172,7 @@ def _refusal(proto: onnx.ModelProto, path: Path) -> str:
         with suppress(CaseError, OSError):  # told where the data is read
             path = stack.enter_context(without_links(proto, path))
         try:
-            # By its path: a model may be larger than a protobuf in memory may be.
+            # By path: a model may exceed the limit of a protobuf in memory.
             onnx.checker.check_model(path)
         except _UNREADABLE as error:
             return _line(error)
@@ -207,7 +207,7 @@ def _normalise(
         try:
             step()
         except _UNREADABLE as error:
-            if what == _SORT:  # there is a cycle, and a walk along it has no end
+            if what == _SORT:  # there is a cycle, and a walk along it never ends
                 raise
             unread.append(f"could not {what}: {_line(error)}")
     return tuple(unread), broken, names
@@ -216,8 +216,8 @@ def _normalise(
 def _infer(model: ir.Model) -> None:
     """Give values the types that ONNX infers, in place, if its checker takes the graph.
 
-    On graphs that it refuses, inference has ended the process. Operators that ONNX does not know,
-    as those of TensorRT's plugins, are passed over.
+    Inference has crashed on graphs that the checker refuses. Operators that ONNX does not know,
+    such as TensorRT's plugins, are skipped.
 
     Raises:
         ValidationError: the checker refuses the graph.
@@ -235,7 +235,7 @@ def _infer(model: ir.Model) -> None:
 
 
 def _drop_broken(model: ir.Model) -> dict[TensorName, str]:
-    """Take the data of constants away that cannot be read, and return the reasons."""
+    """Remove the data of unreadable constants, and return the reasons."""
     found = {}
     for value, error in unreadable_constants(graphs_of(model), _UNREADABLE):
         found[tensor_name(value)] = _line(error)
@@ -244,7 +244,7 @@ def _drop_broken(model: ir.Model) -> dict[TensorName, str]:
 
 
 def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:
-    """Return the array of a constant of numbers; None for anything else."""
+    """Return the array of a numeric constant; None for anything else."""
     if value is None or value.const_value is None or value.const_value.dtype == ir.DataType.STRING:
         return None
     return constant_array(value)
@@ -256,7 +256,7 @@ def _line(error: Exception) -> str:
 
 
 class NodePlaces:
-    """The nodes of a file, bodies included, by name, by the tensors they make, and by constants.
+    """The nodes of a file, bodies included, by name, output tensor and constant.
 
     Attributes:
         count: Number of nodes.
@@ -266,7 +266,7 @@ class NodePlaces:
         """Read the file.
 
         Raises:
-            CaseError: no ONNX file.
+            CaseError: not an ONNX file.
         """
         found = list(nodes_in(read_proto(path).graph))
         self._nodes = [node for _, node in found]
@@ -280,11 +280,11 @@ class NodePlaces:
             for place, some in enumerate(names):
                 for name in filter(None, some):
                     self._names.setdefault(name, (place, via))
-        # Myelin writes constants with underscores for all that is no letter or digit.
+        # Myelin replaces all but letters and digits in constants' names by underscores.
         self._plain = {re.sub(r"\W", "_", name): found for name, found in self._names.items()}
 
     def find(self, name: str) -> LogNode:
-        """Return the node that `name` stands for."""
+        """Return the node that `name` refers to."""
         if numbered := _NUMBERED.match(name):
             number = int(numbered["number"])
             if number < len(self._main):
@@ -306,7 +306,7 @@ class NodePlaces:
         return LogNode.model_validate(
             {
                 "name": name,
-                # What TensorRT calls a node without a name.
+                # TensorRT's name for a nameless node.
                 "node": node.name or f"node_of_{next(iter(node.output), '')}",
                 "op": node.op_type,
                 "place": place + 1,

@@ -1,7 +1,7 @@
-"""Write GRU and LSTM out, step by step: the same function without a kernel for recurrences.
+"""Unroll GRU and LSTM, step by step: the same function without a recurrent kernel.
 
-A builder that computes such a node wrongly, or refuses it, may have right kernels for the products,
-sums, Sigmoids and Tanhs that it stands for.
+A builder that computes such a node wrongly, or refuses it, may have correct kernels for the
+products, sums, Sigmoids and Tanhs it consists of.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,29 +18,29 @@ from halfwise.graph.writing import Writer
 from halfwise.records import NodeName
 
 MOST_STEPS = 256
-"""Longest sequence that is written out. Our choice: a GRU has about 12 nodes per step and
-direction, and builders are quick with some thousands of nodes, not with tens of thousands."""
+"""Longest sequence that is unrolled. Our choice: a GRU has about 12 nodes per step and direction,
+and builders are quick with some thousands of nodes, not with tens of thousands."""
 _SIZES_ARE_READ = 13
 """First operator set in which Split takes sizes as an input."""
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
 UNROLLED_OPS = tuple(_ACTIVATIONS)
-"""Operators that are written out."""
+"""Operators that can be unrolled."""
 _X, _W, _R, _B, _LENGTHS, _H, _C, _PEEPHOLES = range(8)
 
 
 def unrolled(model: ir.Model, nodes: Collection[NodeName] | None = None) -> ir.Model:
     """Return a copy in which GRUs and LSTMs are MatMul, Add, Mul, Sub, Sigmoid and Tanh.
 
-    Equal to the original but for the order in which FP32 sums are rounded (ONNX operators GRU and
-    LSTM, versions 7 to 22). What a node gives keeps its name; a state that is not given is zero and
-    is left out of the first step. Values that come have no types: `normalise` gives them some.
+    Equal to the original except for the rounding order of FP32 sums (ONNX operators GRU and LSTM,
+    versions 7 to 22). Outputs keep their names; an omitted state is zero and left out of the first
+    step. New values have no types: `normalise` infers them.
 
     Args:
         model: In normal form, with shapes; not changed.
-        nodes: Names of nodes of the main graph; None for all that can be written out.
+        nodes: Names of nodes of the main graph; None for all that can be unrolled.
 
     Raises:
-        CaseError: one of `nodes` cannot be written out (see `refusal`), or is not there.
+        CaseError: one of `nodes` cannot be unrolled (see `refusal`), or is missing.
     """
     copy = model.clone()
     found = {NodeName(n.name or ""): n for n in copy.graph if is_standard(n, *_ACTIVATIONS)}
@@ -65,7 +65,7 @@ def unrolled(model: ir.Model, nodes: Collection[NodeName] | None = None) -> ir.M
 
 
 def refusal(node: ir.Node) -> str | None:
-    """Return why a GRU or LSTM cannot be written out, the end of a sentence; None if it can."""
+    """Return why a GRU or LSTM cannot be unrolled, as the end of a sentence; None if it can."""
     return next(_refusals(node), None)
 
 
@@ -114,7 +114,7 @@ def _directions(node: ir.Node) -> tuple[str, ...]:
 
 
 def _replace(model: ir.Model, node: ir.Node, names: Names) -> None:
-    """Put what a node stands for in its place."""
+    """Replace a node by its unrolled steps."""
     steps, w = _steps(node), _Writer(model, str(node.name), names)
     assert steps is not None
     batch_first = bool(_number(node, "layout"))
@@ -149,7 +149,7 @@ class _Writer(Writer):
     """Makes the nodes of the steps."""
 
     def row(self, state: ir.Value, *axes: int) -> ir.Value:
-        """Return a state with further axes of size 1."""
+        """Return a state with additional axes of size 1."""
         return self.reshaped("Unsqueeze", state, *axes)
 
     def joined(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
@@ -179,7 +179,7 @@ class _Direction:
         of_x, of_h = np.split(b, 2)
         self.late = np.zeros(0, r.dtype)
         if self.is_gru and self.resets_late:
-            # What is added to the product before it is reset stays apart.
+            # The bias added to the product before the reset stays separate.
             self.late = of_h[2 * self.size :]
             of_h = np.concatenate([of_h[: 2 * self.size], np.zeros_like(self.late)])
         self.b = of_x + of_h
@@ -196,7 +196,7 @@ class _Direction:
 
         Args:
             x: [steps, batch, input].
-            order: The steps, as they are taken.
+            order: The steps, in the order taken.
         """
         w = self.writer
         product = self.op("MatMul", x, w.constant("W", np.ascontiguousarray(self.w)))

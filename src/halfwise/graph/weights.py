@@ -1,7 +1,7 @@
-"""Weights of large models: they lie in files, mapped into memory, as they are and rounded.
+"""Weights of large models, original and rounded, in files mapped into memory.
 
-Pages of a mapped file are read when they are needed and dropped when memory is short, so a model
-may be larger than memory; several users of one array share them.
+Pages of a mapped file are read on demand and dropped when memory is short, so a model may be
+larger than memory; several users of one array share them.
 """
 
 import mmap
@@ -22,9 +22,9 @@ from halfwise.formats import Format
 from halfwise.wording import size_of
 
 LARGE_MODEL_BYTES = 1 << 30
-"""A model is large whose float weights have more bytes than this in FP32."""
+"""A model is large if its float weights have more bytes than this in FP32."""
 LARGE_TENSOR_BYTES = 1024
-"""Tensors above this size are kept out of the serialised graph and handed over as arrays."""
+"""Tensors above this size are kept out of the serialised graph and passed as arrays."""
 PROTOBUF_BYTES = (1 << 31) - 1
 """The largest serialised protobuf (protobuf.dev, "Encoding")."""
 
@@ -32,12 +32,12 @@ LOW_TYPES: Mapping[ir.DataType, str] = {
     ir.DataType.FLOAT16: "FP16",
     ir.DataType.BFLOAT16: "BF16",
 }
-"""The element types of the low formats, and what people call them."""
+"""The element types of the low formats, and their usual names."""
 FLOATS = frozenset((ir.DataType.FLOAT, *LOW_TYPES))
 """The element types that take part in the choice of precision."""
 _AT_ONCE = 1 << 22
 _ALIGNMENT = 64
-"""What ONNX Runtime's kernels like best: a cache line."""
+"""Best alignment for ONNX Runtime's kernels: a cache line."""
 _LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a file without a name
 """For large temporary files (File Hierarchy Standard 3.0, 5.15); /tmp may be memory itself."""
 
@@ -49,21 +49,20 @@ class MappedTensor(ir.Tensor[NDArray[np.generic]]):
 class WeightFile:
     """Temporary space on disk for arrays: a file without a name, mapped into memory.
 
-    Nothing has to remove it: the system does when the last array is gone or the process ends, in
-    whatever way.
+    The system removes it when the last array is gone or the process ends in any way.
     """
 
     def __init__(self, nbytes: int, arrays: int = 1) -> None:
         """Reserve space for `arrays` arrays of `nbytes` bytes together.
 
         Raises:
-            CaseError: there is not enough space.
+            CaseError: not enough space.
         """
         size = max(1, nbytes + arrays * _ALIGNMENT)
         folder = _folder()
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
-                # Without the reservation, a full disk would end the process at a later write.
+                # Without the reservation, a full disk would kill the process at a later write.
                 os.posix_fallocate(file.fileno(), 0, size)
                 self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
         except OSError as error:
@@ -75,7 +74,7 @@ class WeightFile:
         self._used = 0
 
     def take(self, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[np.generic]:
-        """Return the next free place as an array of zeros to be filled."""
+        """Return the next free space as an array of zeros to fill."""
         end = self._used + prod(shape) * dtype.itemsize
         place = self._bytes[self._used : end].view(dtype).reshape(shape)
         self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
@@ -85,7 +84,7 @@ class WeightFile:
 def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield an array flat, in views of at most 4 Mi elements.
 
-    What is computed from a piece takes a bounded amount of memory, however large the array.
+    Results computed from a piece take bounded memory, however large the array.
     """
     flat = array.reshape(-1)
     return (flat[start : start + _AT_ONCE] for start in range(0, flat.size, _AT_ONCE))
@@ -94,7 +93,7 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
     """Return whether the float weights in files have more than `large_from` bytes in FP32.
 
-    Low ones count as what they were, so that a model and its mixed version are both large.
+    Low ones count as FP32, so a model and its mixed version are both large.
     """
     elements = sum(
         t.size for t in _weights(model) if isinstance(t, MappedTensor | ir.ExternalTensor)
@@ -103,15 +102,15 @@ def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Return the size of all initializers together."""
+    """Return the total size of all initializers in bytes."""
     return sum(v.const_value.nbytes for v in _values(model) if v.const_value is not None)
 
 
 def map_files(model: ir.Model) -> None:
-    """Map each file of weights once; tensors of onnx-ir would each map it for themselves.
+    """Map each file of weights once; onnx-ir would map it once per tensor.
 
-    A process may have no more than about a thousand maps of files. What a file does not hold whole,
-    and what lies outside the model's folder, is left as it is: onnx-ir refuses it when it is read.
+    A process may map only about a thousand files. Tensors that a file does not hold completely, or
+    that lie outside the model's folder, stay: onnx-ir refuses them when they are read.
     """
     files: dict[Path, NDArray[np.uint8]] = {}
     for value in _values(model):
@@ -136,7 +135,7 @@ def map_files(model: ir.Model) -> None:
 def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
     """Move the weights of a large model that lie in memory into a file.
 
-    Those in a protobuf would otherwise be copied whenever they are read.
+    Those in a protobuf would otherwise be copied on every read.
 
     Raises:
         CaseError: there is not enough temporary space.
@@ -155,7 +154,7 @@ def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
 
 
 def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
-    """Give the low weights of a large model FP32 instead, in a file; their values' types stay.
+    """Widen the low weights of a large model to FP32, in a file; their values' types stay.
 
     Raises:
         CaseError: there is not enough temporary space.
@@ -170,7 +169,7 @@ def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
 
 
 def blank_weights(model: ir.Model) -> None:
-    """Give every weight FP32 zeros that take no memory, for who asks for the nodes alone."""
+    """Replace every large weight by FP32 zeros without memory, for callers that need only nodes."""
     for value in _values(model):
         tensor = value.const_value
         if tensor is not None and tensor.dtype in FLOATS and tensor.nbytes > LARGE_TENSOR_BYTES:
@@ -181,8 +180,8 @@ def blank_weights(model: ir.Model) -> None:
 class LowWeights:
     """The weights of one network in a low format.
 
-    Those of a large network are rounded into a file, each once, and shared by all who ask. Those of
-    others are rounded in memory whenever they are asked for.
+    Weights of a large network are rounded once, into a file, and shared by all users. Others are
+    rounded in memory on every request.
 
     Attributes:
         fmt: The low format.
@@ -192,11 +191,11 @@ class LowWeights:
     def __init__(
         self, model: ir.Model, fmt: Format, *, large_from: int = LARGE_MODEL_BYTES
     ) -> None:
-        """Find out which weights go to the file; it is made when the first is asked for."""
+        """Determine which weights go to the file, which is made on the first request."""
         self.fmt = fmt
         self._dtype = ir.DataType.from_numpy(fmt.dtype)
         self.large = is_large(model, large_from)
-        # The tensors stay alive with this, so their ids stay theirs.
+        # This keeps the tensors alive, so their ids stay valid.
         self._sources = {
             id(t): t for t in _weights(model) if self.large and t.dtype == ir.DataType.FLOAT
         }
@@ -250,7 +249,7 @@ def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
 def _moved(
     tensors: Iterable[ir.TensorProtocol], file: WeightFile, dtype: ir.DataType | None = None
 ) -> dict[int, MappedTensor]:
-    """Copy tensors into `file`, as another type where one is given; return the copies by id."""
+    """Copy tensors into `file`, as `dtype` if given; return the copies by id."""
     moved = {}
     for tensor in tensors:
         kind = dtype or tensor.dtype
@@ -262,7 +261,7 @@ def _moved(
 
 
 def _own_attributes(model: ir.Model) -> None:
-    """Load what nodes hold in files, such as a Constant that is the output of a body."""
+    """Load tensors that nodes hold in files, such as a Constant that is a body's output."""
     for node in model.graph.all_nodes():
         for name, attribute in list(node.attributes.items()):
             if isinstance(attribute.value, ir.ExternalTensor):
@@ -274,7 +273,7 @@ def _own_attributes(model: ir.Model) -> None:
 
 
 def _owned(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Return a tensor in memory: elsewhere than beside the user's model, no file is found."""
+    """Return a tensor in memory: its file is only found next to the user's model."""
     return ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=tensor.name)
 
 

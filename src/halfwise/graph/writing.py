@@ -1,4 +1,4 @@
-"""Make nodes and constants, named after what they stand for."""
+"""Make nodes and constants, named after what they replace."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,18 +19,18 @@ Attribute = int | tuple[int, ...] | ir.Attr
 
 
 class Writer:
-    """Makes nodes for the main graph of a model, which whoever asks for them puts into it.
+    """Makes nodes for the main graph of a model; the caller inserts them.
 
     Attributes:
         graph: The main graph; constants go into it at once.
         opset: Version of the default operator set.
-        stem: What the names begin with.
+        stem: Prefix of the names.
         names: The names in use.
-        made: The nodes so far, in order. Their outputs have no types: inference gives them some.
+        made: The nodes so far, in order. Their outputs have no types until inference.
     """
 
     def __init__(self, model: ir.Model, stem: str, names: Names) -> None:
-        """Take the model, what the names begin with, and the names in use."""
+        """Take the model, the prefix of names, and the names in use."""
         self.graph, self.opset = model.graph, opset_of(model)
         self.stem, self.names = stem, names
         self.made: list[ir.Node] = []
@@ -55,7 +55,7 @@ class Writer:
         return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
 
     def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
-        """Return a reduction other than ReduceSum over `axes`, which stay with size 1 or go."""
+        """Return a reduction other than ReduceSum over `axes`, kept with size 1 if `keep`."""
         return self._along(_REDUCED_AXES_ARE_READ, op, value, axes, keepdims=int(keep))
 
     def reshaped(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
@@ -65,12 +65,12 @@ class Writer:
     def _along(
         self, first: int, op: str, value: ir.Value, axes: tuple[int, ...], **attributes: int
     ) -> ir.Value:
-        """Return a node's output over `axes`, which are an input from the opset `first` on."""
+        """Return a node's output over `axes`, which are an input from opset `first` on."""
         if self.opset < first:
             return self.op(op, value, axes=axes, **attributes)
         return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), **attributes)
 
     def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        """Return what `node` would give were `value` its first input."""
+        """Return the output of a copy of `node` with `value` as first input."""
         read = [v for v in node.inputs[1:] if v is not None]
         return self.op(node.op_type, value, *read, **node.attributes)
