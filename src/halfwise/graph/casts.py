@@ -1,4 +1,4 @@
-"""Rewrite a network into a strongly typed mixed-precision model; nothing else changes precision.
+"""Rewrite a network into a strongly typed mixed-precision model; nothing else rewrites precision.
 
 A low node's float slots get the low type, every other node stays FP32 or gets BF16, and a value
 whose consumers want another type than its producer gives gets a Cast: one per value and type. The
@@ -79,7 +79,7 @@ def rewrite(
 def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
     """Return the original name of each tensor that a Cast converts from FP32, FP16 or BF16.
 
-    Around a converted output, the original has the output's name; otherwise, the name of the first
+    If an output is converted, that is the output's name; otherwise, the name of the first
     tensor converted. Tensors that no Cast makes or reads are left out.
 
     Args:

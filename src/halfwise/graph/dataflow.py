@@ -32,7 +32,7 @@ def operands(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def captured(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return the outside values that the bodies of a node read or give out."""
+    """Return the outside values that the bodies of a node read or output."""
     return tuple(dict.fromkeys(v for body in bodies(node) for v in _from_outside(body)))
 
 
@@ -119,7 +119,7 @@ def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
 def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
     """Yield node and input slot wherever a node computes with elements of `value`.
 
-    For a body, its own nodes are yielded, even those that only hand elements out of it.
+    For a body, its own nodes are yielded, even those that only pass elements out.
     """
     seen = {value}
     waiting = [value]
@@ -247,7 +247,7 @@ def _reached_from(
 
 
 class Ancestry:
-    """What computes what in a network, which is read once."""
+    """Ancestors of tensors in a network, which is read once."""
 
     def __init__(self, network: Network) -> None:
         """Take the network."""

@@ -280,7 +280,7 @@ def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> 
 def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
     """Drop declared sizes of computed values, in place; names of axes stay.
 
-    ONNX Runtime ignores wrong ones, which remain when somebody changes the inputs' sizes alone.
+    ONNX Runtime ignores wrong ones, which remain if only the inputs' sizes were changed.
     Its If does not: it trusts the sizes of outputs.
     """
     for graph in graphs:

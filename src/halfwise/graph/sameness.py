@@ -18,8 +18,8 @@ from halfwise.records import NodeName, TensorName
 def first_difference(network: Network, lowered: Network) -> str | None:
     """Return the name of the first node or output in which two models differ; None if equal.
 
-    Casts between FP32, FP16 and BF16 that only `lowered` has are skipped, which of these types a
-    value or attribute has does not count, and constants in a low format must be stored as
+    Casts between FP32, FP16 and BF16 that only `lowered` has are skipped, differences among these
+    types do not count, and constants in a low format must be stored as
     `Format.store_constant` stores them. Nodes are found by name, also in bodies of If, Loop and
     Scan. An operator that ONNX changed between the opsets differs.
     """

@@ -185,7 +185,7 @@ def _add(
 
 @dataclass(frozen=True)
 class _Reader:
-    """What nodes of a mixed model do with infinities."""
+    """How nodes of a mixed model treat infinities."""
 
     infinite: frozenset[TensorName]
     own: Collection[NodeName]

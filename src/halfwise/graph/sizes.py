@@ -275,7 +275,7 @@ def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
         # A vector's axis is no batch axis: it may become any of the new axes.
         return False
     target = np.ravel(constant_array(constants[-1]))
-    # An Expand to 1 leaves the axis as it is.
+    # An Expand to 1 keeps the axis.
     return bool(target.size and target[0] > (1 if node.op_type == "Expand" else 0))
 
 

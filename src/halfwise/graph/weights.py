@@ -109,8 +109,8 @@ def weight_bytes(model: ir.Model) -> int:
 def map_files(model: ir.Model) -> None:
     """Map each file of weights once; onnx-ir would map it once per tensor.
 
-    A process may map only about a thousand files. Tensors that a file does not hold completely, or
-    that lie outside the model's folder, stay: onnx-ir refuses them when they are read.
+    A process may have only about a thousand file mappings. Tensors that a file does not hold
+    completely, or that lie outside the model's folder, stay: onnx-ir refuses them when read.
     """
     files: dict[Path, NDArray[np.uint8]] = {}
     for value in _values(model):

@@ -26,7 +26,7 @@ FIRST_OPSET = {
 }
 """The operators that patterns become, with their first opset (ONNX operator changelog).
 
-GroupNormalization came in 18 with weights per group, and ONNX's checker refuses that version.
+GroupNormalization came in 18 with weights per group; ONNX's checker refuses that version.
 """
 
 

@@ -19,7 +19,7 @@ _NOT_NEGATIVE = (*_CUTS, "Abs", "Exp", "HardSigmoid", "Sigmoid", "Softmax", "Sof
 
 
 def with_activations(network: Network, original: Network | None = None) -> Network:
-    """Return the model with its dropped activations, which clip what the pairs clip.
+    """Return the model with its dropped activations restored; they clip what the pairs clip.
 
     Args:
         network: A quantised model; not changed.

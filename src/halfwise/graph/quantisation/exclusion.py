@@ -59,7 +59,7 @@ def excluding(
 
 @dataclass
 class RawInputs:
-    """What nodes would read without pairs; adds the necessary nodes to the model, in place.
+    """Inputs of nodes without pairs; adds the necessary nodes to the model, in place.
 
     Attributes:
         network: The quantised model.

@@ -66,8 +66,8 @@ class Constant:
     def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
         """Return the least and greatest exponent with which all elements are normal in `fmt`.
 
-        For FP32: with which they can be recovered exactly; 0 always can. A lower format may have
-        none: then the first is above the second.
+        For FP32: with which they can be recovered exactly, always including 0. A lower format may
+        have none: then the first is above the second.
         """
         smallest, largest = self.magnitudes
         if not largest:
@@ -110,7 +110,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Relations:
-    """What the exponents of a model must satisfy; e(t) means that t is stored as t·2^e.
+    """Constraints on the exponents of a model; e(t) means that t is stored as t·2^e.
 
     There are three kinds of names. Unless set, an exponent is 0 or follows from others:
 

@@ -48,7 +48,7 @@ RULES: Mapping[str, tuple[Equation, ...]] = {
     "Sqrt": ({0: 1, Y: -2},),
     "Reciprocal": ({0: 1, Y: 1},),
     "ReduceSumSquare": ({0: 2, Y: -1},),
-    # x for x ≥ 0, else slope·x; parts of x at positions that stay unscaled.
+    # x for x ≥ 0, else slope·x; rows of x at positions that are read unscaled.
     **dict.fromkeys(("PRelu", "RoiAlign", "MaxRoiPool"), (_CARRIES,)),
     # (x - mean) / √(mean square + eps) · scale + bias: the quotient does not depend on the scale of
     # x where eps has its square. With the scale's sign, whatever x is, NaN and infinities included.
