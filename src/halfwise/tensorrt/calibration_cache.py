@@ -1,8 +1,8 @@
 """Read the cache that TensorRT's INT8 calibrators write: a scale per tensor.
 
-The first line tells the version and the calibrator, such as `TRT-8601-EntropyCalibration2`; each
+The first line gives the version and the calibrator, such as `TRT-8601-EntropyCalibration2`; each
 other line a tensor and the bits of a binary32 in hexadecimal digits, without leading zeros:
-`images: 3b66eddc`. The scale is what one level is worth: 127 of them are the end of the range
+`images: 3b66eddc`. The scale is the width of one level: the range ends at 127 levels
 (NVIDIA/TensorRT#625; forums.developer.nvidia.com/t/109781). `0` and infinities occur.
 """
 
@@ -17,18 +17,18 @@ from halfwise.errors import CaseError
 from halfwise.files import read_text
 
 _HEADER = re.compile(r"TRT-(?P<major>\d\d?)(?P<minor>\d|\d\d)(?P<patch>\d\d)-(?P<kind>\w+)")
-"""Up to 9 a version is four digits, such as 8601; from 10 on six, such as 100300."""
+"""Versions up to 9 have four digits, such as 8601; from 10 on six, such as 100300."""
 _LINE = re.compile(r"(?P<tensor>.+): *(?P<bits>[0-9a-fA-F]{1,8})")
 _EXPECTED = "Give the file that a TensorRT calibrator wrote (trtexec --calib=FILE)."
 
 
 @dataclass(frozen=True)
 class CalibrationCache:
-    """What a cache holds.
+    """The content of a calibration cache.
 
     Attributes:
-        version: TensorRT that wrote it, such as "8.6.1".
-        calibrator: Which calibrator, such as "EntropyCalibration2".
+        version: Version of the TensorRT that wrote it, such as "8.6.1".
+        calibrator: Name of the calibrator, such as "EntropyCalibration2".
         scales: The scale of each tensor, as written; 0, infinities and NaN included.
     """
 
@@ -38,10 +38,10 @@ class CalibrationCache:
 
 
 def read_cache(path: Path) -> CalibrationCache:
-    """Return what a calibration cache holds.
+    """Return the content of a calibration cache.
 
     Raises:
-        CaseError: not a file, no such cache, or one that is cut short.
+        CaseError: the file cannot be read, is no such cache, or is truncated or damaged.
     """
     try:
         lines = read_text(path).splitlines()

@@ -1,8 +1,8 @@
-"""Sample arrays in an engine's types and shapes, and its outputs back in the model's.
+"""Convert sample arrays to an engine's types, and its outputs back to the model's.
 
-An engine may have other types than its model: TensorRT before 10 turns int64 into int32 and float64
-into float32, and users set FP16 inputs and outputs. Integers pass without loss or not at all;
-floats are rounded, which is part of what is judged.
+An engine's types may differ from its model's: TensorRT before 10 turns int64 into int32 and float64
+into float32, and users set FP16 inputs and outputs. Integers must convert without loss; floats are
+rounded, and that error counts in the verdict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ class Port:
     Attributes:
         name: Its name.
         dtype: Its type.
-        shape: Sizes of its axes, -1 for a dynamic one; None where not even the rank is known.
+        shape: Sizes of its axes, -1 for a dynamic one; None if not even the rank is known.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Port:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a type as TensorRT or NumPy call it ("HALF", "float16", "bf16").
+    """Return the NumPy dtype for TensorRT's or NumPy's name of it ("HALF", "float16", "bf16").
 
     Raises:
-        CaseError: a type that no array here has, such as FP8 or INT4.
+        CaseError: arrays of this type are not supported, such as FP8 or INT4.
     """
     plain = name.lower().rpartition(".")[2]
     plain = _NAMES.get(plain, plain)
@@ -59,7 +59,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def model_ports(values: Iterable[ir.Value]) -> tuple[Port, ...]:
-    """Return graph inputs or outputs, which have to be numeric tensors."""
+    """Return the ports of graph inputs or outputs, which must be numeric tensors."""
     ports = []
     for value in values:
         assert value.name is not None
@@ -75,12 +75,12 @@ def check_names(found: Sequence[str], expected: Sequence[str], kind: str) -> Non
     """Check that an engine has the model's inputs, or outputs, by name and in any order.
 
     Args:
-        found: Names of the engine.
-        expected: Names of the model.
+        found: Names in the engine.
+        expected: Names in the model.
         kind: "inputs" or "outputs".
 
     Raises:
-        CaseError: one of them lacks a name that the other has.
+        CaseError: the two sets of names differ.
     """
     if set(found) != set(expected):
         raise CaseError(
@@ -92,7 +92,7 @@ def check_names(found: Sequence[str], expected: Sequence[str], kind: str) -> Non
 def fit_inputs(
     sample: Sample, ports: Sequence[Port], identifier: str
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of a sample as an engine takes them, C-contiguous, in the ports' order.
+    """Return a sample's arrays in the engine's types, C-contiguous, in the ports' order.
 
     Args:
         sample: Model inputs in the model's types.
@@ -100,8 +100,8 @@ def fit_inputs(
         identifier: Identifier of the sample, for errors.
 
     Raises:
-        CaseError: names or shapes differ, a value is beyond the engine's type, or one type cannot
-            become the other.
+        CaseError: names or shapes differ, a value does not fit the engine's type, or the types
+            cannot be converted.
     """
     check_names([port.name for port in ports], list(sample), "inputs")
     fitted = {}
@@ -116,19 +116,19 @@ def fit_inputs(
 def fit_outputs(
     outputs: Mapping[str, NDArray[Any]], ports: Sequence[Port], identifier: str
 ) -> dict[str, NDArray[np.generic]]:
-    """Return what an engine gave out in the model's types, in the ports' order.
+    """Return an engine's outputs in the model's types, in the ports' order.
 
-    NaN and infinities stay; a shape other than the model's stays too where the rank is right: it is
-    for the verdict to say so.
+    NaN and infinities stay. So does a shape that differs from the model's in the same rank: the
+    verdict reports it.
 
     Args:
-        outputs: Arrays by name; more than the model's are left out (debug tensors).
+        outputs: Arrays by name; those that the model lacks (debug tensors) are dropped.
         ports: Outputs of the model.
         identifier: Identifier of the sample, for errors.
 
     Raises:
-        CaseError: an output is missing, its rank differs, a value is beyond the model's type, or
-            one type cannot become the other.
+        CaseError: an output is missing, its rank differs, a value does not fit the model's type, or
+            the types cannot be converted.
     """
     if not outputs.keys() >= {port.name for port in ports}:
         check_names(list(outputs), [port.name for port in ports], "outputs")
@@ -157,18 +157,18 @@ def _check_shape(shape: tuple[int, ...], port: Port, where: str) -> None:
 
 
 def _converted(array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray[np.generic]:
-    """Return `array` in `dtype`; a view where nothing changes."""
+    """Return `array` as `dtype`, without a copy if nothing changes."""
     if array.dtype == dtype:
         return array
     kinds = {_kind(array.dtype), _kind(dtype)}
     if kinds == {"float"}:
-        # Overflow to infinity is what an engine with such inputs sees.
+        # Values that overflow reach the engine as infinity.
         with np.errstate(over="ignore", under="ignore"):
             return array.astype(dtype)
     if kinds <= {"integer", "bool"}:
         with np.errstate(all="ignore"):
             fitted = array.astype(dtype)
-        # Modulo 2^64 a negative number comes back from uint64 as it was.
+        # Modulo 2^64, a negative number survives the way to uint64 and back.
         changed = (fitted.astype(array.dtype) != array) | ((fitted < 0) != (array < 0))
         lost = np.flatnonzero(changed)
         if not lost.size:

@@ -1,7 +1,7 @@
-"""What an engine computes in, against what was asked of it, by what its inspector shows.
+"""Compare the precisions that an engine's inspector shows with those requested.
 
-The findings are the cases that no log line and no output tells: a constraint that was not honoured,
-an engine all in FP32 although FP16 was asked for, TF32 where FP32 was meant, casts of a strongly
+The findings are cases that no log line or output reveals: a constraint that was not honoured, an
+engine entirely in FP32 although FP16 was requested, TF32 in place of FP32, casts of a strongly
 typed model that had no effect.
 """
 
@@ -22,7 +22,7 @@ from halfwise.records import (
 from halfwise.wording import count, listed, percent
 
 _QUANTISED: tuple[Precision, ...] = ("int8", "fp8")
-"""What is asked for by pairs in the model; a builder may still take a wider kernel."""
+"""Requested by pairs in the model; a builder may still choose a wider kernel."""
 _WIDER: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 _LOW = frozenset[Precision](("fp16", "bf16", *_QUANTISED))
 _SHOWN = 4
@@ -38,22 +38,22 @@ def prove(
     *,
     as_fp32: bool = False,
 ) -> PrecisionProof:
-    """Return what each node and each share of the time is computed in, and what is not as asked.
+    """Return the precision of each node and share of the time, and where it is not as requested.
 
-    A node is what its layers are, "mixed" where they differ, "unknown" where one of them is, and
-    "other" where no layer computes it: constants are folded, and copies avoided. A node with bodies
-    has the layers of all nodes in them. Layers that are unknown or mixed count as FP32 where the
-    builder was allowed nothing else, or the outputs show it.
+    A node has the precision of its layers: "mixed" if they differ, "unknown" if one is unknown, and
+    "other" if no layer computes it, as with folded constants and avoided copies. A node with bodies
+    has the layers of all nodes in them. Unknown and mixed layers count as FP32 if the builder was
+    allowed nothing else, or the outputs show it.
 
     Args:
         layers: Layers of the engine, their nodes by the names in `network`.
-        network: The model in normal form, without what the rewriter inserted; None where
-            it is not known: then there are layers only.
+        network: The model in normal form, without nodes that the rewriter inserted; None if
+            unknown: the result then has layers only.
         roles: Roles of its nodes; None likewise.
-        asked: What was asked for nodes; those that are missing were free.
-        milliseconds: Mean time of a run by layer name; empty where it was not measured. Layers
-            of equal names share their time evenly.
-        config: How the engine was built; None where that is not known.
+        asked: Precision requested by node; nodes that are missing were free.
+        milliseconds: Mean time per run by layer name; empty if not measured. Layers
+            of the same name share their time evenly.
+        config: How the engine was built; None if unknown.
         as_fp32: Whether the engine's outputs are those of the FP32 engine with TF32 off; see
             `constrain.same_outputs`.
     """
@@ -90,7 +90,7 @@ def prove(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What an engine is, and what was asked, as sentences."""
+    """Compare an engine with what was requested, in sentences."""
 
     layers: Sequence[EngineLayer]
     compute: Sequence[NodePrecision]
@@ -146,7 +146,7 @@ class _Evidence:
             )
 
     def _low(self) -> Precision | None:
-        """Return the low format that was asked for, where any compute node might have it."""
+        """Return the low format requested, if any compute node might have it."""
         asked = {n.asked for n in self.compute}
         low = next((p for p in asked if p in _LOW and p not in _QUANTISED), None)
         if low is None and self.config is not None and None in asked:
@@ -157,9 +157,9 @@ class _Evidence:
         return self.config is not None and self.config.typing == "strong"
 
     def _unquantised(self, wanted: Precision, *, none: bool) -> Iterator[str]:
-        """Yield a sentence on nodes with quantised data that compute wider: all of them, or some.
+        """Yield a sentence on nodes that read quantised data but compute wider: all, or some.
 
-        As long as one is hidden, nobody knows whether all do.
+        While one is hidden, whether all do is unknown.
         """
         asked = [n for n in self.compute if n.asked == wanted]
         shown = Counter(n.precision for n in asked)
@@ -189,7 +189,7 @@ class _Evidence:
             )
 
     def _broken(self, asked: Precision, got: Precision, meant: str) -> Iterator[str]:
-        """Yield a sentence on the nodes that are `got` where `asked` was."""
+        """Yield a sentence on the nodes that compute in `got` although `asked` was requested."""
         all_asked = [n for n in self.compute if n.asked == asked]
         wrong = [n for n in all_asked if n.precision == got]
         if not wrong:
@@ -213,7 +213,7 @@ class _Evidence:
             )
 
     def _hidden(self) -> Iterator[str]:
-        """Yield what is unknown: inside fused blocks, and elsewhere."""
+        """Yield sentences on unknown nodes, inside fused blocks and elsewhere."""
         blocks = [
             b for b in self.layers if b.precision == "unknown" and len(b.nodes) > 1 and b.type
         ]
@@ -259,7 +259,7 @@ def _nodes(
     roles: Roles | None,
     asked: Mapping[NodeName, Precision],
 ) -> tuple[tuple[NodePrecision, ...], list[NodePrecision]]:
-    """Return all nodes of the model, and those that compute."""
+    """Return all nodes of the model, and the compute nodes."""
     if network is None or roles is None:
         return (), []
     deciders = {inner: name for name, role in roles.items() for inner in role.inside}
@@ -317,7 +317,7 @@ def _doubts(
 
 
 def _shows(layer: EngineLayer) -> str:
-    """Return what a layer shows of its precision, as a sentence."""
+    """Return a sentence on a layer's types and kernel."""
     facts = [
         f"{verb} {' and '.join(dict.fromkeys(filter(None, found)))}"
         for verb, found in (

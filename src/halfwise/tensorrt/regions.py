@@ -1,9 +1,9 @@
-"""The region of a network that a builder names, as ONNX nodes.
+"""Map the region that a builder names to ONNX nodes.
 
-A builder calls a fused block `{ForeignNode[first...last]}`. What is between is not told: the two
-are the ends of its own order, not of the graph's. An engine of the same model that was built shows
-it: TensorRT 8.6.0 called the block of one model alike whether it was FP32, TF32, FP16 or mixed, and
-it had 117 nodes, where 8 lie between its ends in the graph's order (basic_pitch, H200).
+A builder calls a fused block `{ForeignNode[first...last]}`, without the nodes in between: the two
+are ends in its own order, not in the graph's. A built engine of the same model shows the nodes:
+TensorRT 8.6.0 gave one model's block the same name in FP32, TF32, FP16 and mixed engines, and it
+had 117 nodes, while 8 lie between its ends in graph order (basic_pitch, H200).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +26,8 @@ class Region:
     """Nodes that a builder refuses together.
 
     Attributes:
-        ends: First and last layer, as the builder calls them; empty where it named none.
-        nodes: The nodes; all of the model where it named none.
+        ends: The builder's names of the first and last layer; empty if it named none.
+        nodes: The nodes; all of the model if it named none.
         shown: Whether an engine shows them.
     """
 
@@ -37,7 +37,7 @@ class Region:
 
 
 def blocks(layers: Iterable[EngineLayer]) -> dict[Ends, Assignment]:
-    """Return the nodes of the fused blocks of an engine, by their ends."""
+    """Return the nodes of an engine's fused blocks, by the blocks' ends."""
     named = ((foreign_region(layer.name), frozenset(layer.nodes)) for layer in layers)
     return {ends: nodes for ends, nodes in named if ends is not None and nodes}
 
@@ -50,11 +50,11 @@ def region_of(
     Args:
         network: The model.
         roles: Roles of its nodes.
-        ends: First and last layer, as the builder calls them; empty for the whole model.
+        ends: The builder's names of the first and last layer; empty for the whole model.
         shown: Blocks of engines of this model, by their ends.
 
     Returns:
-        The block of these ends; else the nodes from the first to the last in graph order.
+        The block with these ends, else the nodes from the first to the last in graph order.
     """
     nodes = list(network.nodes())
     if ends in shown:
@@ -69,9 +69,9 @@ def region_of(
 
 
 def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
-    """Return where in the graph nodes are, by their names and the tensors that they compute.
+    """Return positions of nodes in the graph, by their names and those of tensors they compute.
 
-    Layers of constants stand where these are read, and lack `.weight` and the like.
+    Layers of constants have the positions of their readers, and lack `.weight` and the like.
     """
     found: dict[str, list[int]] = {}
     for place, node in enumerate(nodes):
@@ -85,7 +85,7 @@ def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
 
 
 def neighbours(network: Network, roles: Roles, names: Assignment) -> Assignment:
-    """Return the other nodes that give `names` a float or read one of theirs, bodies included."""
+    """Return the other nodes that pass floats to or from `names`, reads in bodies included."""
     found: set[NodeName] = set()
     for node in network.nodes():
         name = node_name(node)
@@ -98,9 +98,9 @@ def neighbours(network: Network, roles: Roles, names: Assignment) -> Assignment:
 
 
 def rim(network: Network, roles: Roles, names: Assignment) -> Assignment:
-    """Return those of `names` that give a float to another node, or read one of its.
+    """Return those of `names` that pass a float to another node or read one from it.
 
-    Inputs, outputs and constants of the graph are no nodes.
+    Inputs, outputs and constants of the graph do not count as nodes.
     """
     outside = neighbours(network, roles, names)
     return neighbours(network, roles, outside) & names

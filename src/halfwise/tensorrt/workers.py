@@ -1,4 +1,4 @@
-"""Which TensorRT workers there are: options, environment, halfwise.toml, else this interpreter."""
+"""Find TensorRT workers: options, environment, halfwise.toml, else this interpreter."""
 
 import math
 import os
@@ -17,25 +17,25 @@ from halfwise.tensorrt.trust import announce, configuration, demand_trust, remem
 
 FILE = "halfwise.toml"
 UNNAMED = "tensorrt"
-"""Name of a worker that has no other."""
+"""Name of a worker that nothing names."""
 
 _TOO_LARGE = 1 << 60
-"""1 EiB. TensorRT takes a 64-bit number (`size_t`), of which no GPU has the upper bits."""
+"""1 EiB, beyond any GPU's memory; TensorRT takes a 64-bit number (`size_t`)."""
 _UNITS = {"": 1 << 20, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SAY_HOW = "See docs/tensorrt-workers.md."
 
 
 @dataclass(frozen=True)
 class WorkerDefaults:
-    """Settings for a worker's builds and runs, where no option gives others.
+    """Default settings of a worker's builds and runs; options override them.
 
     Attributes:
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
-        plugins: Paths of plugin libraries on the worker's side.
-        build_timeout: Seconds for one build; None for halfwise's default.
-        run_timeout: Seconds for one inference; None for halfwise's default.
+        plugins: Paths of plugin libraries on the worker's machine.
+        build_timeout: Seconds per build; None for halfwise's default.
+        run_timeout: Seconds per inference; None for halfwise's default.
     """
 
     workspace_bytes: int | None = None
@@ -48,14 +48,14 @@ class WorkerDefaults:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """How a worker is started.
+    """How to start a worker.
 
     Attributes:
-        name: As messages call it.
-        command: Words that end in an interpreter.
-        source: Who named it: an option, an environment variable, a file, or "default".
+        name: Its name in messages.
+        command: Command words, the last one an interpreter.
+        source: What named it: an option, an environment variable, a file, or "default".
         defaults: Its settings.
-        file: The file that names the command; None where the user does.
+        file: The file that names the command; None if the user does.
     """
 
     name: str
@@ -65,7 +65,7 @@ class WorkerSpec:
     file: Path | None = None
 
     def announce(self) -> None:
-        """Tell what is about to be run where a file has named it."""
+        """Announce the command if it comes from a file."""
         if self.file is not None:
             announce(self.command, self.file)
 
@@ -78,22 +78,22 @@ def resolve(
     environment: Mapping[str, str] = os.environ,
     folder: Path | None = None,
 ) -> list[WorkerSpec]:
-    """Return the workers that were named, best first; never none.
+    """Return the configured workers, best first; at least one.
 
     Options beat the environment (`HALFWISE_TRT_PYTHON`, `HALFWISE_TRT_COMMAND`), which beats
     `halfwise.toml` in `folder` or the nearest folder above it, else in the user's configuration
-    folder, which beats this interpreter. The settings in `[tensorrt]` hold in every case.
+    folder, which beats this interpreter. The settings in `[tensorrt]` always apply.
 
     Args:
         trt_python: Path of an interpreter.
         trt_command: Command that ends in an interpreter, quoted as for a shell.
-        trt_worker: Name of one of the workers in the file.
+        trt_worker: Name of a worker in the file.
         environment: Environment variables.
-        folder: The working directory by default.
+        folder: Where the search starts; the working directory by default.
 
     Raises:
         UsageError: two workers are named at once, a command is empty or cannot be parsed, the
-            file has something else than is known, or names what it is not trusted to run.
+            file has unknown content, or is not trusted to run what it names.
     """
     given = {"--trt-python": trt_python, "--trt-command": trt_command, "--trt-worker": trt_worker}
     _demand_one(given)
@@ -109,10 +109,10 @@ def resolve(
 
 
 def trust_nearest() -> None:
-    """Trust the file that `resolve` would read, as it is now.
+    """Trust the file that `resolve` would read, with its current content.
 
     Raises:
-        UsageError: there is none, or that cannot be written down.
+        UsageError: there is no such file, or the trust cannot be recorded.
     """
     path = _nearest(Path.cwd())
     if path is None:
@@ -145,10 +145,10 @@ def _resolved(
 
 
 def memory_bytes(text: str | int, where: str) -> int:
-    """Return a number of bytes, written as trtexec's --memPoolSize is: 4G, 512M; alone, in MiB.
+    """Return a size in bytes from trtexec's --memPoolSize notation: 4G, 512M; MiB without a unit.
 
     Raises:
-        UsageError: it is something else; `where` says what has it.
+        UsageError: `text` is no such size; `where` names its place in the message.
     """
     match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,20})?)\s*([BKMG]?)", str(text).strip(), re.ASCII)
     size = float(match[1]) * _UNITS[match[2]] if match and not isinstance(text, bool) else 0.0
@@ -161,7 +161,7 @@ def memory_bytes(text: str | int, where: str) -> int:
 
 
 class _File:
-    """What `halfwise.toml` says under `[tensorrt]`."""
+    """The `[tensorrt]` table of `halfwise.toml`."""
 
     def __init__(self, path: Path | None, table: dict[str, Any]) -> None:
         self._path, self._table = path, table
@@ -173,7 +173,7 @@ class _File:
         self.shared = self._defaults("[tensorrt]", table, WorkerDefaults())
 
     def workers(self) -> list[WorkerSpec]:
-        """Return the workers that have a command, that of `[tensorrt]` itself first."""
+        """Return the workers that have a command, starting with `[tensorrt]` itself."""
         own = self._command("[tensorrt]", self._table)
         first = [self._spec(UNNAMED, own, self.shared)] if own else []
         return first + [self.worker(name) for name in self._named]
@@ -266,7 +266,7 @@ _SETTINGS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
     "build_timeout": ("build_timeout", "seconds above 0", _seconds),
     "run_timeout": ("run_timeout", "seconds above 0", _seconds),
 }
-"""Field of `WorkerDefaults`, what is expected, and how it is read, by key of the file."""
+"""By key of the file: the field of `WorkerDefaults`, the expected value, and its converter."""
 
 
 def _demand_one(given: Mapping[str, object]) -> None:
@@ -279,7 +279,7 @@ def _nearest(folder: Path) -> Path | None:
     """Return the nearest file in `folder` or above it, else the user's own.
 
     Raises:
-        UsageError: it belongs to somebody else, who could have any command run by it.
+        UsageError: it belongs to another user, who could make it run any command.
     """
     own = configuration()
     places: list[Path] = [folder.absolute(), *folder.absolute().parents, *([own] if own else ())]
@@ -296,7 +296,7 @@ def _nearest(folder: Path) -> Path | None:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether there is a file; where one may not look, there is none."""
+    """Return whether `path` is a file; False if it may not be accessed."""
     try:
         return path.is_file()
     except OSError:
@@ -329,7 +329,7 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _interpreter(python: str, folder: Path) -> str:
-    """Return a path relative to `folder`, or a bare name, which is looked up where it runs."""
+    """Resolve a path against `folder`; a bare name stays, to be looked up where it runs."""
     return str(folder / Path(python).expanduser()) if "/" in python else python
 
 

@@ -14,17 +14,17 @@ from halfwise.tensorrt.workers import WorkerSpec
 def usable(
     spec: WorkerSpec, watcher: Watcher, wait: float, *, exact: bool = False
 ) -> Iterator[Worker]:
-    """Give the worker, up and able to build; a note says what its environment does to TF32.
+    """Yield the worker, started and able to build; a note says how its environment affects TF32.
 
     Args:
         spec: The worker.
-        watcher: Is told what it is.
-        wait: Seconds for its GPU where another build has it.
-        exact: Whether it has to build engines that have no TF32.
+        watcher: Receives the TensorRT version and the GPU.
+        wait: Seconds to wait for the GPU while another build uses it.
+        exact: Whether its engines must be free of TF32.
 
     Raises:
-        BackendMissing: it does not come up, or lacks TensorRT or a GPU.
-        UsageError: its environment may put TF32 into every engine, and it has to be `exact`.
+        BackendMissing: it does not start, or lacks TensorRT or a GPU.
+        UsageError: its environment may put TF32 into every engine, and `exact` is set.
     """
     watcher.stage("worker")
     spec.announce()
