@@ -1,10 +1,10 @@
-"""What an engine file tells: whether it is one, and its layers, by TensorRT's engine inspector.
+"""Recognise engine files, and read their layers from the output of TensorRT's engine inspector.
 
-The inspector's output (8.5 to 11.4) is almost JSON. 8.6 and 10.0 put the separators of `Metadata`
-(U+001E, U+001F) into strings as they are; 8.x says `Format/Datatype`, 11 says `Format` and
-`DataType` or `Datatype`; an engine that was built without detailed verbosity has names in the place
-of layers. With several profiles every layer is listed for each, from the second on with
-` [profile 1]` behind its name. `Bindings` (from 11 on `I/O Tensors`) are not read.
+The inspector's output (8.5 to 11.4) is almost JSON. 8.6 and 10.0 leave the separators of `Metadata`
+(U+001E, U+001F) unescaped in strings; 8.x writes `Format/Datatype`, 11 `Format` and
+`DataType` or `Datatype`; an engine built without detailed verbosity has names instead of layers.
+With several profiles every layer is listed for each, with ` [profile 1]` after its name from the
+second on. `Bindings` (from 11 on `I/O Tensors`) are not read.
 """
 
 import json
@@ -32,17 +32,17 @@ def engine_layers(
     tf32: bool = True,
     built: Sequence[NetworkLayer] = (),
 ) -> tuple[EngineLayer, ...]:
-    """Return the layers of an engine in its order, every one that is listed.
+    """Return all listed layers of an engine, in its order.
 
     Args:
-        text: The inspector's output in JSON, or a file that trtexec wrote by `--exportLayerInfo`.
-        network: The model that the engine was built from. Without it the nodes of a fused block of
-            TensorRT 8 are its first and last at most, and other names are not checked.
+        text: The inspector's output in JSON, or the content of trtexec's `--exportLayerInfo` file.
+        network: The model that the engine was built from. Without it, a fused block of
+            TensorRT 8 has at most its first and last node, and other names are not checked.
         tf32: Whether the engine may use TF32; see `kernels.layer_precision`.
-        built: Layers of the network before fusion, in its order, where the build told them.
+        built: Layers of the network before fusion, in its order, if the build reported them.
 
     Raises:
-        RunFailed: `text` is no list of layers, or ends early.
+        RunFailed: `text` is no list of layers, or is truncated.
     """
     raw = _raw_layers(text)
     listed = [_listed(entry) for entry in raw]
@@ -54,7 +54,7 @@ def engine_layers(
 
 
 def _raw_layers(text: str | bytes) -> list[Mapping[str, Any]]:
-    """Return the layers as the inspector has them; a bare name becomes a layer with a name only."""
+    """Return the inspector's layers; a bare name becomes a layer with only a name."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     text = text.strip("\0 \t\r\n")
@@ -72,7 +72,7 @@ def _why(text: str, error: Exception) -> str:
     if not text:
         return "is empty"
     if isinstance(error, json.JSONDecodeError) and text[0] in "{[":
-        # A string that never ends is reported where it begins.
+        # The error for an unterminated string points to its beginning.
         ends = error.pos >= len(text) - 1 or error.msg.startswith("Unterminated")
         where = "ends early, after" if ends else "is damaged at"
         return f"{where} character {len(text) if ends else error.pos}"
@@ -127,7 +127,7 @@ def _text(raw: Mapping[str, Any], key: str) -> str:
 
 
 MAGIC = b"ftrt"
-"""What a serialised engine begins with, in TensorRT 8 to 10 (torch_tensorrt relies on it too)."""
+"""First bytes of a serialised engine in TensorRT 8 to 10 (torch_tensorrt relies on them too)."""
 SUFFIXES = (".engine", ".plan", ".trt")
 
 
@@ -143,11 +143,11 @@ def is_engine(path: Path) -> bool:
 
 
 def demand_engine(path: Path) -> Path:
-    """Return `path`, a file that may be an engine; TensorRT decides when it reads it.
+    """Return `path` if it may be an engine; TensorRT decides when it reads the file.
 
     Raises:
-        CaseError: there is no such file, it is empty, is a model by its name and no engine by its
-            first bytes, or has Ultralytics' own header.
+        CaseError: the file cannot be read, is empty, has a model's name and no engine's first
+            bytes, or has Ultralytics' own header.
     """
     try:
         with open_regular(path) as file:

@@ -1,21 +1,21 @@
-"""Read formats out of what TensorRT calls its data types and kernels.
+"""Read formats from TensorRT's names of data types and kernels.
 
-Nothing documents these names. The grammar here was read off names in public logs and engines, and
-where two readings were possible, the one that holds for all of them was taken:
+These names are undocumented. The grammar here was inferred from names in public logs and engines;
+where two readings were possible, it takes the one that fits all names:
 
 * Data types, in engines of 8.x: `Row major linear FP32`, `Channel major FP16 format where channel
   % 8 == 0`; from 10.x on `Half`, `Float`, `BFloat16` (NVIDIA's trt-engine-explorer lists them,
-  `trex/activations.py`). `N/A due to dynamic shapes` tells nothing.
-* XMMA kernels (`sm80_xmma_gemm_i8f32_i8i32_f32_tn_n`): data read and written, what is multiplied
-  and what sums are kept in, what the result is scaled in. The example reads INT8 and gives FP32, by
-  its layer; `f32f32_tf32f32_f32` is TF32, `f16f16_f16f32_f32` FP16 with FP32 sums. cuBLAS's
+  `trex/activations.py`). `N/A due to dynamic shapes` gives no type.
+* XMMA kernels (`sm80_xmma_gemm_i8f32_i8i32_f32_tn_n`): formats of the data read and written, of
+  operands and sums, and of the scaling. By its layer, the example reads INT8 and writes FP32;
+  `f32f32_tf32f32_f32` is TF32, `f16f16_f16f32_f32` FP16 with FP32 sums. cuBLAS's
   `gemvx_f16f16_f32_f32` reads FP16, and so does `hmma_fprop_f16f16f32`.
 * Kernels of cuDNN, cuBLAS and CUTLASS (`ampere_h16816cudnn`, `turing_fp16_s1688cudnn_fp16`,
   `cutlass_80_tensorop_s16816gemm_f16`): a letter for the format of sums (h, s, d, i), the shape of
-  a tensor core's step, the operation. With h everything is FP16. With s and a shape the operands
-  are named beside it or are those of the layer; FP32 ones can only be TF32, because tensor cores
-  have no FP32. With s and no shape (`scudnn`, `sgemm`) there is no tensor core: FP32. `884` is
-  Volta's, which knows FP16 alone. (CUTLASS documents the scheme in `media/docs/profiler.md`.)
+  a tensor core's step, the operation. With h everything is FP16. With s and a shape, the name gives
+  the operands' format, else the layer does; FP32 then means TF32, since tensor cores have no
+  FP32. With s and no shape (`scudnn`, `sgemm`) no tensor core is used: FP32. `884` is
+  Volta's, which supports only FP16. (CUTLASS documents the scheme in `media/docs/profiler.md`.)
 * Kernels that Myelin generates (`__myl_CastMulSum_0x…`) name operations, not formats.
 """
 
@@ -46,7 +46,7 @@ FLOATS: dict[str, Precision] = {
     "fp64": "unknown",
     "complex": "unknown",
 }
-"""What it means to compute on a data type; those that `Precision` has no word for are unknown."""
+"""Precision of computing on a data type; "unknown" if `Precision` has no word for it."""
 
 _SHORT = r"tf32|bf16|f16|f32|f64|i32|i8|u8|e4m3|e5m2"
 _PRECISIONS: dict[str, Precision] = {
@@ -78,11 +78,11 @@ MOVES = frozenset(
         *("shapehosttodevice", "devicetoshapehost", "trainstation", "train_station"),
     )
 )
-"""Types of layers, in lower case, that copy or convert and do not compute."""
+"""Types of layers, in lower case, that only copy or convert."""
 
 
 def data_type(text: str) -> str:
-    """Return the short name of a data type ("fp16", "int64", "bool"); "" where `text` has none."""
+    """Return the short name of a data type ("fp16", "int64", "bool"); "" if `text` has none."""
     lower = text.lower()
     if "n/a" in lower:
         return ""
@@ -94,17 +94,17 @@ def data_type(text: str) -> str:
 
 
 def is_product(kind: str, name: str, tactic: str) -> bool:
-    """Return whether a layer may multiply matrices, and so round FP32 data to TF32."""
+    """Return whether a layer may multiply matrices, and so may round FP32 data to TF32."""
     words = f"{kind} {name if name.startswith('_') else ''} {tactic}"
     return bool(_PRODUCT.search(words) or _GENERATED_PRODUCT.search(words))
 
 
 def kernel_precision(tactic: str, operand: str) -> Precision | None:
-    """Return what a kernel multiplies, by its name; None where the name does not tell.
+    """Return the format of a kernel's operands by its name; None if the name does not give it.
 
     Args:
         tactic: Name of the kernel.
-        operand: Data type of what the layer multiplies; "" where it is not known.
+        operand: Data type of the layer's operands; "" if unknown.
     """
     if "tf32" in tactic:
         return "tf32"
@@ -125,13 +125,13 @@ def layer_precision(
     *,
     tf32: bool,
 ) -> Precision:
-    """Return what a layer computes in, by everything that is known of it.
+    """Return a layer's precision from its type, name, data types and kernel.
 
     A fused block of 8.x (type "Myelin") is unknown: data types at its border say nothing about its
-    inside. A kernel is what it multiplies, whatever its sums are kept in. A layer without a
-    product, or whose kernel's name is silent, is what its floating-point inputs and outputs are;
-    "mixed" where they differ, or where a generated kernel casts inside. FP32 data may be multiplied
-    in TF32, which no data type shows.
+    inside. A kernel has the precision of its operands, whatever the format of its sums. A layer
+    without a product, or with an inconclusive kernel name, has that of its floating-point inputs
+    and outputs; "mixed" if they differ, or if a generated kernel casts inside. FP32 data may be
+    multiplied in TF32, which no data type shows.
 
     Args:
         kind: Type of the layer.
@@ -170,8 +170,8 @@ def _by_types(types: set[str], names: str, *, may_be_tf32: bool) -> Precision:
     (found,) = floats
     if found == "fp32" and may_be_tf32:
         return "unknown"
-    # Myelin names a generated kernel after its operations. With a cast, the inside of a low one is
-    # wider; that of an FP32 one is lower, unless the cast is of integers.
+    # Myelin names a generated kernel after its operations. A cast means that a low kernel is wider
+    # inside, and an FP32 kernel lower, unless the cast is of integers.
     casts = re.search(r"__myl_\w*Cast", names) and (found != "fp32" or types <= FLOATS.keys())
     return "mixed" if casts else found
 
@@ -181,7 +181,7 @@ def _run_precision(run: str) -> Precision | None:
     stored = groups[0][0]
     pairs = len(groups) > 1 and len(groups[0]) == len(groups[1]) == 2
     multiplied = groups[1][0] if pairs else stored
-    # What is stored in a low format has been rounded, however wide it is multiplied.
+    # Data stored in a low format are already rounded, even if multiplied in a wider one.
     return _PRECISIONS.get(multiplied if stored == "f32" else stored)
 
 

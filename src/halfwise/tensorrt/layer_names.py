@@ -1,11 +1,11 @@
-"""Find the ONNX nodes behind what TensorRT calls its layers.
+"""Find the ONNX nodes behind TensorRT's layer names.
 
-From 8.6 on, `Metadata` names them, as onnx-tensorrt wrote each (`processMetadata`): `[ONNX Layer:
-NAME | property | …]`, joined by U+001E and U+001F. Without it, and in logs, there is the layer's
-name: `a + b`, `a || b`, `PWN(a, PWN(b))`, and from Myelin `a+b_myl0_2`. A fused block of TensorRT 8
-has no metadata, and is called `{ForeignNode[a...b]}` after its first and last layer, which often
-are TensorRT's own; but it names the tensors that it reads and gives. Layers that the parser adds
-are `(Unnamed Layer* 7) [Shuffle]`, by their index in the network, and `ONNXTRT_…`; weights are `a +
+From 8.6 on, `Metadata` names the nodes in onnx-tensorrt's form (`processMetadata`): `[ONNX Layer:
+NAME | property | …]`, joined by U+001E and U+001F. Without it, and in logs, only the layer's name
+remains: `a + b`, `a || b`, `PWN(a, PWN(b))`, and from Myelin `a+b_myl0_2`. A fused block of
+TensorRT 8 has no metadata, and is called `{ForeignNode[a...b]}` after its first and last layer,
+often TensorRT's own; but it names its input and output tensors. Layers that the parser adds are
+`(Unnamed Layer* 7) [Shuffle]`, by their index in the network, and `ONNXTRT_…`; weights are `a +
 b.weight`. Layers that reformat, and those that TensorRT adds for itself, compute no node.
 """
 
@@ -26,18 +26,18 @@ _JOINT = re.compile(r" \+ |, |PWN\(")
 _UNNAMED = re.compile(r"^\(Unnamed Layer\* (\d{1,9})\)")
 _REFORMAT = "Reformatting CopyNode"
 _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
-"""Names of layers that stand for no node of a model."""
+"""Names of layers without a node in the model."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What an inspector lists of a layer that leads to its nodes.
+    """What an inspector lists about a layer to find its nodes by.
 
     Attributes:
         name: Its name.
-        metadata: Its metadata; "" where there are none.
-        inputs: Names of the tensors that it reads.
-        outputs: Names of the tensors that it gives.
+        metadata: Its metadata; "" if there are none.
+        inputs: Names of its input tensors.
+        outputs: Names of its output tensors.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Listed:
 
 
 class NodeFinder:
-    """Maps layers to nodes; with a network, to its nodes only, those in bodies included."""
+    """Maps layers to nodes; given a network, only to its nodes, including those in bodies."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class NodeFinder:
         if network is not None:
             nodes = list(network.model.graph.all_nodes())
             unnamed = (n for n in nodes if network.original_names.get(node_name(n)) == "")
-            # So onnx-tensorrt calls the unnamed nodes of the user's own file (`getNodeName`).
+            # onnx-tensorrt's names for unnamed nodes of the user's own file (`getNodeName`).
             self._known = {
                 f"node_of_{n.outputs[0].name}": node_name(n) for n in unnamed if n.outputs
             }
@@ -70,7 +70,7 @@ class NodeFinder:
             self._blocks = self._divide(network, layers)
 
     def nodes(self, layer: Listed) -> tuple[NodeName, ...]:
-        """Return the nodes of a layer; of a block without a network, its first and last."""
+        """Return the nodes of a layer; without a network, a block's first and last."""
         if found := _ONNX_LAYER.findall(layer.metadata):
             return self._existing(self._without_properties(entry) for entry in found)
         name = _PROFILE.sub("", layer.name)
@@ -85,7 +85,7 @@ class NodeFinder:
         return entry if known else entry.partition(" | ")[0]
 
     def _named(self, layer: str) -> tuple[NodeName, ...]:
-        """Return the nodes that the name of a layer tells."""
+        """Return the nodes that a layer's name contains."""
         if self._known is not None and layer in self._known:
             return (self._known[layer],)
         bare = _MYELIN.sub("", layer)
@@ -99,7 +99,7 @@ class NodeFinder:
         return self._existing(part for part in parts if not _OWN.search(part) or self._known)
 
     def _existing(self, names: Iterable[str]) -> tuple[NodeName, ...]:
-        """Return those of `names` that are nodes, each once."""
+        """Return the `names` that are nodes, without duplicates."""
         distinct = dict.fromkeys(filter(None, names))
         if self._known is None:
             return tuple(map(NodeName, distinct))
@@ -110,10 +110,10 @@ class NodeFinder:
     ) -> dict[str, tuple[NodeName, ...]]:
         """Return the nodes of each fused block without metadata.
 
-        They are what leads to its outputs, from its inputs on, and is in no other layer. Blocks are
-        taken in the engine's order, so what leads to one has its layer already. Where TensorRT
-        alone knows an output, a single such block has what is left; of several, each has what is
-        left of the network's layers between its first and its last, and what leads there.
+        A block has the nodes on the way from its inputs to its outputs that no other layer has.
+        Blocks are taken in the engine's order, so earlier nodes already have their layer. If only
+        TensorRT knows an output, a single such block gets all remaining nodes; of several, each
+        gets those of the network's layers between its first and last, and what leads there.
         """
         blocks, taken = [], set[NodeName]()
         for layer in layers:
@@ -155,7 +155,7 @@ class NodeFinder:
         return found
 
     def _between(self, block: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-        """Return those of `nodes` that the network's layers between a block's ends were made of."""
+        """Return the `nodes` behind the network's layers between a block's ends."""
         places = {layer.name: index for index, layer in enumerate(self._built)}
         match = _BLOCK.search(block)
         ends = [
@@ -170,7 +170,7 @@ class NodeFinder:
 
 
 class _Tensors:
-    """The values of a model behind the tensors of an engine, copies in other formats included."""
+    """Maps an engine's tensors, including copies in other formats, to the model's values."""
 
     def __init__(self, values: Mapping[str, ir.Value], layers: Sequence[Listed]) -> None:
         self._values = values
@@ -182,7 +182,7 @@ class _Tensors:
                 self._copies[copy] = origin
 
     def value(self, tensor: str) -> ir.Value | None:
-        """Return the value of a tensor; None where only TensorRT knows it."""
+        """Return the value of a tensor; None if only TensorRT knows it."""
         name = _PROFILE.sub("", tensor)
         for _ in range(len(self._copies) + 1):
             if name in self._values or name not in self._copies:
@@ -194,7 +194,7 @@ class _Tensors:
 def _leading_to(
     start: Iterable[ir.Node | None], borders: set[ir.Value], taken: set[NodeName]
 ) -> set[ir.Node]:
-    """Return the nodes of `start`, and what leads there from `borders` on; none that is taken."""
+    """Return the nodes in `start` and those from `borders` to them, except taken ones."""
     inside: set[ir.Node] = set()
     waiting = [*start]
     while waiting:
@@ -207,7 +207,7 @@ def _leading_to(
 
 
 def _balanced(part: str) -> str:
-    """Return `part` without the closing parentheses of what was around it."""
+    """Return `part` without unmatched trailing parentheses."""
     while part.endswith(")") and part.count(")") > part.count("("):
         part = part[:-1]
     return part.strip()
@@ -225,8 +225,8 @@ _SUFFIX = re.compile(
 def foreign_region(text: str) -> tuple[str, str] | None:
     """Return the first and the last layer of the first `ForeignNode` in `text`; None without one.
 
-    They are names of network layers: of a node, of a constant, or `(Unnamed Layer* 7) [Shuffle]`.
-    A block of one layer gives it twice.
+    Both are names of network layers: a node's, a constant's, or `(Unnamed Layer* 7) [Shuffle]`.
+    For a block of one layer the two are the same.
     """
     found = _FOREIGN.search(text)
     if found is None:
@@ -238,9 +238,9 @@ def foreign_region(text: str) -> tuple[str, str] | None:
 
 
 def names_in(expression: str) -> tuple[str, ...]:
-    """Return the names in a layer's name or a list of such, without what TensorRT adds.
+    """Return the names in a layer's name or a list of them, without TensorRT's additions.
 
-    Of a `ForeignNode` these are the ends only: the log does not tell what is between.
+    A `ForeignNode` yields only its ends: the log does not show what lies between.
     """
     found = _FOREIGN.search(expression)
     if found is not None:

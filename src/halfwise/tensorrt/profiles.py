@@ -1,4 +1,4 @@
-"""Smallest, usual and largest shapes of the inputs: what an optimization profile holds."""
+"""Optimization profiles: smallest, usual and largest shapes of the inputs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ Seen = dict[TensorName, Shape]
 
 
 def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...]:
-    """Return the profile that holds all samples; none where shapes cannot vary.
+    """Return the profile that covers all samples; none if shapes cannot vary.
 
-    `min` and `max` are taken axis by axis. `opt` is the set of shapes of all inputs together that
-    most samples have, and the largest of those among equals: one that really occurs, as kernels
+    `min` and `max` are taken axis by axis. `opt` is the most frequent combination of all inputs'
+    shapes, the largest if several are equally frequent: one that really occurs, since kernels
     are chosen for it. Shape tensors have the values that go with it.
 
     Args:
@@ -31,7 +31,7 @@ def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...
         samples: At least one; each is loaded once.
 
     Raises:
-        CaseError: a shape tensor has another number of elements in another sample.
+        CaseError: a shape tensor's number of elements differs between samples.
     """
     dynamic, shape_tensors = _dynamic(network), shape_inputs(network)
     if not dynamic and not shape_tensors:
@@ -65,22 +65,22 @@ def profiles_from_options(
     optimum: Sequence[str],
     maximum: Sequence[str],
 ) -> tuple[Profile, ...]:
-    """Return one profile per place in the lists of `--minShapes`, `--optShapes` and `--maxShapes`.
+    """Return one profile per position in the `--minShapes`, `--optShapes` and `--maxShapes` lists.
 
-    A list that is missing is filled as trtexec fills it from 8.6 on (`processShapes` in
-    sampleOptions.cpp; up to 8.4 it takes nothing but `--optShapes` alone or all three): opt is max,
+    A missing list is filled as trtexec does from 8.6 on (`processShapes` in
+    sampleOptions.cpp; up to 8.4 it takes only `--optShapes` alone or all three): opt is max,
     else min; min and max are opt. For shape tensors, sizes are values; those that the user does
     not give come from the samples. Inputs without a dynamic axis may be named, and are left out.
 
     Args:
         network: The model.
-        samples: At least one; None where there are none, and every shape tensor has to be named.
+        samples: At least one; None if there are none, and then every shape tensor must be named.
         minimum: Values of `--minShapes`, one per profile.
         optimum: Values of `--optShapes`.
         maximum: Values of `--maxShapes`.
 
     Raises:
-        UsageError: the lists differ in length or name different inputs, or an item cannot be read.
+        UsageError: the lists differ in length or in their inputs, or an item cannot be read.
         CaseError: an item does not fit the model, an input with a dynamic axis has no shape, or
             min ≤ opt ≤ max does not hold.
     """
@@ -103,12 +103,12 @@ def profiles_from_options(
 
 
 def profile_of(profiles: Sequence[Profile], sample: Sample) -> int | None:
-    """Return the index of the first profile that holds `sample`; None where none does."""
+    """Return the index of the first profile that covers `sample`; None if none does."""
     return next((i for i, p in enumerate(profiles) if not _outside(p, sample)), None)
 
 
 def check_covered(profiles: Sequence[Profile], samples: Samples) -> None:
-    """Check that an engine with `profiles` takes every sample; without profiles all is fixed.
+    """Check that `profiles` cover every sample; without profiles all shapes are fixed.
 
     Raises:
         CaseError: a sample is outside every profile.
@@ -150,7 +150,7 @@ def _ranges(seen: Sequence[Seen], usual: Seen) -> dict[TensorName, ShapeRange]:
 
 
 def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> Profile:
-    """Return the profile that the options give together; `parts` is what each of them says."""
+    """Combine the options' values, `parts`, into a profile."""
     inputs = {tensor_name(v): v for v in network.graph.inputs}
     shape_tensors, dynamic = shape_inputs(network), _dynamic(network)
     shapes: dict[TensorName, ShapeRange] = {}
@@ -187,7 +187,7 @@ def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> 
 
 
 def _named(network: Network, parts: Mapping[str, Seen]) -> Profile:
-    """Return what stands for observed shape tensors where there are no samples: any values named.
+    """Return a stand-in for observed shape tensors without samples: any values named.
 
     Raises:
         CaseError: a shape tensor is not named.
@@ -252,7 +252,7 @@ def _check_shape(value: ir.Value, shape: Shape, option: str) -> None:
 
 
 def _outside(profile: Profile, sample: Sample) -> str:
-    """Say what of `sample` the profile does not hold; empty where it holds all."""
+    """Return a clause on what in `sample` the profile does not cover; empty if it covers all."""
     seen = (
         (profile.shapes, _shapes(sample, profile.shapes), "is"),
         (profile.values, _values(sample, profile.values), "holds"),

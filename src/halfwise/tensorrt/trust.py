@@ -1,6 +1,6 @@
-"""Which files may name commands: those of the user's configuration folder, and those trusted once.
+"""Decide which files may name commands: those in the user's configuration folder or once trusted.
 
-A `halfwise.toml` comes along with any folder that is cloned or unpacked, and names programs.
+Any folder that is cloned or unpacked may bring a `halfwise.toml` that names programs to run.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from halfwise.wording import clean, shorten
 
 _PLACE = "Give a writable folder: XDG_CONFIG_HOME=FOLDER halfwise …"
 _WIDEST = 400
-"""Characters of commands in a message."""
+"""Most characters of commands in a message."""
 _TRUSTED = "trusted.jsonl"
 _announced: set[tuple[str, ...]] = set()
 
 
 def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the user's folder for halfwise's settings; None where nothing names one.
+    """Return the user's folder for halfwise's settings; None if nothing names one.
 
-    `XDG_CONFIG_HOME`, where it is absolute (XDG Base Directory Specification 0.8), else
-    `~/.config`.
+    It lies in `XDG_CONFIG_HOME` if that is absolute (XDG Base Directory Specification 0.8), else
+    in `~/.config`.
     """
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
     if not base.is_absolute():
@@ -37,12 +37,12 @@ def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def demand_trust(path: Path, content: bytes, what: Sequence[str]) -> None:
-    """Raise UsageError where nobody has said that what `path` names may be run.
+    """Raise UsageError unless `path` is trusted to run what it names.
 
     Args:
         path: The file.
-        content: What was read from it.
-        what: What it would have run or loaded, for the message.
+        content: Its content.
+        what: What it would run or load, for the message.
     """
     own = configuration()
     if own is not None and path.parent.resolve() == own.resolve():
@@ -58,10 +58,10 @@ def demand_trust(path: Path, content: bytes, what: Sequence[str]) -> None:
 
 
 def remember(path: Path, content: bytes) -> None:
-    """Trust `path` as long as its content stays.
+    """Trust `path` until its content changes.
 
     Raises:
-        UsageError: that cannot be written down.
+        UsageError: the trust cannot be recorded.
     """
     own = configuration()
     if own is None:
@@ -78,7 +78,7 @@ def remember(path: Path, content: bytes) -> None:
 
 
 def announce(command: Sequence[str], file: Path) -> None:
-    """Tell on standard error, once, which command a file is about to have run."""
+    """Print to standard error, once, the command that a file is about to run."""
     if tuple(command) not in _announced:
         _announced.add(tuple(command))
         sys.stderr.write(clean(f"{file} runs: {shorten(shlex.join(command), _WIDEST)}") + "\n")

@@ -1,10 +1,10 @@
-"""TensorRT's versions: how they are written, and what each has, reads and can be asked for.
+"""TensorRT's versions: their notation, features, opsets and operators.
 
 Opsets and operators are from onnx-tensorrt's docs/operators.md and docs/Changelog.md of each
 version, the release notes of 11.2, and NVIDIA's "ONNX Opset Guide" for 11. Typing regimes, layers
 and formats are from the headers and bindings of each version (docs/tensorrt-workers.md,
 tests/bindings), options of trtexec from `samples/common/sampleOptions.cpp`. The worker runs without
-this file, and has its own bounds; a test compares them.
+this file and has its own bounds; a test compares them.
 """
 
 import re
@@ -20,19 +20,19 @@ Version = tuple[int, int]
 
 OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
-"""The oldest whose parser is known; nothing else is known of it."""
+"""The oldest with a known parser; only the parser is known."""
 NEWEST_CHECKED: Version = (11, 4)
 FIRST_UNKNOWN: Version = (12, 0)
 RUN_VERSIONS = ("8.6.0",)
-"""Versions that engines were built and run with, on an H200 (bench/gpu)."""
+"""Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
 DEFAULT_PARSER = "10.0"
-"""Where nobody names one: what it reads, all later versions read too."""
+"""The default: all later versions read whatever it reads."""
 WEAK_ONLY: Version = (8, 6)
 """The last series without strong typing."""
 DEFAULT_BUILDER = "10.16"
-"""The last series with both typings; its strong recipes serve 11 too."""
+"""The last series with both typings; its strong recipes work for 11 too."""
 
 Feature = Literal[
     "layers for casts",
@@ -69,38 +69,38 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "integer weights": (10, 0),  # before, 8.4 says "invalid weights type of Int8"; 8.6 takes some
     "strong typing by default": (10, 0),
     "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
-    # Where Q, K and V are cast up to FP32 (release notes of 11.3).
+    # If Q, K and V are cast up to FP32 (release notes of 11.3).
     "FP32 sums in fused attention": (11, 3),
-    # Of trtexec:
+    # trtexec:
     "--tuneBuildRoutes": (11, 1),
     "--staticPlugins": (8, 6),
     "--skipInference": (8, 6),
     "* in names": (9, 0),
     "several profiles": (10, 0),
 }
-"""The first version that has it."""
+"""The first version with each feature."""
 FIRST_WITHOUT_WEAK: Version = (11, 0)
 LAYERS_SINCE: Mapping[str, Version] = {
     "CAST": FIRST_WITH["layers for casts"],
     "PLUGIN_V3": (10, 0),
     "DYNAMIC_QUANTIZE": (10, 9),
 }
-"""Kinds of layers that are newer than 8.5, by a version from which on all headers have them."""
+"""Kinds of layers newer than 8.5, with a version from which all headers have them."""
 _TACTIC_SOURCES: Mapping[str, tuple[Version, Version]] = {
     **dict.fromkeys(("CUBLAS", "CUBLAS_LT", "CUDNN"), (OLDEST, (11, 0))),
     "EDGE_MASK_CONVOLUTIONS": (OLDEST, FIRST_UNKNOWN),
     "JIT_CONVOLUTIONS": ((8, 6), FIRST_UNKNOWN),
 }
-"""The first version that has a source, and the first that has it no more."""
+"""The first version that has a source, and the first that no longer has it."""
 
 
 class Opsets(NamedTuple):
-    """What the parser of some versions takes.
+    """Opsets that the parser of some versions reads.
 
     Attributes:
         since: The first of these versions.
-        first: The first opset; before TensorRT 10, none is said to be too early.
-        last: The last opset; None where it is unpublished.
+        first: The first opset; before TensorRT 10, no lower bound is documented.
+        last: The last opset; None if unpublished.
     """
 
     since: Version
@@ -129,9 +129,9 @@ SINCE: Mapping[str, Version] = {
     **dict.fromkeys(("RMSNormalization", "RotaryEmbedding", "TensorScatter"), (10, 15)),
     "DFT": (11, 2),
 }
-"""Operators that 8.5 lacks, by the version that the changelog names."""
+"""Operators that 8.5 lacks, with the version that the changelog names."""
 AT_THE_LATEST: Mapping[str, Version] = dict.fromkeys(("CastLike", "Gelu", "Mish"), (10, 15))
-"""Not in the list of 8.5, and in that of this version; the changelog names none."""
+"""Missing in 8.5's list, present in this version's; the changelog names no version."""
 NEVER_UP_TO: Version = (10, 15)
 _REFUSED = """
     AffineGrid Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad
@@ -143,12 +143,12 @@ _REFUSED = """
     StringConcat StringNormalizer StringSplit TfIdfVectorizer Unique
 """
 NEVER = frozenset(_REFUSED.split())
-"""Operators that the list of `NEVER_UP_TO` refuses."""
+"""Operators that the list of `NEVER_UP_TO` rejects."""
 
 WRITTEN = re.compile(
     r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*(?:\+[0-9a-z][0-9a-z.]*)?)?"
 )
-"""Numbers with points between them, with PEP 440's further parts: what `version_of` reads."""
+"""What `version_of` reads: dotted numbers, with PEP 440's suffixes."""
 _LOGGED = re.compile(
     r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
     r"|TensorRT version: (?P<plain>[\d.]+\d)"
@@ -158,10 +158,10 @@ _LOGGED = re.compile(
 def version_of(text: str) -> Version:
     """Return major and minor of a version, such as 11, v8.6 or 9.0.1.post12.
 
-    Blanks around it do not matter; a minor version that is not given is 0.
+    Surrounding blanks are ignored; a missing minor version is 0.
 
     Raises:
-        ValueError: `text` is no such version.
+        ValueError: `text` is not a version.
     """
     found = WRITTEN.fullmatch(text.strip())
     if found is None:
@@ -170,12 +170,12 @@ def version_of(text: str) -> Version:
 
 
 def text_of(version: Version) -> str:
-    """Return such as "8.6"."""
+    """Return a version as text, such as "8.6"."""
     return ".".join(map(str, version))
 
 
 def logged_version(line: str) -> str | None:
-    """Return the version that a line of a log tells, such as "8.6.1"; None where it tells none."""
+    """Return the version named in a log line, such as "8.6.1"; None if there is none."""
     found = _LOGGED.search(line)
     if found is None:
         return None
@@ -184,14 +184,14 @@ def logged_version(line: str) -> str | None:
 
 
 def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
-    """Return major and minor of a version that a user names; a minor one not given is 0.
+    """Return major and minor of a version that a user names; a missing minor version is 0.
 
     Args:
-        text: Such as "11", "v8.6", "8.6.1" or "9.3.0.post12.dev1".
-        oldest: The first version that has what it is asked for.
+        text: A version such as "11", "v8.6", "8.6.1" or "9.3.0.post12.dev1".
+        oldest: The oldest version accepted.
 
     Raises:
-        UsageError: it is no version, "8" (8.5 and 8.6 differ), older than `oldest`, or 12 or later.
+        UsageError: not a version, "8" (8.5 and 8.6 differ), older than `oldest`, or 12 or later.
     """
     try:
         found = version_of(text)
@@ -209,47 +209,47 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
 
 
 def has(feature: Feature, version: Version | str | None) -> bool:
-    """Return whether a version has a feature; a worker without TensorRT (None) has none."""
+    """Return whether a version has a feature; False for None, a worker without TensorRT."""
     if isinstance(version, str):
         version = version_of(version)
     return version is not None and version >= FIRST_WITH[feature]
 
 
 def since(feature: Feature) -> str:
-    """Return the first version with a feature as a sentence has it: such as "9", or "10.12"."""
+    """Return the first version with a feature as text for a sentence, such as "9" or "10.12"."""
     major, minor = FIRST_WITH[feature]
     return f"{major}.{minor}" if minor else str(major)
 
 
 def tactic_sources(version: Version) -> tuple[str, ...]:
-    """Return the names of `TacticSource` that a version has."""
+    """Return the names of a version's `TacticSource` members."""
     return tuple(n for n, (since, until) in _TACTIC_SOURCES.items() if since <= version < until)
 
 
 def opsets(version: Version) -> Opsets:
-    """Return what the parser of a version takes, 8.0 or later."""
+    """Return the opsets that the parser of a version, 8.0 or later, reads."""
     return next(known for known in reversed(_OPSETS) if version >= known.since)
 
 
 def highest_opset(version: Version) -> int:
-    """Return the highest opset that this version's parser (8.0 or later) reads for sure."""
+    """Return the highest opset that this version's parser (8.0 or later) certainly reads."""
     known = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
     return max(known)
 
 
 def next_published(version: Version) -> Opsets:
-    """Return the first known opsets after those of a version whose last one is unpublished."""
+    """Return the next published opsets for a version whose last opset is unpublished."""
     return next(o for o in _OPSETS if o.since > version and o.last is not None)
 
 
 def has_operator(op: str, version: Version) -> bool:
-    """Return whether this version's parser is known to take the operator."""
+    """Return whether this version's parser is known to support the operator."""
     since = SINCE.get(op) or AT_THE_LATEST.get(op)
     return op not in NEVER and (since is None or since <= version)
 
 
 def support(op: str) -> str:
-    """Return a sentence on which TensorRT has the operator `op`; empty where it is not ONNX's."""
+    """Return a sentence on TensorRT's support for operator `op`; empty if it is not ONNX's."""
     if op in SINCE:
         return f"TensorRT {text_of(SINCE[op])} and later have {op}."
     if op in AT_THE_LATEST:
