@@ -1,8 +1,8 @@
 """Constraints for weak typing: which nodes to pin to FP32.
 
-TensorRT maps layers to ONNX nodes by their metadata, so a constraint is the name of a node. What
-moves data between kept nodes is constrained too: a Shuffle layer may round otherwise. What two
-builds differ in is the evidence there is where a fused block hides its precision.
+TensorRT maps layers to ONNX nodes by their metadata, so a constraint is the name of a node. Nodes
+that move data between kept nodes are constrained too, since a Shuffle layer might round. If a fused
+block hides its precision, the difference between two builds is the only evidence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ from halfwise.wording import count, number
 Assignment = frozenset[NodeName]
 
 _UNTYPED = ("Cast", "Constant", "DequantizeLinear", "QuantizeLinear")
-"""Operators whose layers have a type of their own: constraining a Cast ends the build with an
-assertion of castLayer.cpp (NVIDIA/TensorRT#3618)."""
+"""Operators whose layers have their own type: constraining a Cast ends the build with an
+assertion in castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
 _SHOWN = 5
 
@@ -31,14 +31,14 @@ _SHOWN = 5
 def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
     """Return the nodes to constrain to FP32 in weak typing, in graph order.
 
-    Casts, constants, and what gives integers, Booleans or shapes only take no constraint, nor does
-    what may be computed in INT8, which a constraint would forbid. If, Loop and Scan have no layers
-    that compute: the nodes in their bodies are constrained for them.
+    Casts, constants, and nodes that give only integers, Booleans or shapes take no constraint;
+    neither do nodes that may be computed in INT8, which a constraint would forbid. If, Loop and
+    Scan have no layers that compute: the nodes in their bodies are constrained instead.
 
     Args:
-        network: The model that the builder reads, names included.
+        network: The model that the builder reads, with the same names.
         roles: Roles of its nodes.
-        fp32: All FP32 nodes of the main graph, those that move data included.
+        fp32: All FP32 nodes of the main graph, including those that move data.
     """
     found: list[NodeName] = []
     integers = quantised_types(network)
@@ -54,22 +54,22 @@ def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeN
 
 
 def takes_type(node: ir.Node) -> bool:
-    """Return whether a node has a layer that takes a type: it gives a float, and has no bodies."""
+    """Return whether a node's layer takes a type: it gives a float and has no bodies."""
     if bodies(node) or is_standard(node, *_UNTYPED):
         return False
     return any(is_float(v) for v in node.outputs)
 
 
 def layer_types(asked: Iterable[tuple[str, str]], layers: Sequence[NetworkLayer]) -> dict[str, str]:
-    """Return the type that each layer is asked to have, by its name.
+    """Return the type requested for each layer, by its name.
 
     Args:
-        asked: Names with types ("fp32", "fp16" …), as users and recipes give them. A name is that
-            of an ONNX node or of a layer; `*` in it stands for anything.
+        asked: Names with types ("fp32", "fp16" …), as users and recipes give them. A name is an
+            ONNX node's or a layer's; `*` in it matches anything.
         layers: Layers of the network.
 
     Raises:
-        CaseError: a name is that of no layer, or a layer is asked to have two types.
+        CaseError: a name matches no layer, or two types are requested for one layer.
     """
     found: dict[str, tuple[str, str]] = {}
     for name, wanted in asked:
@@ -97,7 +97,7 @@ def _bears(layer: NetworkLayer, name: str) -> bool:
     words = (layer.name, *layer.nodes)
     if name in words:
         return True
-    # Only `*` has a meaning: names have brackets of their own.
+    # Only `*` is special: names may contain brackets.
     pattern = name.replace("[", "[[]").replace("?", "[?]")
     return "*" in name and any(fnmatchcase(word, pattern) for word in words)
 
@@ -107,7 +107,7 @@ def unmatched(network: Network, unconstrained: Mapping[NodeName, str]) -> tuple[
 
     Args:
         network: The model that was built.
-        unconstrained: Nodes that no constraint reached, with the worker's reason.
+        unconstrained: Worker's reasons, by nodes that no constraint reached.
     """
     nodes = {node_name(n): n for n in network.model.graph.all_nodes()}
     reasons: dict[str, list[NodeName]] = {}
@@ -130,22 +130,22 @@ def _why(node: ir.Node, told: str) -> str:
 
 _CHANGED_ERROR = 2.0
 _CHANGED_TIME = 0.05
-"""From which factor on errors differ, and from which share on latencies. Our choice: below, chance
-in the choice of kernels may explain it (builds of one configuration on an H200 differ in time by a
-few percent)."""
+"""Errors differ beyond this factor, latencies beyond this share. Our choice: chance in the choice
+of kernels may explain smaller differences (builds of one configuration on an H200 differ in time by
+a few percent)."""
 _EXACT_DB = 100.0
 _ALIKE_DB = 6.0
-"""What FP16 cannot reach, and what chance in the choice of FP32 kernels explains. One rounding to
-FP16 leaves 20 log10(2^11 √3) = 71 dB of values spread evenly; errors that average out add to that,
-3 dB for each doubling of what is averaged. FP32 engines of one model differ by less than 1 dB."""
+"""An SNR that FP16 cannot reach, and a difference that chance in the choice of FP32 kernels can
+explain. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly spread values; averaging
+adds 3 dB per doubling of its length. FP32 engines of one model differ by less than 1 dB."""
 
 
 def same_outputs(result: Verdict, full: Verdict) -> bool:
-    """Return whether an engine gives the outputs of an FP32 or TF32 engine, by every measure.
+    """Return whether an engine's outputs match those of an FP32 or TF32 engine in every measure.
 
-    All errors, and mean and deviation of the outputs, have to agree to the last digit, and some
-    error has to be above 0: outputs that round alike (classes, masks) prove nothing. An engine with
-    FP16 on the way does not do that. One that TensorRT built in FP32 although FP16 was allowed
+    All errors and the outputs' means and deviations must agree to the last digit, and some
+    error must be above 0: outputs that round alike (classes, masks) prove nothing. An engine with
+    FP16 on the way does not pass. One that TensorRT built in FP32 although FP16 was allowed
     often does: three of six mixed engines of a vision transformer (8.6.0, H200).
     """
     told = any(isfinite(o.max_abs) and o.max_abs > 0 for o in full.outputs.values())
@@ -153,9 +153,9 @@ def same_outputs(result: Verdict, full: Verdict) -> bool:
 
 
 def as_exact(result: Verdict, fp32: Verdict) -> bool:
-    """Return whether an engine is as exact as the FP32 engine, which FP16 on the way prevents.
+    """Return whether an engine is as accurate as the FP32 engine, which FP16 on the way prevents.
 
-    That is weaker than `same_outputs`: FP16 where it has no effect on the outputs stays possible.
+    This is weaker than `same_outputs`: FP16 that does not affect the outputs remains possible.
     """
     errors = [(result.outputs[name], error) for name, error in fp32.outputs.items()]
     exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - _ALIKE_DB for r, f in errors)
@@ -165,14 +165,14 @@ def as_exact(result: Verdict, fp32: Verdict) -> bool:
 def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | None:
     """Return the rung whose outputs an engine gives although a low format was allowed; else None.
 
-    Whatever of it is in that format has no part in the outputs: they are as exact as those of the
-    FP32 engine, or the very same as those of the one with TF32. FP16 has TF32's 11 significant
-    bits, and FP32 engines alike in exactness differ in their last digits; so of TF32 nothing but
-    the same outputs tells.
+    Layers in that format do not affect the outputs: they are as accurate as the FP32 engine's, or
+    identical to the TF32 engine's. TF32 takes identical outputs, because FP16 has the same 11
+    significant bits; for FP32 accuracy is enough, because equally accurate FP32 engines differ in
+    their last digits.
 
     Args:
-        result: Its verdict.
-        full: Those of the FP32 and the TF32 engine on the same samples, as far as there are any.
+        result: The engine's verdict.
+        full: Available verdicts of the FP32 and TF32 engines on the same samples.
     """
     for rung, verdict in full.items():
         if same_outputs(result, verdict) or (rung == "fp32" and as_exact(result, verdict)):
@@ -181,15 +181,15 @@ def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | N
 
 
 def alike(first: float, second: float) -> bool:
-    """Return whether errors (≥ 0, or inf) of two builds differ by no more than chance explains."""
+    """Return whether chance may explain the difference of two builds' errors (≥ 0, or inf)."""
     return first == second or max(first, second) <= _CHANGED_ERROR * min(first, second)
 
 
 def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
-    """Return what a build with a constraint and one without it differ in, as one sentence.
+    """Return a sentence comparing a build with a constraint to one without it.
 
-    It is the evidence there is where a fused block hides its nodes. Weakly typed builds of one
-    configuration differ too, so one pair of builds shows an effect, and never that there is none.
+    This is the only evidence if a fused block hides its nodes. Weakly typed builds of one
+    configuration differ too, so a pair of builds can show an effect, but never its absence.
     """
     a, b = with_constraint.verdict, without.verdict
     if a is None or b is None or not a.outputs or not b.outputs:

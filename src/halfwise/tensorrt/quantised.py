@@ -1,8 +1,8 @@
-"""Quantised models for TensorRT: what its parser refuses, and the same function as it is read.
+"""Quantised models for TensorRT: find what its parser rejects, and rewrite what it can read.
 
-What is refused was read in `QuantDequantLinearHelper` of onnx-tensorrt (8.5 to 10.16), and in
-NVIDIA's "Working with Quantized Types". A file as ONNX writes it may say a thing that TensorRT
-takes in another form only; that form is made where it computes the very same numbers.
+The rules come from `QuantDequantLinearHelper` of onnx-tensorrt (8.5 to 10.16) and NVIDIA's
+"Working with Quantized Types". TensorRT accepts some valid ONNX only in another form; the rewrite
+makes that form if it computes exactly the same numbers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,12 +30,12 @@ TAKEN: Mapping[ir.DataType, Feature | None] = {
     ir.DataType.INT4: "INT4",
     ir.DataType.FLOAT4E2M1: "FP4",
 }
-"""What TensorRT quantises to, and what a version needs for it."""
+"""Types that TensorRT quantises to, with the feature that a version needs for each."""
 COMPUTED: Mapping[ir.DataType, Precision] = {
     ir.DataType.INT8: "int8",
     ir.DataType.FLOAT8E4M3FN: "fp8",
 }
-"""What a product of two such tensors is computed in."""
+"""Precision of a product of two such tensors."""
 _FLAGS: Mapping[ir.DataType, Quantised] = {
     ir.DataType.INT8: "int8",
     ir.DataType.FLOAT8E4M3FN: "fp8",
@@ -59,7 +59,7 @@ AGAIN = (
 
 @dataclass(frozen=True)
 class Refused:
-    """A node that ends the parser, or that it reads as something else.
+    """A node at which the parser fails, or that it misreads.
 
     Attributes:
         node: Its name.
@@ -71,9 +71,9 @@ class Refused:
 
 
 def refused(network: Network, version: Version) -> tuple[Refused, ...]:
-    """Return the nodes that this version of TensorRT refuses, in graph order; each has one reason.
+    """Return the nodes that this version of TensorRT rejects, in graph order, with one reason each.
 
-    Biases of INT32 are none of them, nor weights without a QuantizeLinear: see `as_read`.
+    INT32 biases and weights without a QuantizeLinear are not included: see `as_read`.
     """
     nodes = [n for n in network.model.graph.all_nodes() if n.op_type.startswith(QUANTISED)]
     found = ((node_name(n), next(_reasons(n, version), None)) for n in nodes)
@@ -113,7 +113,7 @@ def _is_bias(value: ir.Value | None) -> bool:
 
 
 def _is_weight(value: ir.Value | None) -> bool:
-    """Return whether a value is a constant, or one that was quantised."""
+    """Return whether a value is a constant or a quantised constant."""
     while value is not None and value.const_value is None:
         maker = value.producer()
         if maker is None or not is_standard(maker, "QuantizeLinear"):
@@ -123,14 +123,14 @@ def _is_weight(value: ir.Value | None) -> bool:
 
 
 def readable(network: Network, tensorrt: str | None) -> Network:
-    """Return a model of the same function that a TensorRT reads; see `as_read`.
+    """Return an equivalent model that a version of TensorRT reads; see `as_read`.
 
     Args:
-        network: The model; returned as it is where nothing changes.
+        network: The model; returned itself if nothing changes.
         tensorrt: The version, such as "8.6.0"; None changes nothing.
 
     Raises:
-        CaseError: it would be refused; all reasons are told, each with its nodes.
+        CaseError: TensorRT would reject it; the message gives all reasons with their nodes.
     """
     if tensorrt is None:
         return network
@@ -150,7 +150,7 @@ def readable(network: Network, tensorrt: str | None) -> Network:
 
 
 def quantised_types(network: Network) -> dict[NodeName, Precision]:
-    """Return what the nodes that read all their data through pairs may be computed in."""
+    """Return the low precision of each node that reads all its data through pairs."""
     products = {name: pairs[:2] for name, pairs in quantised_nodes(network).items()}  # no biases
     return {
         name: COMPUTED[data.dtype]
@@ -160,16 +160,16 @@ def quantised_types(network: Network) -> dict[NodeName, Precision]:
 
 
 def as_read(network: Network, version: Version) -> Network:
-    """Return a model of the same function that this version of TensorRT reads.
+    """Return an equivalent model that this version of TensorRT reads.
 
-    Biases of INT32 become floats: no version dequantises them. Before 10 weights that are stored
-    as integers become floats with a QuantizeLinear that gives these integers again: that is how
-    those versions document weights. Before 9 every node gets a zero point. Convolutions with
-    computed weights state their kernel's size.
+    INT32 biases become floats: no version dequantises them. Before 10, weights stored as integers
+    become floats with a QuantizeLinear that restores these integers, the form that those
+    versions document. Before 9 every node gets a zero point. Convolutions with computed weights
+    get an explicit kernel size.
 
     Args:
-        network: The model; returned as it is where nothing changes.
-        version: That of TensorRT.
+        network: The model; returned itself if nothing changes.
+        version: TensorRT's version.
     """
     restated = [p for p in pairs_of(network) if _is_restated(p, version)]
     lacking = [] if has("optional zero points", version) else [*_without_zero(network)]
@@ -222,7 +222,7 @@ def _restate(pair: Pair, graph: ir.Graph, names: Names) -> None:
     if pair.dtype == ir.DataType.INT32 or integers is None:
         given.replace_all_uses_with(floats)
         return
-    if _lacks_zero(node):  # else what is quantised is of UINT8
+    if _lacks_zero(node):  # without one, QuantizeLinear gives UINT8
         _give_zero(node, graph, names)
     made = ir.node(
         "QuantizeLinear",
@@ -237,7 +237,7 @@ def _restate(pair: Pair, graph: ir.Graph, names: Names) -> None:
 
 
 def builder_flags(network: Network) -> tuple[Quantised, ...]:
-    """Return what weak typing has to allow for the pairs of a model; as the worker finds it."""
+    """Return the builder flags that a model's pairs need in weak typing, as the worker does."""
     nodes = network.model.graph.all_nodes()
     types = {n.inputs[0].dtype for n in nodes if is_standard(n, "DequantizeLinear") and n.inputs[0]}
     return tuple(flag for dtype, flag in _FLAGS.items() if dtype in types)

@@ -1,4 +1,4 @@
-"""Check a trtexec command and its precision constraints as a version reads them; correct them."""
+"""Check a trtexec command and its precision constraints for a version, and correct them."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,19 +29,19 @@ def check(
     version: Version,
     kinds: Kinds = MappingProxyType({}),
 ) -> tuple[tuple[Finding, ...], str]:
-    """Return what is wrong, errors first, and the whole as it should be.
+    """Return the findings, errors first, and the corrected command.
 
     Args:
-        given: What trtexec is given.
+        given: The command or options.
         layers: Layers of the network.
-        producers: Name of the node that makes a tensor, by the tensor's name.
+        producers: Name of a tensor's producing node, by the tensor's name.
         version: Version of trtexec, (major, minor).
         kinds: The layers of each operator, for keys that name one.
 
     Returns:
-        Findings, and the command for a shell (or the options, where only these were given); ""
-        where nothing is left. Constraints on what is not there or takes none are left out;
-        wildcards that this trtexec reads otherwise are written out.
+        Findings, and the command for a shell (or the options, if only these were given); "" if
+        nothing is left. Constraints on layers that do not exist or take none are left out;
+        wildcards that this trtexec reads differently are expanded.
     """
     complaints = list(check_command(given, version))
     values = {}
@@ -58,10 +58,10 @@ def check(
                 meant.append(found)
         clashes = list(_clashes(meant, version))
         complaints += [_two_types(one, other, layer) for one, other, layer in clashes]
-        # Of two equal keys trtexec has the later one alone.
+        # Of two equal keys trtexec keeps the later one.
         meant = list({item.key.name: item for item in meant}.values())
         complaints += [complaint for item in meant for complaint in reader.complaints(item)]
-        # Of two wildcards the longer one is written out: names count before wildcards.
+        # Of two wildcards the longer one is expanded: names take precedence over wildcards.
         spelt = {id(max(one, other, key=_length)) for one, other, _ in clashes}
         entries = _entries(meant, reader, spelt)
         values[option] = written(entries.items())
@@ -77,10 +77,10 @@ def _length(meant: Meant) -> int:
 
 
 def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, Meant, Layer]]:
-    """Yield pairs of keys that give one layer different types, neither of which goes before.
+    """Yield pairs of keys that give one layer different types without either taking precedence.
 
-    Two equal keys, two names, or two wildcards where wildcards are patterns. A name goes before a
-    wildcard. Different wildcards for output types all give one type (see `KeyReader`).
+    Two equal keys, two names, or two wildcards if wildcards are patterns. A name takes precedence
+    over a wildcard. Wildcards for output types all give one type (see `KeyReader`).
     """
     named = {layer.name for item in meant if not item.wild for layer in item.layers}
     for one, other in combinations(meant, 2):
@@ -117,7 +117,7 @@ def _two_types(one: Meant, other: Meant, layer: Layer) -> Finding:
 
 
 def _all_fp32(meant: Sequence[Meant], entries: Entries, layers: Sequence[Layer]) -> bool:
-    """Return whether every layer that takes a precision gets FP32 by the corrected items."""
+    """Return whether the corrected items give FP32 to every layer that takes a precision."""
     reached = {n.name for item in meant if item.key.name in entries for n in item.layers}
     able = [layer for layer in layers if layer.computes_floats and not layer.own_type]
     named = all(layer.name in reached or layer.name in entries for layer in able)
@@ -135,7 +135,7 @@ def _no_fp16() -> Finding:
 
 
 def _entries(meant: Sequence[Meant], reader: KeyReader, spelt: set[int]) -> Entries:
-    """Return types by the names and wildcards that say what is meant, in order."""
+    """Return types by the names and wildcards that express the meaning, in order."""
     names = {
         id(item): (item.key.name,)
         if id(item) not in spelt and reader.says(item)
@@ -143,7 +143,7 @@ def _entries(meant: Sequence[Meant], reader: KeyReader, spelt: set[int]) -> Entr
         for item in meant
     }
     found: Entries = {}
-    # What is more particular overrides what is more general.
+    # Specific keys override general ones.
     for item in sorted(meant, key=lambda m: (not m.wild, _length(m) if m.wild else 0)):
         found |= dict.fromkeys(names[id(item)], item.key.types)
     order = [name for item in meant for name in names[id(item)]]
@@ -158,7 +158,7 @@ _EFFECTIVE = ("obey", "prefer")
 
 
 def check_command(given: Given, version: Version) -> Iterator[Finding]:
-    """Yield what is wrong with the command around its constraints."""
+    """Yield findings on the command other than its constraints."""
     if version >= FIRST_WITHOUT_WEAK:
         yield _removed(given, version)
         return
@@ -253,11 +253,11 @@ def _effect(given: Given) -> Iterator[Finding]:
 
 
 def corrected_words(given: Given, values: Mapping[str, str], version: Version) -> list[str]:
-    """Return the words of the command as they should be.
+    """Return the words of the corrected command.
 
     Args:
-        given: What was given.
-        values: The corrected values of both options; "" for one that has none left.
+        given: The original command or options.
+        values: The corrected values of both options; "" for one without any left.
         version: Version of trtexec.
     """
     strong_only = version >= FIRST_WITHOUT_WEAK

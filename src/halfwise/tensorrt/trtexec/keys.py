@@ -1,8 +1,8 @@
-"""What one item of a constraint means to trtexec of a version, and what is wrong with it.
+"""What one item of a constraint means to a version of trtexec, and what is wrong with it.
 
-From `samples/common/sampleEngines.cpp` of TensorRT 8.6 and 10: a key that is a layer's name counts
-for that layer. Else, in 8.5 and 8.6, `*` counts for all layers; from 9.0 to 10.16 any key with one
-`*` counts for the layers that match, in the order of a hash table. There, `--layerOutputTypes`
+From `samples/common/sampleEngines.cpp` of TensorRT 8.6 and 10: a key that is a layer's name applies
+to that layer. Otherwise, in 8.5 and 8.6, `*` applies to all layers; from 9.0 to 10.16 any key with
+one `*` applies to the layers that match, in the order of a hash table. There, `--layerOutputTypes`
 gives all of these the type of the key `*`, or FP32 without one.
 """
 
@@ -30,13 +30,13 @@ _CAST = "https://github.com/NVIDIA/TensorRT/issues/3618"
 
 @dataclass(frozen=True, eq=False)
 class Meant:
-    """A key, and the layers that it is meant for.
+    """A key and the layers that it is meant for.
 
     Attributes:
         key: The key.
-        layers: The layers whose name it is or matches; none where the parser makes the name up.
+        layers: The layers that it names or matches; none if the parser makes the name up.
         wild: Whether it is a pattern.
-        kind: The operator that it names in place of layers; "" where it names or matches these.
+        kind: The operator that it names instead of layers; "" if it names or matches layers.
     """
 
     key: Key
@@ -56,7 +56,7 @@ class KeyReader:
         keys: Sequence[Key],
         kinds: Kinds,
     ) -> None:
-        """Take the layers, tensors' makers, the version, all keys of the option, and kinds."""
+        """Take the layers, tensors' producers, the version, all keys of the option, and kinds."""
         self._kinds = kinds
         self._layers, self._producers, self._version = layers, producers, version
         self._names = {layer.name for layer in layers}
@@ -65,7 +65,7 @@ class KeyReader:
         self._type_of_wildcards = general[-1][:1] if general else ("fp32",)
 
     def fault(self, key: Key) -> Finding | None:
-        """Return why trtexec cannot read a key; None where it can."""
+        """Return why trtexec cannot read a key; None if it can."""
         known = (*_TYPES, "bf16") if has("bf16", self._version) else _TYPES
         unknown = next((name for name in key.types if name not in known), None)
         reason = key.fault
@@ -83,7 +83,7 @@ class KeyReader:
         )
 
     def read(self, key: Key) -> Meant | None:
-        """Return what a key is meant for; None where there is nothing of that name."""
+        """Return what a key is meant for; None if nothing has that name."""
         layers = tuple(matching(key.name, self._layers))
         if not layers and not is_parsers_own(key.name):
             kind = None if key.name in self._producers else kind_meant(key.name, self._kinds)
@@ -91,7 +91,7 @@ class KeyReader:
         return Meant(key, layers, wild=bool(layers) and key.name not in self._names)
 
     def says(self, meant: Meant) -> bool:
-        """Return whether this trtexec does with a key what it is meant for, and can."""
+        """Return whether this trtexec can and does apply a key as it is meant."""
         if not meant.layers:
             return True
         if meant.kind:
@@ -103,11 +103,11 @@ class KeyReader:
         return self._knows(meant.key)
 
     def takes(self, meant: Meant, layer: Layer) -> bool:
-        """Return whether a layer of that name takes what a key gives it."""
+        """Return whether a layer of that name accepts the key's types."""
         return not layer.own_type and not self._covers_integers(meant, layer)
 
     def unmatched(self, key: Key) -> Finding:
-        """Return the complaint about a name of nothing."""
+        """Return the finding about a name that nothing has."""
         made = self._producers.get(key.name)
         inside = [n for n in names_in(key.name) if n in self._names and n != key.name]
         if made is not None:
@@ -131,7 +131,7 @@ class KeyReader:
         )
 
     def complaints(self, meant: Meant) -> Iterator[Finding]:
-        """Yield what is wrong with a key that means something."""
+        """Yield findings on a key that has a meaning."""
         if not meant.layers:
             yield complaint(
                 "parsers-own",
@@ -257,18 +257,18 @@ class KeyReader:
                 break
 
     def _knows(self, key: Key) -> bool:
-        """Return whether this trtexec takes the `*` of a key for a wildcard."""
+        """Return whether this trtexec treats a key's `*` as a wildcard."""
         return key.name == "*" or (has("* in names", self._version) and key.name.count("*") == 1)
 
     def _mistyped(self, meant: Meant) -> bool:
-        """Return whether trtexec gives another type than the one that a wildcard asks for."""
+        """Return whether trtexec gives another type than a wildcard requests."""
         key = meant.key
         if key.option != OUTPUT_TYPES or key.name == "*" or not has("* in names", self._version):
             return False
         return set(key.types) != set(self._type_of_wildcards)
 
     def _casts(self, meant: Meant) -> list[Layer]:
-        """Return the Casts to another type than the output type that a key asks for."""
+        """Return the Casts to a type other than the output type that a key requests."""
         if (
             meant.key.option != OUTPUT_TYPES
             or not has("layers for casts", self._version)
@@ -278,14 +278,14 @@ class KeyReader:
         if not meant.wild:
             layers = list(meant.layers)
         else:
-            # It passes over layers by their precision, and over shapes, not by what they give.
+            # It skips layers by their precision, and shapes, not by their output types.
             layers = spelt_like(meant.key.name, self._layers)
             layers = [n for n in layers if n.computes_floats or not n.of_shapes]
         casts = (layer for layer in layers if layer.op in ("Cast", "CastLike"))
         return [layer for layer in casts if layer.outputs[0] not in meant.key.types]
 
     def _covers_integers(self, meant: Meant, layer: Layer) -> bool:
-        """Return whether one output type is for outputs of which some are no floats."""
+        """Return whether one type is given for several outputs, some of which are not floats."""
         one = meant.key.option == OUTPUT_TYPES and len(meant.key.types) == 1
         return one and layer.computes_floats and "" in layer.outputs
 

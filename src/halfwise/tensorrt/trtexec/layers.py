@@ -1,7 +1,7 @@
-"""The layers that TensorRT's parser makes of a model, by name and by what they compute.
+"""The layers that TensorRT's parser makes from a model, with their names and output types.
 
-A layer is called as its node, `node_of_<output>` where that has no name. A second node of one name
-gets a number, and what the parser adds of its own has names that no file tells.
+A layer has its node's name, or `node_of_<output>` if that has none. A second node of the same name
+gets a number; layers that the parser itself adds have names that no file contains.
 """
 
 import re
@@ -27,14 +27,14 @@ _OWN_TYPES = {
     **{op: f"{op} has a type of its own" for op in ("QuantizeLinear", "DequantizeLinear")},
     "Constant": "a constant is fused away, and the constraint with it",
 }
-"""Why layers of an operator take no constraint."""
+"""Reasons why layers of an operator take no constraint."""
 _TYPES = {
     ir.DataType.FLOAT: "fp32",
     ir.DataType.FLOAT16: "fp16",
     ir.DataType.BFLOAT16: "bf16",
     ir.DataType.DOUBLE: "fp32",
 }
-"""Floating-point types by trtexec's names; of FP64 the parser makes FP32."""
+"""Floating-point types in trtexec's names; the parser turns FP64 into FP32."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Layer:
         name: Its name in the network, before fusion.
         place: The node that it comes from; for a constant, its name and the operator Constant.
         outputs: Type of each output in trtexec's names, "" for other than floating-point ones;
-            None where ONNX's inference does not tell.
-        nodes: Number of nodes of that name; the layer is that of the first.
-        of_shapes: Whether it computes from shapes and constants alone.
+            None if ONNX's inference does not give it.
+        nodes: Number of nodes with that name; the layer belongs to the first.
+        of_shapes: Whether it computes only from shapes and constants.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Layer:
 
     @property
     def own_type(self) -> str:
-        """Why it takes no constraint; "" where it takes one."""
+        """Why it takes no constraint; "" if it takes one."""
         floats = "" if self.computes_floats else "it outputs integers, Booleans or shapes"
         return _OWN_TYPES.get(self.op, floats)
 
@@ -103,20 +103,20 @@ def _types(model: Unchecked) -> Mapping[tuple[int | None, int], str]:
         number = model.place(node).number
         for i, value in enumerate(node.outputs):
             if value.dtype is not None:
-                # Of a call, what its function computes first stands for it.
+                # A call has the type that its function computes first.
                 found.setdefault((number, i), _TYPES.get(value.dtype, ""))
     return found
 
 
 def is_parsers_own(name: str) -> bool:
-    """Return whether a name is one that the parser makes up."""
+    """Return whether the parser made up a name."""
     return bool(_OWN.search(name))
 
 
 def matching(pattern: str, layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layers that a key is meant for: the one of that name, else those that match.
+    """Return the layers that a key is meant for: the one with that name, else those that match.
 
-    `*` stands for anything. As trtexec does, integers and shapes are passed over then.
+    `*` matches anything; matching skips integers and shapes, as trtexec does.
     """
     exact = [layer for layer in layers if layer.name == pattern]
     if exact or "*" not in pattern:
@@ -125,13 +125,13 @@ def matching(pattern: str, layers: Sequence[Layer]) -> list[Layer]:
 
 
 def spelt_like(pattern: str, layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layers whose names match, whatever they give; `*` stands for anything."""
+    """Return the layers whose names match, whatever their types; `*` matches anything."""
     expression = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
     return [layer for layer in layers if expression.fullmatch(layer.name)]
 
 
 def producers_of(model: Unchecked) -> dict[str, str]:
-    """Return the name of the layer that makes a tensor, by the tensor's name."""
+    """Return the name of the layer that produces each tensor, by the tensor's name."""
     return {
         tensor: node.name or f"node_of_{node.output[0]}"
         for _, node in model.nodes
@@ -146,7 +146,7 @@ Kinds = Mapping[str, tuple[Layer, ...]]
 def kinds_of(model: Unchecked, layers: Sequence[Layer]) -> Kinds:
     """Return the layers of each operator, by its name.
 
-    Those of nodes that together write the operator out are among them, in the order of `layers`.
+    Layers of nodes that together write out the operator are included, in the order of `layers`.
     """
     found: dict[str, set[int | None]] = {}
     for layer in layers:
@@ -163,10 +163,10 @@ def kinds_of(model: Unchecked, layers: Sequence[Layer]) -> Kinds:
 
 
 def kind_meant(word: str, kinds: Kinds) -> tuple[str, tuple[Layer, ...]] | None:
-    """Return the operator that a word means, and its layers; None where it means none.
+    """Return the operator that a word means, and its layers; None if it means none.
 
-    Case, `*`, `_` and "alization" do not matter: `layernorm`, `LayerNorm*` and `layer_norm` are
-    LayerNormalization; `norm` is any normalisation.
+    Case, `*`, `_` and "alization" are ignored: `layernorm`, `LayerNorm*` and `layer_norm` mean
+    LayerNormalization; `norm` means any normalisation.
     """
     meant = _plain(word)
     ops = [op for op in kinds if meant == _plain(op)]
@@ -188,7 +188,7 @@ def complaint(
     place: Place | None = None,
     source: str = _TRTEXEC,
 ) -> Finding:
-    """Return what is wrong with a constraint; see `halfwise.records.Finding`."""
+    """Return a finding on a constraint; see `halfwise.records.Finding`."""
     return Finding(
         rule=rule,
         severity=severity,

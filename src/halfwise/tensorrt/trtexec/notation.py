@@ -1,9 +1,9 @@
 """trtexec's notation: precision constraints, and shapes such as `a:1x3x224x224,'b:0':1x8`.
 
-Read as `samples/common/sampleOptions.cpp` of TensorRT 8.5 to 10.16 reads them: an option and its
-value are one word with `=` between; values are split at commas, which quotes do not protect; what
-stands before and within one pair of single quotes is the name, and without quotes what stands
-before the last colon. Rank 0 is `a:`, or `a:scalar` as from TensorRT 10 on.
+This follows `samples/common/sampleOptions.cpp` of TensorRT 8.5 to 10.16: an option and its value
+are one word with `=` between; values are split at commas, which quotes do not protect; the name is
+the text before and within one pair of single quotes or, without quotes, before the last
+colon. Rank 0 is `a:` or, as from TensorRT 10 on, `a:scalar`.
 """
 
 import re
@@ -23,12 +23,12 @@ CONSTRAINTS = "--precisionConstraints"
 _PROGRAM = "trtexec"
 _COMMENT = re.compile(r"^\s*#.*\n?|\s# .*$", re.MULTILINE)
 _CONTINUED = re.compile(r"(?:\\|\s[`^])\r?\n")
-"""The end of a line of sh, PowerShell or cmd that goes on in the next."""
+"""A line continuation of sh, PowerShell or cmd."""
 _SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
 
 
 _UNSAYABLE = {",": "splits there", "'": "takes it for a quotation mark"}
-"""What trtexec makes of characters in a name, which no quotes and no escapes keep from it."""
+"""How trtexec treats characters in a name; no quotes or escapes prevent that."""
 OTHER_KIND = "Use --as python instead: it compares whole names."
 
 
@@ -40,7 +40,7 @@ class Key:
         option: `--layerPrecisions` or `--layerOutputTypes`.
         name: Name of a layer, perhaps with `*`.
         types: The types as written, one per output for output types.
-        fault: Why trtexec cannot read the item; "" where it can.
+        fault: Why trtexec cannot read the item; "" if it can.
         item: The item as written.
     """
 
@@ -53,15 +53,15 @@ class Key:
 
 @dataclass(frozen=True)
 class Given:
-    """What was given.
+    """A command, options or a specification, as given.
 
     Attributes:
-        words: The words of the command, as a shell hands them over.
+        words: The words of the command, as a shell passes them on.
         keys: All items of both options, in order.
-        whole: Whether it is a command, rather than options or a specification alone.
-        repeated: Options of constraints that come more than once.
+        whole: Whether it is a command, not only options or a specification.
+        repeated: Constraint options that occur more than once.
         split: Options that lack their `=` and value.
-        stray: Words among the options that are none, as after a blank behind a comma.
+        stray: Words among the options that are not options, as after a comma and a blank.
     """
 
     words: tuple[str, ...]
@@ -72,7 +72,7 @@ class Given:
     stray: tuple[str, ...] = ()
 
     def value(self, option: str) -> str | None:
-        """Return the value of an option; "" for one without, None where it is not given."""
+        """Return the value of an option; "" if it has none, None if it is not given."""
         for word in self.words:
             name, _, value = word.partition("=")
             if name == option:
@@ -81,15 +81,15 @@ class Given:
 
 
 def read(words: Sequence[str]) -> Given:
-    """Return what a command, options of it, or a bare specification say.
+    """Parse a command, its options, or a bare specification.
 
     Args:
-        words: The words that a shell made, or the whole text in one. A bare specification, such as
-            `a:fp32,b:fp32`, is one of `--layerPrecisions`. Of a script the first command with
+        words: The words from a shell, or the whole text as one word. A bare specification, such as
+            `a:fp32,b:fp32`, is read as `--layerPrecisions`. In a script the first command with
             constraints counts.
 
     Raises:
-        UsageError: quotes that do not pair, or nothing about precision in it.
+        UsageError: quotes are unbalanced, or the text has nothing about precision.
     """
     split = _words(words)
     if len(split) == 1 and not split[0].startswith("-") and ":" in split[0]:
@@ -122,14 +122,14 @@ def _words(words: Sequence[str]) -> list[str]:
         raise UsageError(
             f"A shell could not parse the command: {error}.", "Paste it as it was typed."
         ) from error
-    # What follows is the shell's, such as `2>&1 | tee build.log`.
+    # The rest belongs to the shell, such as `2>&1 | tee build.log`.
     return list(takewhile(lambda word: not _SHELL.match(word), found))
 
 
 def _command(text: str) -> str:
     """Return the first command of a script that has constraints, in one line.
 
-    A pasted command may go over several lines without saying so: options continue what is before.
+    A pasted command may span lines without continuation marks: a line of options continues it.
     """
     commands: list[str] = []
     for line in _CONTINUED.sub(" ", _COMMENT.sub("", text)).splitlines():
@@ -141,7 +141,7 @@ def _command(text: str) -> str:
 
 
 def _is_line(text: str) -> bool:
-    """Return whether a text is several words of a shell; names of layers may hold blanks too."""
+    """Return whether a text is several shell words; layer names may contain blanks too."""
     options = len(re.findall(r"(?:^|\s)--\w", text))
     return options > 1 or bool(options and ('"' in text or not text.lstrip().startswith("--")))
 
@@ -152,7 +152,7 @@ def _keys(option: str, value: str) -> Iterable[Key]:
         if len(parts) == 1:
             name, colon, types = item.rpartition(":")
         elif len(parts) == 3:
-            # trtexec drops one character behind the quotes, whatever it is.
+            # trtexec drops the character after the quotes, whatever it is.
             name, colon, types = parts[0] + parts[1], parts[2][:1], parts[2][1:]
         else:
             yield Key(option, "", (), item, "its single quotes do not form a pair")
@@ -165,7 +165,7 @@ def _keys(option: str, value: str) -> Iterable[Key]:
 
 
 def written(entries: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Return names and types as trtexec reads them back, but for what is `unsayable`."""
+    """Return names and types in a form that trtexec reads back, unless a name is `unsayable`."""
     return ",".join(
         f"{quoted(name, 'layer')}:{'+'.join(types)}"
         for name, types in entries
@@ -174,15 +174,15 @@ def written(entries: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def unsayable(name: str) -> str:
-    """Return the character in a name that trtexec cannot be told; "" where there is none."""
+    """Return a character in a name that trtexec's notation cannot express; "" if there is none."""
     return next((character for character in _UNSAYABLE if character in name), "")
 
 
 def quoted(name: str, what: str, *, always: bool = False) -> str:
-    """Return a name as trtexec reads it back, in quotes where it holds a colon, or `always`.
+    """Return a name as trtexec reads it back, quoted if it contains a colon or `always` is set.
 
     Raises:
-        CaseError: it is `unsayable`; `what` says what has the name.
+        CaseError: the name is `unsayable`; `what` describes its owner in the message.
     """
     if character := unsayable(name):
         raise CaseError(
@@ -197,21 +197,21 @@ Shape = tuple[int, ...]
 
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
 _LARGEST = 2**31 - 1
-"""Sizes are 32-bit in TensorRT before 10, and no larger number is a size of anything that fits."""
+"""Sizes are 32-bit in TensorRT before 10; nothing larger would fit into memory."""
 
 
 def parse_shapes(text: str, option: str) -> dict[TensorName, Shape]:
-    """Return the shapes that `text` gives, by input name, in its order.
+    """Return the shapes in `text` by input name, in its order.
 
-    Negative numbers are taken: they have a meaning among the values of a shape tensor.
+    Negative numbers are accepted: the values of a shape tensor may be negative.
 
     Args:
         text: The value of the option.
         option: Its name, for errors.
 
     Raises:
-        UsageError: no colon, no name, quotes that do not pair, a size that is no 32-bit integer, or
-            a name that comes twice.
+        UsageError: no colon, no name, unbalanced quotes, a size that is no 32-bit integer, or
+            a repeated name.
     """
     shapes: dict[TensorName, Shape] = {}
     for item in text.split(","):
@@ -223,12 +223,12 @@ def parse_shapes(text: str, option: str) -> dict[TensorName, Shape]:
 
 
 def format_shapes(shapes: Mapping[TensorName, Shape]) -> str:
-    """Return shapes as trtexec 8.5 to 11 reads them; `parse_shapes` undoes it.
+    """Return shapes as trtexec 8.5 to 11 reads them; the inverse of `parse_shapes`.
 
     Raises:
         CaseError: the name of an input is `unsayable`.
     """
-    # Before version 10, rank 0 can be read within quotes only.
+    # Before version 10, rank 0 is read only within quotes.
     return ",".join(
         f"{quoted(name, 'input', always=not shape)}:{'x'.join(map(str, shape))}"
         for name, shape in shapes.items()
