@@ -1,4 +1,4 @@
-"""What a strongly typed recipe says of attention that is FP32 in part."""
+"""The note of a strongly typed recipe on attention that is partly FP32."""
 
 import shlex
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from halfwise.tensorrt.versions import has
 from halfwise.wording import count, verb
 
 _MOST = 24
-"""Options that a note spells out; of more it tells the number."""
+"""Most options that a note lists; beyond that it gives their number."""
 
 
 def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], version: str) -> str:
-    """Return what to know where a plan keeps cores of attention in part; empty otherwise.
+    """Return a note if a plan keeps cores of attention only in part, else an empty string.
 
-    Where a strongly typed engine was judged, that has been weighed.
+    There is none if a strongly typed engine was judged: its verdict covers this.
 
     Args:
         run: A run of `fix`.
         network: The mixed model.
-        kept: Nodes that are FP32 in it.
-        version: TensorRT's.
+        kept: Its FP32 nodes.
+        version: TensorRT's version.
     """
     if run.engines is not None and run.engines.typing == "strong":
         return ""
@@ -44,7 +44,7 @@ def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], ver
 
 
 def _split(network: Network, kept: frozenset[NodeName]) -> Iterator[frozenset[NodeName]]:
-    """Yield what is low of every core that has FP32 nodes too."""
+    """Yield the low nodes of every core that also has FP32 nodes."""
     for nodes in dict.fromkeys(attentions(network)):
         core = frozenset(node_name(n) for n in nodes if not moves(n))
         if core & kept and core - kept:

@@ -1,6 +1,6 @@
-"""A recipe as one command: of `trtexec`, or of `polygraphy convert` with a script beside it.
+"""A recipe as one command: `trtexec`, or `polygraphy convert` with a script next to it.
 
-What trtexec's options take was read in `samples/common/sampleOptions.cpp` of NVIDIA/TensorRT, 8.5
+The syntax of trtexec's options is from `samples/common/sampleOptions.cpp` of NVIDIA/TensorRT, 8.5
 to 11: values of `--layerPrecisions` and of shapes are split at commas, then at the last colon;
 single quotes go around a name, and no character can be escaped.
 """
@@ -16,14 +16,14 @@ from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, has, tactic_sources, 
 from halfwise.wording import shorten
 
 MOST_ARGUMENT_BYTES = 131072
-"""The longest argument that Linux passes, its end included (MAX_ARG_STRLEN, 32 pages)."""
+"""Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
 
 
 def trtexec(recipe: Recipe) -> dict[str, str]:
-    """Return a shell script of one command.
+    """Return a shell script with one trtexec command.
 
     Raises:
-        CaseError: trtexec of that version cannot be told something of it.
+        CaseError: that version's trtexec cannot express part of the recipe.
     """
     words = arguments(recipe)
     for word in words:
@@ -39,13 +39,13 @@ def trtexec(recipe: Recipe) -> dict[str, str]:
 
 
 def arguments(recipe: Recipe, *, run: bool = False) -> list[str]:
-    """Return the arguments of trtexec, unquoted (same errors); it runs the engine where `run`."""
+    """Return trtexec's arguments, unquoted (same errors); with `run` it also runs the engine."""
     words = [f"--onnx={recipe.model}", f"--saveEngine={recipe.engine}"]
     words += _typing(recipe)
     words += [] if recipe.tf32 else ["--noTF32"]
     words += _profiles(recipe)
     if recipe.workspace_bytes is not None:
-        # In MiB: 8.5 knows no units.
+        # In MiB: 8.5 does not accept units.
         words.append(f"--memPoolSize=workspace:{recipe.workspace_bytes / 2**20:.12g}")
     if recipe.optimization_level is not None:
         words.append(f"--builderOptimizationLevel={recipe.optimization_level}")
@@ -78,7 +78,7 @@ def _about(recipe: Recipe) -> list[str]:
 
 def _typing(recipe: Recipe) -> list[str]:
     if recipe.typing == "strong":
-        # From 11 on every network is, and the option does nothing.
+        # From 11 on every network is strongly typed, and the option has no effect.
         return ["--stronglyTyped"] if version_of(recipe.tensorrt) < FIRST_WITHOUT_WEAK else []
     words = [f"--{kind}" for kind in (*recipe.quantised, recipe.low) if kind]
     if not recipe.constraints:
@@ -88,7 +88,7 @@ def _typing(recipe: Recipe) -> list[str]:
         for name in constraint.layers or (constraint.node,):
             key = _key(name, recipe)
             precisions.append(f"{key}:fp32")
-            # One type stands for all outputs, and integer ones must not become FP32.
+            # One type applies to all outputs, and integer ones must not become FP32.
             if all(constraint.outputs):
                 types.append(f"{key}:fp32")
     words += ["--precisionConstraints=obey", f"--layerPrecisions={','.join(precisions)}"]
@@ -124,10 +124,10 @@ def _profiles(recipe: Recipe) -> list[str]:
 
 
 def shape_options(profile: Profile) -> list[str]:
-    """Return `--minShapes` and the like of one profile, unquoted; none where it holds nothing.
+    """Return one profile's `--minShapes` and the like, unquoted; none if the profile is empty.
 
     Raises:
-        CaseError: the name of an input holds what trtexec cannot be told.
+        CaseError: the name of an input has a character that trtexec cannot express.
     """
     ranges = {**profile.shapes, **profile.values}
     return [
@@ -155,7 +155,7 @@ def polygraphy(recipe: Recipe) -> dict[str, str]:
     """Return a shell script and, with constraints, the Python script that it names.
 
     Raises:
-        CaseError: Polygraphy cannot be told something of it.
+        CaseError: Polygraphy cannot express part of the recipe.
     """
     command = [["polygraphy", "convert", recipe.model], *polygraphy_options(recipe)]
     files = {"build_engine.sh": shell_script(facts(recipe), command)}
@@ -210,9 +210,9 @@ def _polygraphy_limits(ranges: Iterable[tuple[str, ShapeRange]], end: str) -> li
 def shell_script(
     comments: Sequence[str], command: Sequence[Sequence[str]], *, before: str = ""
 ) -> str:
-    """Return a shell script of one command, its words quoted, each group on a line of its own.
+    """Return a shell script of one command, its words quoted, each group on its own line.
 
-    Paths are relative to the script, so it goes there first; then comes the line `before`.
+    Paths are relative to the script, so it changes there first; then comes the line `before`.
     """
     return "\n".join(
         [
@@ -233,4 +233,4 @@ KINDS: Mapping[str, Callable[[Recipe], dict[str, str]]] = {
     "polygraphy": polygraphy,
     "json": lambda recipe: {"recipe.json": recipe.model_dump_json(indent=2) + "\n"},
 }
-"""What turns a recipe into texts by file name, for each kind of recipe."""
+"""Functions that turn a recipe into texts by file name, by kind of recipe."""

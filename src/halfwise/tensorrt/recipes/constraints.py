@@ -1,4 +1,4 @@
-"""Which nodes of a model a recipe constrains to FP32, and at which layers."""
+"""The nodes of a model that a recipe constrains to FP32, with their layers."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
 
 
 def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
-    """Return the network layers that were constrained for each node."""
+    """Return the network layers that a build constrained for each node."""
     found: dict[NodeName, tuple[str, ...]] = {}
     for layer in build.layers:
         for node in layer.nodes if layer.constrained else ():
@@ -34,11 +34,11 @@ def constraints_of(
         network: The FP32 model.
         path: Its path, for messages.
         keep: The nodes.
-        layers: What `layers_of` gives of the engine that was judged.
+        layers: The result of `layers_of` for the judged engine.
 
     Raises:
-        RecordMismatch: the file lacks one of them.
-        CaseError: one has bodies.
+        RecordMismatch: the file lacks a node.
+        CaseError: a node has bodies.
     """
     nodes = {node_name(n): n for n in network.model.graph.all_nodes()}
     if missing := sorted(keep - nodes.keys()):
@@ -63,7 +63,7 @@ def constraints_of(
 
 
 def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
-    """Return whether each output of the node is a float; empty where it takes no precision."""
+    """Return whether each output of the node is a float; empty if it takes no precision."""
     if is_standard(node, *_UNCONSTRAINED_OPS):
         return ()
     return tuple(is_float(value) for value in node.outputs if value.name)

@@ -1,8 +1,8 @@
 """A recipe as a program: a Python script, or C++17 programs with their CMakeLists.txt.
 
-The script needs TensorRT's bindings and nothing else, the programs TensorRT and CUDA alone: one
-builds the engine, one runs it on files at shapes that only these tell. Names in
-a model are whatever its author wrote, so everything that comes from a recipe is escaped.
+The script needs only TensorRT's bindings, the programs only TensorRT and CUDA: one builds the
+engine, one runs it on files, which alone determine its shapes. Names in a model
+are whatever its author wrote, so everything from a recipe is escaped.
 """
 
 import inspect
@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def facts(recipe: Recipe) -> list[str]:
-    """Return what a recipe builds, from what, and what to know: sentences of one line each."""
+    """Return what a recipe builds, from what, and its notes, as sentences of one line each."""
     low = f"{recipe.low.upper()} is allowed" if recipe.low else "all FP32"
     if recipe.quantised:
         kinds = " and ".join(kind.upper() for kind in recipe.quantised)
@@ -43,7 +43,7 @@ def facts(recipe: Recipe) -> list[str]:
 
 
 def python(recipe: Recipe) -> dict[str, str]:
-    """Return the script; its data are one literal near its top."""
+    """Return the Python script; its data are one literal near the top."""
     return {"build_engine.py": script(recipe, "build_engine.py.txt")}
 
 
@@ -63,7 +63,7 @@ def script(recipe: Recipe, template: str) -> str:
 
 
 def _from_worker() -> str:
-    """Return what the worker itself sets constraints with, as source."""
+    """Return the source of the worker's own code that sets constraints."""
     kinds = pprint.pformat(sorted(NEVER_CONSTRAINED), width=96, compact=True)
     functions = "\n\n".join(inspect.getsource(f) for f in (layer_nodes, pin_to_fp32))
     return (
@@ -77,7 +77,7 @@ def _read(template: str) -> str:
 
 
 class _Ascii(str):
-    """A string whose literal is plain ASCII, whatever encoding the file is taken for."""
+    """A string whose literal is plain ASCII, whatever encoding a reader assumes."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ _ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
 
 
 def cpp(recipe: Recipe) -> dict[str, str]:
-    """Return the program that builds, the one that runs what it built, and what makes both."""
+    """Return the program that builds the engine, the one that runs it, and their CMakeLists.txt."""
     runs = f"Runs {recipe.engine}, which build_engine makes with TensorRT {recipe.tensorrt}."
     never = {"    // __NEVER_CONSTRAINED__\n": _never_constrained()}
     return {
@@ -122,16 +122,16 @@ def _filled(
     # A backslash at its end would make the next line a comment too.
     comments = "".join(f"// {line}".rstrip("\\ ") + "\n" for line in lines)
     places = {**parts, "// __RECIPE__\n": "\n".join(data) + "\n", "// __FACTS__\n": comments}
-    # Comments come last, for they may hold anything, placeholders included.
+    # Comments come last, since they may contain anything, even placeholders.
     for place, text in places.items():
         source = source.replace(place, text, 1)
     return source
 
 
 def literal(text: str) -> str:
-    """Return a C++ string literal for the UTF-8 bytes of `text`, in ASCII; file names as they are.
+    """Return an ASCII C++ literal for the UTF-8 bytes of `text`; file names keep their bytes.
 
-    Octal escapes end after three digits, so that no digit that follows joins them; question marks
+    Octal escapes end after three digits, so a following digit cannot join them; question marks
     are escaped because of trigraphs.
     """
     data = text.encode("utf-8", "surrogateescape")

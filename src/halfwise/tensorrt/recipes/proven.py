@@ -1,4 +1,4 @@
-"""The recipe of a single engine, before the run that it comes from has a record."""
+"""The recipe of a single engine, before its run has a record."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -30,16 +30,16 @@ def recipe_of(
     tensorrt: str,
     run: str,
 ) -> Recipe:
-    """Return what builds an engine again.
+    """Return the recipe that rebuilds an engine.
 
     Args:
-        build: Its build.
+        build: The engine's build.
         network: The FP32 model, whose nodes the build keeps.
         model: Name of the ONNX file that it was built from.
-        files: SHA-256 of that and of its external data, by name.
-        rung: The lowest type that it may compute in, which no build tells in strong typing.
+        files: SHA-256 of that file and its external data, by name.
+        rung: The lowest type that it may compute in, which a strongly typed build does not show.
         tensorrt: The version of TensorRT.
-        run: The run folder, as the recipe tells it.
+        run: The run folder as shown in the recipe.
     """
     config = build.config
     keep, layers = frozenset(config.keep), layers_of(build)

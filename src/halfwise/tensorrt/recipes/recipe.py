@@ -1,4 +1,4 @@
-"""Make a recipe of a run: which file, which flags, which nodes are constrained."""
+"""Make a recipe from a run: the file, the flags, and the constrained nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,9 +42,9 @@ class Source:
     """The ONNX file that the engine is built from.
 
     Attributes:
-        network: What it holds.
-        path: Its path as the recipe tells it.
-        files: SHA-256 of it and of its external data, by path beside it.
+        network: Its content.
+        path: Its path as shown in the recipe.
+        files: SHA-256 of the file and its external data, by path relative to its folder.
     """
 
     network: Network
@@ -108,17 +108,17 @@ def make_recipe(
 
     Args:
         run: A run of `fix`.
-        source: The FP32 model, repaired, with weak typing, the mixed one with strong typing.
-        folder: The run folder, as the recipe tells it.
+        source: For weak typing the FP32 model, repaired; for strong typing the mixed model.
+        folder: The run folder as shown in the recipe.
         engine: Path of the engine to write.
-        version: Version of TensorRT, as `choose` gives it.
-        typing: Typing regime, as `choose` gives it.
-        profiles: Optimization profiles in place of those of the run's engines or samples.
-        timing_cache: Path of the run's timing cache; used where the version is the same.
+        version: Version of TensorRT, from `choose`.
+        typing: Typing regime, from `choose`.
+        profiles: Optimization profiles that replace those of the run's engines or samples.
+        timing_cache: Path of the run's timing cache; used if the version is the same.
 
     Raises:
         CaseError: a kept node has bodies, or an input is dynamic and no profile is known.
-        RecordMismatch: the file is not of this run.
+        RecordMismatch: the file does not belong to this run.
     """
     assert run.plan is not None
     build = delivered(run)
@@ -171,12 +171,12 @@ def _low(run: Run, config: BuildConfig | None, typing: Typing) -> Literal["fp16"
 
 
 def _has_tf32(run: Run) -> bool:
-    """Return whether the plan of a run gives kept products TF32."""
+    """Return whether a run's plan computes kept products in TF32."""
     return run.plan is not None and any(kept.precision == "tf32" for kept in run.plan.keep)
 
 
 def delivered(run: Run) -> BuildOutcome | None:
-    """Return the build of the engine that the run delivers; None where there is none."""
+    """Return the build of the engine that the run delivers; None if there is none."""
     if run.engines is None or run.engines.delivered is None:
         return None
     sha256 = run.engines.delivered.sha256
@@ -184,31 +184,31 @@ def delivered(run: Run) -> BuildOutcome | None:
 
 
 def nothing_low(run: Run) -> bool:
-    """Return whether the engine that the run delivers is FP32 or TF32: its plan is not in it."""
+    """Return whether the run delivers an FP32 or TF32 engine, which does not follow its plan."""
     return run.engines is not None and run.engines.full
 
 
 def rewritten_nodes(run: Run) -> frozenset[NodeName]:
-    """Return the nodes that are written out in the file of the engine that the run delivers."""
+    """Return the nodes that are written out in the delivered engine's file."""
     build = delivered(run)
     return frozenset() if build is None else frozenset(build.config.rewritten)
 
 
 def planned_repairs(run: Run) -> tuple[Repair, ...]:
-    """Return the repairs of the model that a run delivers; none where nothing in it is low."""
+    """Return the repairs of the model that a run delivers; none if nothing in it is low."""
     return () if run.plan is None or nothing_low(run) else run.plan.repairs
 
 
 def is_built_apart(run: Run) -> bool:
-    """Return whether weak typing builds the plan of a run from another file than the FP32 model."""
+    """Return whether weak typing builds a run's plan from a file other than the FP32 model."""
     int8 = run.plan is not None and bool(run.plan.int8) and not nothing_low(run)
     return int8 or bool(planned_repairs(run) or rewritten_nodes(run))
 
 
 def kept_nodes(run: Run) -> frozenset[NodeName]:
-    """Return the nodes that the judged engine, or else the emulated model, has in FP32.
+    """Return the FP32 nodes of the judged engine or, without one, of the emulated model.
 
-    Those that only move data between kept nodes, and those that have no low form, are among them.
+    They include nodes that only move data between kept nodes, and nodes without a low form.
     """
     build = delivered(run)
     if build is not None and (build.config.typing == "weak" or nothing_low(run)):
@@ -218,7 +218,7 @@ def kept_nodes(run: Run) -> frozenset[NodeName]:
 
 
 def planned_nodes(plan: Plan) -> frozenset[NodeName]:
-    """Return the nodes that the emulated model has in FP32, as `kept_nodes` does."""
+    """Return the FP32 nodes of the emulated model; see `kept_nodes`."""
     unsupported = [u.node for u in plan.unsupported]
     return frozenset((*(k.node for k in plan.keep), *plan.data_movement, *unsupported))
 

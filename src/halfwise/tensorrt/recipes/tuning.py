@@ -1,11 +1,11 @@
-"""A recipe that hands samples, references and a limit to trtexec's tuning of build routes.
+"""A recipe that passes samples, references and a limit to trtexec's tuning of build routes.
 
 From 11.1 on trtexec builds an engine per route (a combination of settings inside the compiler),
-runs each on pairs of inputs and references, leaves out those whose loss on an output reaches a
-threshold, and saves the fastest of the others. Options, metrics and what they do with NaN were read
-in `samples/trtexec/README.md`, `samples/common/sampleInference.cpp` and `sampleUtils.cpp` of
-NVIDIA/TensorRT 11.1. All pairs go through the same buffers, so they have the same shapes. Which
-settings there are differs from version to version: the script asks trtexec.
+runs each on pairs of inputs and references, drops those whose loss on an output reaches a
+threshold, and saves the fastest of the rest. Options, metrics and their handling of NaN are from
+`samples/trtexec/README.md`, `samples/common/sampleInference.cpp` and `sampleUtils.cpp` of
+NVIDIA/TensorRT 11.1. All pairs go through the same buffers, so they have the same shapes. The
+available settings differ between versions: the script asks trtexec for them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ from halfwise.tensorrt.versions import NEWEST_CHECKED, has, known_version, since
 from halfwise.wording import count, number
 
 Algorithm = Literal["lInf", "l2", "cos"]
-"""trtexec's names: largest absolute error, mean squared error, 1 − cosine similarity; each of one
-output on one sample."""
+"""trtexec's names for largest absolute error, mean squared error and 1 − cosine similarity, each
+for one output on one sample."""
 
 KNOBS, ROUTES = "knobs.py", "routes.txt"
 SECONDS = 3600
-"""Time after which no further route is begun. There were 209 settings in 11.1, so some hundred
-builds; a convention."""
+"""Time after which no further route starts; a convention. 11.1 has 209 settings, so this means
+some hundred builds."""
 _KNOBS = '''"""Print every setting with a choice, from what `trtexec --helpBuildRoute` prints."""
 import json
 import re
@@ -53,12 +53,12 @@ for setting in found["tuner_options"]:
 
 @dataclass(frozen=True)
 class Gate:
-    """What trtexec lets pass.
+    """The criterion by which trtexec accepts an engine.
 
     Attributes:
-        algorithm: How it measures.
-        threshold: The loss, > 0, that an engine must stay below, on every output and pair.
-        notes: What halfwise judges otherwise, one sentence each.
+        algorithm: The loss.
+        threshold: Its limit, > 0: an engine must stay below on every output and pair.
+        notes: Differences from halfwise's own verdict, one sentence each.
     """
 
     algorithm: Algorithm
@@ -68,13 +68,13 @@ class Gate:
 
 @dataclass(frozen=True)
 class Handed:
-    """What is handed over.
+    """What trtexec receives.
 
     Attributes:
-        pairs: Of every sample its inputs and its references: paths of raw files by tensor name.
-        shapes: Shapes of the inputs, the same for all.
-        gate: What passes.
-        notes: What is not handed over, one sentence each.
+        pairs: Inputs and references per sample: paths of raw files by tensor name.
+        shapes: Shapes of the inputs, the same for all samples.
+        gate: The criterion.
+        notes: What is not passed on, one sentence each.
     """
 
     pairs: Sequence[tuple[Mapping[TensorName, str], Mapping[TensorName, str]]]
@@ -84,10 +84,10 @@ class Handed:
 
 
 def tuned_by(run: Run, version: str | None) -> str:
-    """Return the version whose trtexec is to tune: the named one, the run's, or the newest.
+    """Return the version of the trtexec that tunes: the named one, the run's, or the newest.
 
     Raises:
-        UsageError: the named one is not known, or has no build routes to tune.
+        UsageError: the named one is unknown, or has no build routes to tune.
     """
     built = run.engines.worker.tensorrt if run.engines else None
     if version is None and has("--tuneBuildRoutes", built):
@@ -107,13 +107,13 @@ def gate(
 ) -> Gate:
     """Return the strictest limit of all outputs, since trtexec has one for all.
 
-    Of several thresholds one is handed over: `rel_max` and `max_abs` before `snr_db` before
-    `cosine`. Of a ratio over all samples it is that of every single one, which is stricter.
+    Of several thresholds only one is passed on: `rel_max` and `max_abs` before `snr_db` before
+    `cosine`. A ratio over all samples becomes one per sample, which is stricter.
 
     Args:
-        criterion: That of the run.
-        references: The float outputs of the FP32 model, per sample; at least one.
-        seen: Largest error of each output of the plan that the run judged; decides with a metric.
+        criterion: The run's criterion.
+        references: Float outputs of the FP32 model, per sample; at least one.
+        seen: Largest error per output of the plan that the run judged; the limit with a metric.
 
     Raises:
         CaseError: there is no limit above 0: an output is all zero, or nothing is known of it.
@@ -171,10 +171,10 @@ def _mean_square(array: NDArray[Any]) -> float:
 
 
 def tuning(recipe: Recipe, handed: Handed) -> dict[str, str]:
-    """Return the shell script, and the one that it makes the list of settings with.
+    """Return the shell script, and the script that it calls to list the settings.
 
     Raises:
-        CaseError: trtexec cannot be told the name of a tensor.
+        CaseError: trtexec cannot express the name of a tensor.
     """
     command = [["trtexec"], *([word] for word in arguments(recipe, run=True))]
     if dynamic := _dynamic(recipe, handed):
@@ -182,7 +182,7 @@ def tuning(recipe: Recipe, handed: Handed) -> dict[str, str]:
     command += [[f"--tuneBuildRouteFile={ROUTES}"], ["--tuningSearch=mixed"]]
     command += [["--tuningCacheFile=tuning.jsonl"], [f"--tuningTimeOut={SECONDS}"]]
     for place, (inputs, references) in enumerate(handed.pairs):
-        # trtexec refuses --refPair of one pair.
+        # trtexec rejects a single --refPair.
         group = [f"--refPair={place}"] if len(handed.pairs) > 1 else []
         words = (f"--loadInputs={_files(inputs)}", f"--loadRefOutputs={_files(references)}")
         command.append([*group, *words])
@@ -196,10 +196,10 @@ def tuning(recipe: Recipe, handed: Handed) -> dict[str, str]:
 
 
 def _dynamic(recipe: Recipe, handed: Handed) -> dict[TensorName, Shape]:
-    """Return the shapes of inputs that have dynamic axes: trtexec refuses them for a static model.
+    """Return the shapes of inputs with dynamic axes; trtexec rejects shapes for a static model.
 
     Raises:
-        CaseError: an input's values decide about shapes: trtexec takes these from no file.
+        CaseError: an input's values determine shapes; trtexec does not read these from files.
     """
     values = sorted({name for profile in recipe.profiles for name in profile.values})
     if values:
