@@ -48,11 +48,11 @@ def python(recipe: Recipe) -> dict[str, str]:
 
 
 def script(recipe: Recipe, template: str) -> str:
-    """Return a template with facts, the recipe and what sets constraints in their places."""
+    """Fill a template with the facts, the recipe and the code that sets constraints."""
     values = json.loads(recipe.model_dump_json(exclude={"constraints", "notes", "versions"}))
     values["keep"] = [constraint.node for constraint in recipe.constraints]
     literal = pprint.pformat(_in_ascii(values), width=96, sort_dicts=False)
-    # The recipe comes last, for it may hold anything, placeholders included.
+    # The recipe comes last, since it may contain anything, even placeholders.
     return (
         _read(template)
         .replace("# __FACTS__\n", "".join(f"# {line}\n" for line in facts(recipe)), 1)
@@ -117,9 +117,9 @@ def _filled(
     data: Sequence[str],
     parts: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return a C++ template with lines of comment, data and other parts in their places."""
+    """Fill a C++ template with comment lines, data and other parts."""
     source = _read(template)
-    # A backslash at its end would make the next line a comment too.
+    # A trailing backslash would make the next line a comment too.
     comments = "".join(f"// {line}".rstrip("\\ ") + "\n" for line in lines)
     places = {**parts, "// __RECIPE__\n": "\n".join(data) + "\n", "// __FACTS__\n": comments}
     # Comments come last, since they may contain anything, even placeholders.
@@ -141,7 +141,7 @@ def literal(text: str) -> str:
 
 
 def _never_constrained() -> str:
-    """Return the cases of a switch for kinds of layers, where the headers have them."""
+    """Return switch cases for the kinds of layers, guarded by the version that introduced them."""
     lines = []
     for kind in sorted(NEVER_CONSTRAINED):
         case = [f"    case trt::LayerType::k{kind}: return false;"]
@@ -184,7 +184,7 @@ def _data(recipe: Recipe) -> list[str]:
 
 
 def _tactic_sources(names: Sequence[str] | None) -> list[str]:
-    # By name: their numbers are TensorRT's own affair.
+    # By name, since the numbers are internal to TensorRT.
     if names is None:
         return ["inline void setTacticSources(nvinfer1::IBuilderConfig&) {}"]
     bits = [f"1U << static_cast<std::uint32_t>(nvinfer1::TacticSource::k{name})" for name in names]

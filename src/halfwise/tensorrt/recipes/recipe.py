@@ -55,12 +55,12 @@ class Source:
 def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, Typing]:
     """Return the version of TensorRT and the typing regime of a recipe for `run`.
 
-    Without `version` it is that of the run's engines, or `DEFAULT_BUILDER`. Without `typing` it is
-    that of the run's engines where the version is theirs, else weak up to 8.x and strong from 9 on.
+    `version` defaults to that of the run's engines, else `DEFAULT_BUILDER`. `typing` defaults to
+    that of the run's engines if the version is theirs, else weak up to 8.x and strong from 9 on.
 
     Raises:
-        UsageError: no version, one that is not known, or without that typing.
-        CaseError: the run has no plan, or its format is not in that version.
+        UsageError: `version` is no version, is unknown, or lacks that typing.
+        CaseError: the run has no plan, or that version lacks its format.
     """
     if run.plan is None:
         raise CaseError(
@@ -68,7 +68,7 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
             "Give the folder of a run of `halfwise fix` that has one.",
         )
     built = run.engines.worker.tensorrt if run.engines else None
-    # Scripts quote it: what is read is what they say.
+    # Scripts quote this string, so it is parsed as they show it.
     chosen = (version or built or DEFAULT_BUILDER).strip().removeprefix("v")
     known = known_version(chosen)
     if typing is None:

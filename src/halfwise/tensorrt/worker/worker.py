@@ -1,29 +1,29 @@
-"""The TensorRT worker: one file that runs where TensorRT is, and is sent there when it starts.
+"""The TensorRT worker: a single file, sent at each start to the machine that has TensorRT.
 
-It needs Python ≥ 3.8, numpy and `tensorrt` 8.5 to 11.4; CUDA is reached through the driver library
-alone. halfwise starts an interpreter (`python3`, `docker run -i … python3`, `ssh orin python3`) and
-writes this source to its standard input; nothing is installed there.
+It needs Python ≥ 3.8, numpy and `tensorrt` 8.5 to 11.4; it calls CUDA only through the driver
+library. halfwise starts an interpreter (`python3`, `docker run -i … python3`, `ssh orin python3`)
+and writes this source to its standard input; nothing is installed there.
 
-Two processes run it. The *supervisor* speaks with halfwise over standard input and output, and
-never imports TensorRT. Its *child* does the work. So a segmentation fault, an abort, a kill for
-memory and a hang are answers (`died`), with the true signal even where `ssh` or `docker` would hide
-it; and a lost connection ends both.
+Two processes run it. The *supervisor* talks to halfwise over standard input and output, and
+never imports TensorRT. Its *child* does the work. A segmentation fault, an abort, an out-of-memory
+kill and a hang thus become answers (`died`), with the true signal even if `ssh` or `docker` would
+hide it; and a lost connection ends both.
 
 A frame is `MAGIC`, the lengths of header and payload (big-endian u32 and u64), a JSON header and
-the payload. What stands between frames is noise: banners of shells and containers. Requests have
-`op`, `id` and perhaps `timeout` in seconds. Answers have `id` and `kind`:
+the payload. Anything between frames is noise: banners of shells and containers. Requests have
+`op`, `id` and optionally `timeout` in seconds. Answers have `id` and `kind`:
 
 ========== ===========================================================================
 `log`      `severity`, `text`: a line of TensorRT's logger, or of the child's own output
 `progress` `phase`, `done`, `total`: how far a build is
-`waiting`  another build has this GPU; the timeout starts anew when `started` comes
+`waiting`  another build uses this GPU; the timeout restarts at `started`
 `started`  the work itself begins
-`result`   the request is done; further keys and the payload as its function says
+`result`   the request is done; its function describes further keys and the payload
 `error`    `code`, `message`, `hint`: the request cannot be done
-`died`     `reason` (`signal`, `exit`, `timeout`, `closed`), `signal`, `status`: it is gone
+`died`     `reason` (`signal`, `exit`, `timeout`, `closed`), `signal`, `status`: it ended
 ========== ===========================================================================
 
-One request at a time. Everything kept here is a file in `cache`, named by its SHA-256.
+Requests run one at a time. All kept data are files in `cache`, named by their SHA-256.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ CHUNK = 1 << 20
 _UNUSED_DAYS = 14
 _FOLDER = "model-"
 _GRACE_SECONDS = 2.0
-_KILL_SECONDS = 5.0  # one that waits in the driver may take longer, and is left to it
+_KILL_SECONDS = 5.0  # a child stuck in the driver may take longer, and is left alone
 
 
 # ---------------------------------------------------------------------------------------- frames
 
 
 def pack(header, payload=b""):
-    """Return the bytes of a frame: `header` is what JSON can hold, `payload` bytes."""
+    """Return the bytes of a frame; `header` must be JSON-serialisable, `payload` bytes."""
     text = json.dumps(header).encode()
     return b"".join((MAGIC, LENGTHS.pack(len(text), len(payload)), text, payload))
 
 
 class Unpacker:
-    """Takes bytes as they come and gives frames and the noise between them."""
+    """Splits incoming bytes into frames and the noise between them."""
 
     def __init__(self):
-        """Start with nothing."""
+        """Start with an empty buffer."""
         self._data = bytearray()
 
     def feed(self, data):
         """Take bytes; return a list of `(header, payload, noise)`.
 
-        `header` and `payload` are None where only noise came; `noise` is what stood before the
-        frame. Bytes that may yet become a frame are kept.
+        `header` and `payload` are None if only noise came; `noise` is the bytes before the
+        frame. Bytes that may still become a frame are kept.
         """
         self._data += data
         found = []
@@ -124,7 +124,7 @@ def _header(text):
 
 
 def partial_marker(data):
-    """Return how many last bytes of `data` may begin a marker."""
+    """Return how many bytes at the end of `data` may begin a marker."""
     for count in range(min(len(MAGIC) - 1, len(data)), 0, -1):
         if data.endswith(MAGIC[:count]):
             return count
@@ -141,7 +141,7 @@ def _write_all(fd, data):
 
 
 class _Child:
-    """The process that works: its pipes, and the request that it is at."""
+    """The working process: its pipes, and its current request."""
 
     def __init__(self, inherited):
         requests, self.requests = os.pipe()
@@ -173,7 +173,7 @@ def _become_child(inherited, pipes, child, supervisor):
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        # The pipe of line-buffered text: what Python prints stands in order with what C++ prints.
+        # Line-buffered, so that Python's and C++'s output stay in order.
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
         Service(requests, answers).serve()
     except BaseException:
@@ -183,7 +183,7 @@ def _become_child(inherited, pipes, child, supervisor):
 
 
 def _die_with(parent):
-    """Have the system end this process when its parent ends, in whatever way."""
+    """Have the system end this process when its parent ends, for whatever reason."""
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
@@ -191,10 +191,10 @@ def _die_with(parent):
 
 
 class Supervisor:
-    """Carries requests to the child, answers back, and tells how the child ended."""
+    """Passes requests to the child and its answers back, and reports how it ended."""
 
     def __init__(self, stdin, stdout):
-        """Take the descriptors that lead to halfwise."""
+        """Take the file descriptors to and from halfwise."""
         self.stdin, self.stdout = stdin, stdout
         self.unpacker = Unpacker()
         self.child = None
@@ -259,7 +259,7 @@ class Supervisor:
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            child.unsent = b""  # its answers end too, and then its death is told
+            child.unsent = b""  # its answers end too, and then its death is reported
 
     def _relay_output(self, child):
         data = os.read(child.output, CHUNK)
@@ -308,16 +308,16 @@ class Supervisor:
     def _end_child(self, child, patient=False):
         """End the child and its session; return its wait status and whether it had to be killed.
 
-        One that closed its pipe is about to end; `patient` waits to learn how.
+        A child that closed its pipe is about to end; `patient` waits to learn how.
         """
         self.child = None
         ended, status = _waited(child.pid, _GRACE_SECONDS if patient else 0)
-        # Its whole session: what it started ends with it.
+        # The whole session, including processes that it started.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
             status = _waited(child.pid, _KILL_SECONDS)[1]
-        # What it wrote last tells the most.
+        # Its last output tells the most.
         while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
             pass
         for fd in (child.requests, child.answers, child.output):
@@ -331,7 +331,7 @@ class Supervisor:
 
 
 def _waited(pid, seconds):
-    """Wait for a process that long; return whether it ended, and its wait status (0 if not)."""
+    """Wait up to `seconds` for a process; return whether it ended, and its wait status (or 0)."""
     deadline = time.monotonic() + seconds
     ended, status = os.waitpid(pid, os.WNOHANG)
     while not ended and time.monotonic() < deadline:
@@ -351,7 +351,7 @@ def _signal_name(number):
 
 
 class Refused(Exception):
-    """A request that cannot be done; becomes an `error` answer."""
+    """A request cannot be done; becomes an `error` answer."""
 
     def __init__(self, code, message, hint="", **further):
         """Take the keys of the answer."""
@@ -360,10 +360,10 @@ class Refused(Exception):
 
 
 class Store:
-    """Files by their SHA-256, in a folder that outlives the worker."""
+    """Files named by their SHA-256, in a folder that outlives the worker."""
 
     def __init__(self):
-        """Make the folder: `HALFWISE_CACHE`, else under the user's cache, else temporary."""
+        """Create the folder: `HALFWISE_CACHE`, else under the user's cache, else temporary."""
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         self.root = os.environ.get("HALFWISE_CACHE") or os.path.join(cache, "halfwise", "worker")
         try:
@@ -379,13 +379,13 @@ class Store:
             raise PermissionError(self.root)
 
     def path(self, sha256):
-        """Return the path of a file, there or not."""
+        """Return the path of a file, whether or not it exists."""
         if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
             raise Refused("internal", f"{sha256!r} is not a SHA-256.")
         return os.path.join(self.root, "files", sha256)
 
     def has(self, sha256):
-        """Return whether the file is there; it counts as used then."""
+        """Return whether the file exists; if so, mark it as used."""
         try:
             os.utime(self.path(sha256))
         except OSError:
@@ -393,10 +393,10 @@ class Store:
         return True
 
     def there(self, sha256):
-        """Return the path of a file that is there.
+        """Return the path of an existing file.
 
         Raises:
-            Refused: it is not.
+            Refused: it does not exist.
         """
         if not self.has(sha256):
             raise Refused("internal", f"The worker has no file {sha256}.")
@@ -408,7 +408,7 @@ class Store:
             return file.read()
 
     def write(self, data):
-        """Keep bytes; return their entry."""
+        """Store bytes; return their entry."""
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256)
         if not self.has(sha256):
@@ -416,9 +416,9 @@ class Store:
         return {"sha256": sha256, "bytes": len(data), "path": path}
 
     def put(self, sha256, offset, last, data):
-        """Append a chunk that begins at `offset`; with the last one check the whole."""
+        """Append a chunk that begins at `offset`; with the last one, check the whole file."""
         path = self.path(sha256)
-        # Another worker may take the same file at the same time.
+        # Another worker may receive the same file at the same time.
         part = f"{path}.{os.getpid()}.part"
         with open(part, "r+b" if offset else "wb") as file:
             file.seek(offset)
@@ -436,7 +436,7 @@ class Store:
         os.replace(part, path)
 
     def remove_unused(self):
-        """Remove what nobody has used for two weeks, folders that killed builds left included."""
+        """Remove files unused for two weeks, and folders that killed builds left behind."""
         oldest = time.time() - _UNUSED_DAYS * 86400
         files = os.scandir(os.path.join(self.root, "files"))
         folders = (e for e in os.scandir(self.root) if e.name.startswith(_FOLDER))
@@ -447,7 +447,7 @@ class Store:
 
     @contextlib.contextmanager
     def folder(self, files):
-        """Give a folder in which `files` (dicts of name and sha256) lie by their names."""
+        """Yield a folder that holds `files` (dicts of name and sha256) under their names."""
         with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=self.root) as folder:
             for file in files:
                 name = os.path.normpath(file["name"])
@@ -464,7 +464,7 @@ class Store:
 
 
 def replace(path, data):
-    """Write `data` beside `path`, then rename."""
+    """Write `data` to a temporary file in the same folder, then rename it to `path`."""
     descriptor, partial = tempfile.mkstemp(dir=os.path.dirname(path))
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
@@ -481,13 +481,13 @@ _NO_GPU = (
 
 
 class Cuda:
-    """Device 0 of the driver library, in its primary context, which TensorRT uses too."""
+    """Device 0 through the driver library, in the primary context that TensorRT uses too."""
 
     def __init__(self):
         """Open the library and the device.
 
         Raises:
-            Refused: there is no driver or no device.
+            Refused: driver or device is missing.
         """
         name = os.environ.get("HALFWISE_CUDA_LIBRARY") or "libcuda.so.1"
         try:
@@ -514,7 +514,7 @@ class Cuda:
         """Call a function of the driver.
 
         Raises:
-            Refused: it gives an error.
+            Refused: it returns an error.
         """
         status = getattr(self._library, name)(*arguments)
         if not status:
@@ -562,7 +562,7 @@ class Cuda:
         return free.value, total.value
 
     def is_lost(self):
-        """Return whether a kernel's fault ended the context: then every later call fails too."""
+        """Return whether a kernel's fault destroyed the context, so that all later calls fail."""
         return bool(self._library.cuCtxSynchronize())
 
     def synchronize(self):
@@ -570,15 +570,15 @@ class Cuda:
         self.call("cuStreamSynchronize", self.stream)
 
     def event(self):
-        """Return an event that tells time."""
+        """Return an event that records time."""
         return self._handle("cuEventCreate", 0)
 
     def record(self, event):
-        """Let the event happen when the work so far is done."""
+        """Record the event once all work so far is done."""
         self.call("cuEventRecord", event, self.stream)
 
     def milliseconds(self, start, end):
-        """Return the time between two events; both have happened."""
+        """Return the time between two completed events."""
         found = ctypes.c_float()
         self.call("cuEventElapsedTime", ctypes.byref(found), start, end)
         return found.value
@@ -588,7 +588,7 @@ class Buffer:
     """Device memory, with pinned host memory of the same size."""
 
     def __init__(self, cuda, size):
-        """Take `size` bytes of each; at least one, since TensorRT takes no null address."""
+        """Allocate `size` bytes of each, at least one, since TensorRT accepts no null address."""
         self.cuda, self.size = cuda, size
         self.device = ctypes.c_uint64()
         self._host = ctypes.c_void_p()
@@ -613,7 +613,7 @@ class Buffer:
             self.cuda.call("cuMemcpyDtoHAsync_v2", self._host, self.device, size, self.cuda.stream)
 
     def free(self):
-        """Give the memory back."""
+        """Free the memory."""
         self.host = None
         self.cuda.call("cuMemFree_v2", self.device)
         self.cuda.call("cuMemFreeHost", self._host)
@@ -630,9 +630,9 @@ def driver_version():
 
 
 def _lock_file(path):
-    """Open a lock file that all users share; where that is not allowed, one of this user."""
+    """Open a lock file shared by all users; if that is not allowed, this user's own."""
     try:
-        # Opening what another user made is allowed in /tmp, "creating" it again is not.
+        # In /tmp, another user's file may be opened, but not "created" again.
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -647,11 +647,11 @@ def _lock_file(path):
 def whole_gpu(uuid, wait):
     """Hold the lock of a GPU: parallel builds disturb each other's tactic timing.
 
-    `wait` is called where another build has it. The system frees it however this process ends.
-    `HALFWISE_LOCK_FOLDER` is where it lies; containers have temporary folders of their own.
+    `wait` is called if another build holds it. The system releases it however this process ends.
+    It lies in `HALFWISE_LOCK_FOLDER`; containers have their own temporary folders.
 
     Raises:
-        Refused: it cannot be made there.
+        Refused: it cannot be created there.
     """
     folder = os.environ.get("HALFWISE_LOCK_FOLDER") or tempfile.gettempdir()
     try:
@@ -677,13 +677,13 @@ def whole_gpu(uuid, wait):
 
 
 def version_of(trt):
-    """Return major and minor version of the module."""
+    """Return the module's major and minor version."""
     numbers = trt.__version__.split(".")
     return int(numbers[0]), int(numbers[1])
 
 
 def typing_regimes(trt):
-    """Return the typing regimes of this version, its default first."""
+    """Return this version's typing regimes, its default first."""
     strong = version_of(trt) >= (9, 0)
     weak = getattr(trt.BuilderFlag, "FP16", None) is not None
     regimes = [name for name, there in (("weak", weak), ("strong", strong)) if there]
@@ -701,8 +701,8 @@ class Service:
         self._trt = self._cuda = self._logger = self._loaded = None
         self.complaints = collections.deque(maxlen=20)
         self.severity = "info"
-        self.held = None  # lines of the log that are told later
-        self._ahead = (None, [])  # a builder, and the lines of its making
+        self.held = None  # log lines to send later
+        self._ahead = (None, [])  # a builder made ahead, and its log lines
         self.store = Store()
 
     def serve(self):
@@ -738,7 +738,7 @@ class Service:
             self.tell("result", data, **result)
 
     def _refuse(self, answer):
-        """Send an `error`; it is the `last` answer of this process where its context is lost."""
+        """Send an `error`; marked `last` if the context is lost and this process ends."""
         last = self._cuda is not None and self._cuda.is_lost()
         self.tell("error", **dict({"hint": ""}, **answer), last=last)
 
@@ -747,13 +747,13 @@ class Service:
         with self._lock:
             _write_all(self._answers, pack(dict(keys, id=self._id, kind=kind), payload))
 
-    # What is here.
+    # The machine.
 
     def trt(self):
-        """Return the module `tensorrt`, with a logger made.
+        """Return the module `tensorrt`, and create its logger.
 
         Raises:
-            Refused: it cannot be imported, or is of a version that is not known.
+            Refused: it cannot be imported, or its version is unknown.
         """
         if self._trt is not None:
             return self._trt
@@ -784,7 +784,7 @@ class Service:
         return self._cuda
 
     def op_hello(self, request, payload):
-        """Tell what is here; what is missing is told too, never refused."""
+        """Report what the machine has; missing parts are reported too, never an error."""
         found = {
             "protocol": PROTOCOL,
             "python": platform.python_version(),
@@ -825,8 +825,8 @@ class Service:
         return found, b""
 
     def op_warm(self, request, payload):
-        """Load the builder's libraries: seconds, in which halfwise itself is loaded."""
-        with contextlib.suppress(Exception):  # what is missing, `hello` tells
+        """Load the builder's libraries for some seconds, while halfwise itself loads."""
+        with contextlib.suppress(Exception):  # `hello` reports what is missing
             self.cuda()
             trt = self.trt()
             self.held = []
@@ -835,7 +835,7 @@ class Service:
         return {}, b""
 
     def builder(self):
-        """Return a builder; what one that was made ahead had to say is told now."""
+        """Return a builder; if it was made ahead, send its log lines now."""
         builder, lines = self._ahead
         self._ahead = None, []
         for severity, text in lines:
@@ -845,16 +845,16 @@ class Service:
     # Files.
 
     def op_have(self, request, payload):
-        """Tell which of `hashes` are missing."""
+        """Report which of `hashes` are missing."""
         return {"missing": [h for h in request["hashes"] if not self.store.has(h)]}, b""
 
     def op_put(self, request, payload):
-        """Take a chunk of a file."""
+        """Receive a chunk of a file."""
         self.store.put(request["sha256"], request["offset"], request["last"], payload)
         return {}, b""
 
     def op_get(self, request, payload):
-        """Give a chunk of a file."""
+        """Return a chunk of a file."""
         path = self.store.there(request["sha256"])
         with open(path, "rb") as file:
             file.seek(request["offset"])
@@ -869,7 +869,7 @@ class Service:
     # Engines.
 
     def op_build(self, request, payload):
-        """Build an engine; give its file, the timing cache's, and the network's layers."""
+        """Build an engine; return its file, the timing cache's, and the network's layers."""
         trt, cuda = self.trt(), self.cuda()
         self._loaded = None
         self.severity = request.get("severity", "info")
@@ -879,7 +879,7 @@ class Service:
             return Build(self, trt, self._logger, request, gpu).run(model), b""
 
     def op_describe(self, request, payload):
-        """Tell the engine's inputs, outputs and profiles."""
+        """Return the engine's inputs, outputs and profiles."""
         trt, engine = self.trt(), self._engine(request["engine"])
         described = {
             "io": [_io(trt, engine, i) for i in range(engine.num_io_tensors)],
@@ -903,7 +903,7 @@ class Service:
         return {"outputs": arrays, "seen": seen}, data
 
     def op_time(self, request, payload):
-        """Time the engine by CUDA events, with and without transfers."""
+        """Time the engine with CUDA events, with and without transfers."""
         with self._bound(request, payload) as run, self._alone(self.cuda().facts()["uuid"]):
             times = run.time(
                 request.get("seconds", 2.0),
@@ -913,7 +913,7 @@ class Service:
         return times, b""
 
     def op_inspect(self, request, payload):
-        """Give what the inspector tells with these shapes bound, and the time of every layer."""
+        """Return the inspector's output with these shapes bound, and the time of every layer."""
         trt = self.trt()
         with self._bound(request, payload) as run, self._alone(self.cuda().facts()["uuid"]):
             run.copy_in()
@@ -925,7 +925,7 @@ class Service:
         return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
 
     def _engine(self, sha256):
-        """Return the engine, deserialised; one is kept."""
+        """Return the deserialised engine; the latest one is kept."""
         if self._loaded is not None and self._loaded[0] == sha256:
             return self._loaded[1]
         self._loaded = None
@@ -946,14 +946,14 @@ class Service:
 
     @contextlib.contextmanager
     def _alone(self, uuid):
-        """Hold the GPU: builds and times disturb one another."""
+        """Hold the GPU: builds and timings disturb each other."""
         with whole_gpu(uuid, lambda: self.tell("waiting")):
             self.tell("started")
             yield
 
     @contextlib.contextmanager
     def _bound(self, request, payload):
-        """Give the engine with its inputs bound; their memory is given back at the end."""
+        """Yield the engine with its inputs bound; free their memory at the end."""
         engine, profile = self._engine(request["engine"]), request.get("profile", 0)
         inputs, free = request["inputs"], self._loaded[2]
         run = Bound(self, self.trt(), self.cuda(), engine, profile, free, inputs, payload)
@@ -964,11 +964,11 @@ class Service:
 
 
 AT_LAYER = "Computing costs for "
-"""In the line before a builder turns to a layer: told always, since it may die of it."""
+"""Marks the line before a builder starts on a layer: always sent, since the builder may crash."""
 
 
 def _logger(trt, service):
-    """Return a logger that hands every line to the service."""
+    """Return a logger that passes every line to the service."""
     ranks = ("verbose", "info", "warning", "error", "internal_error")
     numbers = {getattr(trt.ILogger, name.upper()): name for name in ranks}
 
@@ -1013,7 +1013,7 @@ ITEM_BYTES.update({"bool": 1, "uint8": 1, "float8_e4m3fn": 1})
 
 
 def _dtype(dtype):
-    """Return NumPy's name (ml_dtypes' for what NumPy lacks) of a `tensorrt.DataType`."""
+    """Return NumPy's name of a `tensorrt.DataType`, or ml_dtypes' if NumPy has none."""
     return _DTYPES.get(dtype.name, dtype.name.lower())
 
 
@@ -1062,7 +1062,7 @@ class Bound:
     """An execution context with its inputs and outputs bound."""
 
     def __init__(self, service, trt, cuda, engine, profile, free_before, inputs, payload):
-        """Bind `inputs` (dicts of name, dtype and shape) whose elements `payload` holds."""
+        """Bind `inputs` (dicts of name, dtype and shape) to the elements in `payload`."""
         self.service, self.trt, self.cuda, self.engine = service, trt, cuda, engine
         self.free_before = free_before
         self.buffers, self.allocators, self.debug = {}, {}, None
@@ -1077,7 +1077,7 @@ class Bound:
                 "Usually the GPU has too little memory.",
                 log=list(service.complaints),
             )
-        # TensorRT 8.6 does not check the number, and crashes.
+        # TensorRT 8.6 does not check the index, and crashes.
         known = profile < engine.num_optimization_profiles
         if profile and not (
             known and self.context.set_optimization_profile_async(profile, cuda.stream.value)
@@ -1155,7 +1155,7 @@ class Bound:
             self._set_address(name, io, buffer)
 
     def _listen(self):
-        """Listen to tensors that were marked for debugging, where the version has them."""
+        """Listen to tensors marked for debugging, if the version has them."""
         if not hasattr(self.context, "set_debug_listener"):
             return
         self.debug = _debug_listener(self.trt, self.cuda)
@@ -1163,9 +1163,9 @@ class Bound:
         self.context.set_all_tensors_debug_state(True)
 
     def watch(self, names):
-        """Show the tensors that fusion left, of an engine that has them marked, and keep `names`.
+        """Show an engine's marked unfused tensors, and keep those in `names`.
 
-        They may be more than fits into memory; the listener knows the names of all.
+        All together may not fit into memory; the listener knows all their names.
         """
         if self.debug is None or not hasattr(self.context, "unfused_tensors_debug_state"):
             return
@@ -1185,7 +1185,7 @@ class Bound:
                 self.buffers[name].to_host()
 
     def enqueue(self):
-        """Put one run into the stream."""
+        """Enqueue one run."""
         if not self.context.execute_async_v3(self.cuda.stream.value):
             raise Refused("run", "The engine failed to run.", log=list(self.service.complaints))
 
@@ -1212,7 +1212,7 @@ class Bound:
         return found + (self.debug.seen if self.debug is not None else [])
 
     def time(self, seconds, iterations, warmup):
-        """Return the times of many runs, in milliseconds."""
+        """Time many runs; return milliseconds."""
         self._stop_listening()
         self.copy_in()
         started, runs = time.monotonic(), 0
@@ -1245,7 +1245,7 @@ class Bound:
             self.context.set_all_tensors_debug_state(False)
 
     def _events(self, count, work):
-        """Return the milliseconds of `count` runs of `work`, and the seconds of all."""
+        """Return milliseconds of each of `count` runs of `work`, and their total in seconds."""
         cuda = self.cuda
         marks = [(cuda.event(), cuda.event()) for _ in range(count)]
         cuda.synchronize()
@@ -1272,7 +1272,7 @@ class Bound:
         return {name: total / iterations for name, total in profiler.total.items()}
 
     def free(self):
-        """Give all memory back."""
+        """Free all memory."""
         self.context = None
         self.cuda.synchronize()
         for buffer in self.buffers.values():
@@ -1282,13 +1282,13 @@ class Bound:
 
 
 def _quantile(values, fraction):
-    """Return the smallest value that `fraction` of the values do not exceed."""
+    """Return the smallest value that a `fraction` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, min(len(ordered) - 1, -int(-fraction * len(ordered) // 1) - 1))]
 
 
 def _allocator(trt, cuda):
-    """Return an allocator for one output whose shape is known only after the run."""
+    """Return an allocator for an output whose shape is known only after the run."""
 
     class Allocator(trt.IOutputAllocator):
         def __init__(self):
@@ -1372,14 +1372,14 @@ NEVER_CONSTRAINED = frozenset(
     )
 )
 """Kinds of layers that take no precision: `castLayer.cpp` asserts, the others compute nothing.
-Recipes get this, `layer_nodes` and `pin_to_fp32` from here."""
+Recipes copy this, `layer_nodes` and `pin_to_fp32` from here."""
 
 
 class Build:
     """One build, step by step."""
 
     def __init__(self, service, trt, logger, request, gpu):
-        """Take the request and where it is built."""
+        """Take the request and the means to build it."""
         self.service, self.trt, self.logger, self.request = service, trt, logger, request
         self.config = request["config"]
         self.strong = self.config["typing"] == "strong"
@@ -1459,7 +1459,7 @@ class Build:
         raise Refused("parse", text, errors=errors)
 
     def _constrain(self, layers, nodes):
-        """Set the precision of layers of `keep`; return their indices, and nodes that have none."""
+        """Set the precision of `keep`'s layers; return their indices, and nodes without any."""
         if self.strong:
             return set(), {}
         keep = set(self.config["keep"])
@@ -1539,7 +1539,7 @@ class Build:
         return sources
 
     def _member(self, group, name, code, what, hint):
-        """Return a member of an enumeration by its name: numbers shift between versions."""
+        """Return a member of an enumeration by name, since numbers differ between versions."""
         member = getattr(getattr(self.trt, group), name, None)
         if member is None:
             raise Refused(code, f"TensorRT {self.trt.__version__} has no {what} {name}.", hint)
@@ -1594,9 +1594,9 @@ class Build:
         return os.path.join(self.service.store.root, "timing", name + ".cache")
 
     def _set_timing_cache(self, options):
-        """Return the cache, and whether it is the one that was given: a new one where that fails.
+        """Return the cache, and whether it is the given one: if that fails, it is new.
 
-        8.6.0 refused even caches of its own, where Myelin had compiled something (H200).
+        8.6.0 rejected even its own caches if Myelin had compiled something (H200).
         """
         data = b""
         if self.request.get("timing_cache"):
@@ -1639,7 +1639,7 @@ def layer_nodes(layer):
 def quantised_flags(layers):
     """Return the builder flags that the Quantize and Dequantize layers of a network need.
 
-    Weak typing refuses them without (`int8 is not configured in the builder`).
+    Weak typing rejects the layers without them (`int8 is not configured in the builder`).
     """
     kinds = ("QUANTIZE", "DEQUANTIZE")
     found = [layer for layer in layers if layer.type.name in kinds]
@@ -1698,7 +1698,7 @@ def _monitor(trt, service):
 
 
 def main():
-    """Serve over standard input and output, which nothing else can write to from here on."""
+    """Serve over standard input and output, to which nothing else can write from now on."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     Supervisor(0, stdout).serve()
