@@ -1,4 +1,4 @@
 """TensorRT in another process, perhaps on another machine.
 
-`worker` is what runs there; `transport` starts it and carries frames; `client` asks it for engines.
+`worker` runs there; `transport` starts it and carries frames; `client` asks it for engines.
 """

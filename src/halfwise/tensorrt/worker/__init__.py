@@ -1,1 +1,1 @@
-"""The worker in another process, and what speaks to it."""
+"""The worker in another process, and the code that talks to it."""

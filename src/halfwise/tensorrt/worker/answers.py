@@ -1,8 +1,8 @@
-"""What may answer each request: the form of its result, and what must hold of it beyond.
+"""The answers that each request accepts: the form of the result, and further conditions.
 
-A worker is a process on another machine, behind commands, shells and containers. Nothing that it
-says is used before it fits here. Log lines alone may belong to an earlier request, since TensorRT's
-threads go on after it; they decide nothing.
+A worker is a process on another machine, behind commands, shells and containers. Nothing from it is
+used before it passes these checks. Only log lines may belong to an earlier request, since
+TensorRT's threads outlive it; no decision depends on them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,35 +30,35 @@ from halfwise.tensorrt.worker.frames import ENDS, Admit, Header, Unfit, values
 from halfwise.tensorrt.worker.worker import ITEM_BYTES
 
 MOST_CACHE_BYTES = 1 << 30
-"""Of a timing cache; those of whole model zoos are some hundred megabytes."""
+"""Largest timing cache; those of whole model zoos are some hundred megabytes."""
 MOST_INSPECTION_BYTES = 1 << 26
-"""Of the inspector's JSON, some 2 kB per layer after fusion."""
+"""Largest inspector JSON; it takes some 2 kB per layer after fusion."""
 MOST_INSPECTION_VALUES = 1 << 21
-"""In that JSON: some 100 per layer."""
+"""Most values in that JSON; a layer has some 100."""
 MOST_GROWTH = 1 << 20
-"""Elements along dynamic axes of outputs, for each element of the inputs. Our choice: a vocabulary
-has 2^18, and its axis is a fixed one in most models."""
+"""Most elements along outputs' dynamic axes per input element. Our choice: a vocabulary has 2^18,
+and its axis is fixed in most models."""
 _SHOWN = 60
 
 Fits = Callable[[Any, int], str]
-"""Takes a result that has the form of its model, and its bytes of payload. Returns what does not
-fit, a clause; "" where all does."""
+"""Takes a result in the form of its model, and its payload size in bytes. Returns a clause on what
+does not fit; "" if all does."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What may answer a request.
+    """The answer that a request accepts.
 
     Attributes:
-        model: Form of the header of its result.
-        fits: What else must hold.
+        model: Form of the result's header.
+        fits: Further conditions.
     """
 
     model: type[BaseModel]
     fits: Fits
 
     def __call__(self, number: int) -> Admit:
-        """Return what admits the frames that answer a request of that number, in their order."""
+        """Return the check that admits, in order, the frames answering request `number`."""
         return Conversation(number, self).admit
 
 
@@ -70,7 +70,7 @@ NOTHING = Expected(Nothing, _alone)
 
 
 def missing_of(asked: Collection[str]) -> Expected:
-    """Return what may answer which of the files `asked` for are missing."""
+    """Return the answer expected when asking which of the files `asked` are missing."""
 
     def fits(found: Missing, size: int) -> str:
         strange = set(found.missing) - set(asked)
@@ -83,9 +83,9 @@ def missing_of(asked: Collection[str]) -> Expected:
 
 
 def chunk_of(total: int, offset: int, length: int) -> Expected:
-    """Return what may answer a request for a chunk of a file that was said to have `total` bytes.
+    """Return the answer expected to a request for a chunk of a file of `total` reported bytes.
 
-    It is whole: as many bytes as were asked for, as far as the file goes.
+    It must be complete: as many bytes as requested, up to the end of the file.
     """
 
     def fits(found: Chunk, size: int) -> str:
@@ -98,9 +98,9 @@ def chunk_of(total: int, offset: int, length: int) -> Expected:
 
 
 def built_of(keep: Collection[str], cache: Callable[[], str]) -> Expected:
-    """Return what may answer a build that constrains `keep`.
+    """Return the answer expected to a build that constrains `keep`.
 
-    Files lie in the worker's `cache`, by their hashes; a worker that starts for the build tells it.
+    Files lie in the worker's `cache` by their hashes; a worker reports the folder when it starts.
     """
 
     def fits(found: Built, size: int) -> str:
@@ -134,11 +134,11 @@ def _describes(found: Described, size: int) -> str:
 
 
 def ran_of(engine: Description, watch: Sequence[str] | None, elements: int) -> Expected:
-    """Return what may answer a run of `engine` on inputs of so many `elements`.
+    """Return the answer expected to a run of `engine` on inputs with `elements` elements in all.
 
-    Its outputs have the engine's names, types and sizes, in its order; then come tensors marked for
-    debugging: of `watch` alone where it is not None, which may hold outputs too; else no input and
-    no output. The bytes are those of the arrays.
+    Outputs have the engine's names, types and sizes, in its order; then come tensors marked for
+    debugging: only those in `watch`, even outputs, if it is not None; else any except inputs and
+    outputs. The payload has exactly the size of the arrays.
     """
     outputs = [t for t in engine.tensors if not t.is_input]
     ports = {t.name for t in engine.tensors}
@@ -172,7 +172,7 @@ def _inspects(_: Inspected, size: int) -> str:
 
 
 def crowded(inspection: memoryview) -> str:
-    """Return that an inspector's text has more values than may be read, a clause; else ""."""
+    """Return a clause if an inspector's text has more values than may be read; else ""."""
     most = MOST_INSPECTION_VALUES
     return f"sends an inspection of over {most} values" if values(bytes(inspection)) > most else ""
 
@@ -185,22 +185,22 @@ BY_OP: Mapping[str, Expected] = {
     "time": Expected(Timed, _alone),
     "inspect": Expected(Inspected, _inspects),
 }
-"""What may answer requests of which nothing else need be known."""
+"""Expected answers to requests that need no further context."""
 
 
 class Conversation:
-    """One request and the frames that answer it, in their order."""
+    """Checks the frames that answer one request, in order."""
 
     def __init__(self, number: int, expected: Expected) -> None:
-        """Take the number of the request, and what its result may be."""
+        """Take the request's number and its expected result."""
         self._number, self._expected = number, expected
         self._before: set[str] = set()
 
     def admit(self, header: Header, size: int) -> None:
-        """Take the header of a frame, and the number of bytes that follow it.
+        """Check the header of a frame, and the number of bytes that follow it.
 
         Raises:
-            Unfit: it is none that may come now.
+            Unfit: the frame may not come now.
         """
         header = dict(header)
         kind, number = header.pop("kind", None), header.pop("id", None)
@@ -220,7 +220,7 @@ class Conversation:
             raise Unfit(f"sends a {kind} that does not fit: {what}")
 
     def _check_number(self, kind: str, number: object) -> None:
-        """Check that a frame is of this request; of 0, told ahead, nobody waits for the end."""
+        """Check that a frame is of this request; nobody waits for the end of 0, sent ahead."""
         fits = type(number) is int and (
             number == self._number
             or (number == 0 and kind in ENDS)

@@ -1,7 +1,7 @@
 """Asks a worker for engines: builds, runs, times and inspects them.
 
-A crash, a hang or a lost connection during a build is an outcome, and during anything else an
-`EngineFailed`; the next request finds a fresh process. No process is left behind.
+A crash, a hang or a lost connection is an outcome of a build, and elsewhere an `EngineFailed`;
+the next request gets a fresh process. No process is left behind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ from halfwise.tensorrt.worker.link import Died, Link, Log, LogListener, Progress
 from halfwise.tensorrt.worker.transfer import keep_aside
 
 HELLO_SECONDS = 120.0
-"""For a worker to come up: a container may start, and TensorRT's libraries are gigabytes."""
+"""Limit for a worker to start: a container may start, and TensorRT's libraries are gigabytes."""
 
 
 class Worker:
-    """A worker that runs while the `with` block does.
+    """A worker that runs for the duration of a `with` block.
 
-    What may not come from one, in answer to whatever, ends its process and raises `WorkerEnded`.
+    An invalid answer to any request ends its process and raises `WorkerEnded`.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Worker:
         limit: float = HELLO_SECONDS,
         wait: float = EngineSettings.wait_timeout,
     ) -> None:
-        """Take the name that messages use, and the command that ends in an interpreter.
+        """Take its name in messages, and the command that ends in an interpreter.
 
-        `limit` is how many seconds it may take to come up, and to answer what takes no work;
-        `wait` how many for its GPU, where another build has it.
+        `limit` is the seconds it may take to start, and to answer requests without work;
+        `wait` those to wait for its GPU while another build uses it.
         """
         self._link = Link(name, command, limit, wait)
         self._here: dict[str, Path] = {}
@@ -62,8 +62,8 @@ class Worker:
         """Start it.
 
         Raises:
-            BackendMissing: it does not answer. That TensorRT or a GPU is missing there is told by
-                `info.trouble`, and raised by `demand_usable`.
+            BackendMissing: it does not answer. If TensorRT or a GPU is missing there,
+                `info.trouble` says so, and `demand_usable` raises.
         """
         self._link.connect()
         return self
@@ -79,16 +79,16 @@ class Worker:
 
     @property
     def info(self) -> WorkerInfo:
-        """What it told when it came up."""
+        """What it reported when it started."""
         return self._link.info
 
     @property
     def process_id(self) -> int | None:
-        """Of the command's process here; None where none runs."""
+        """ID of the command's local process; None if none runs."""
         return self._link.process_id
 
     def demand_usable(self) -> None:
-        """Raise BackendMissing where it has no TensorRT of a known version, or no GPU."""
+        """Raise BackendMissing if it lacks a TensorRT of a known version, or a GPU."""
         if self.info.trouble:
             raise BackendMissing(
                 f"Worker {self.info.name} cannot use TensorRT: {self.info.trouble}",
@@ -110,19 +110,19 @@ class Worker:
         log: LogListener | None = None,
         progress: ProgressListener | None = None,
     ) -> BuildOutcome:
-        """Build an engine; it stays on the worker's side until `fetch`.
+        """Build an engine; it stays with the worker until `fetch`.
 
         Args:
-            model: ONNX file; its external data lies beside it.
-            config: What decides about the engine.
+            model: ONNX file; its external data lies in the same folder.
+            config: Settings of the engine.
             number: Number of the build in the run.
             purpose: What it is for.
             timeout: Seconds for the build alone; None for no limit.
-            timing_cache: File that is read where there is one, and written; refused, it is moved.
+            timing_cache: File to read if it exists, and to write; moved aside if rejected.
             shared_timing_cache: Use the worker's own, one per GPU and version.
-            verbose: Ask for TensorRT's verbose log.
-            log: Takes lines of the log.
-            progress: Takes progress, from 9.0 on.
+            verbose: Request TensorRT's verbose log.
+            log: Receives log lines.
+            progress: Receives progress, from 9.0 on.
 
         Returns:
             The outcome; failures, crashes, time-outs and lost connections are recorded in it.
@@ -151,7 +151,7 @@ class Worker:
         timeout: float | None,
         heard: Log,
     ) -> dict[str, Any]:
-        """Build; return the fields of the outcome that tell how it ended."""
+        """Build; return the outcome's fields on how it ended."""
         try:
             self._link.need(needed)
             expected = built_of(request["config"]["keep"], lambda: self._link.cache)
@@ -162,7 +162,7 @@ class Worker:
                 written = answer["timing_cache"]
                 try:
                     self._link.fetch(written["sha256"], written["bytes"], timing_cache)
-                except OSError as error:  # the engine is built all the same
+                except OSError as error:  # the engine is built anyway
                     heard.remark(f"The timing cache was not written: {error.strerror or error}.")
                 self._caches.add(timing_cache)
         except Lost as lost:
@@ -176,7 +176,7 @@ class Worker:
             answer = named(refused.answer, model, self.info.tensorrt)
             if not failures.concerns_one_build(answer):
                 raise failures.refusal(answer, heard.last) from refused
-            # Beside the last lines, not among them: there may be more errors than lines are kept.
+            # Separate from the last lines, since errors may outnumber the lines kept.
             lines = tuple(failures.refusal_lines(answer))
             parsed = answer.get("code") != "parse"
             found = {"status": "failed", "message": failures.summary(answer), "log": lines}
@@ -190,30 +190,30 @@ class Worker:
         }
 
     def fetch(self, engine: EngineFile, path: Path) -> EngineFile:
-        """Bring an engine here, to `path`; return it as it lies there.
+        """Fetch an engine to the local `path`; return it with its new place.
 
         Raises:
-            EngineFailed: the connection is lost, or the worker no longer has it.
+            EngineFailed: the connection is lost, or the worker no longer has the engine.
             RunFailed: there is no room for it.
-            WorkerEnded: it arrives damaged, twice.
+            WorkerEnded: it arrives damaged twice.
         """
         with self._link.translating("Fetching the engine"):
             try:
                 self._link.fetch(engine.sha256, engine.bytes, path)
-            except Lost as lost:  # a whole run depends on it, so it is tried twice
+            except Lost as lost:  # tried twice, since a whole run depends on it
                 try:
                     self._link.fetch(engine.sha256, engine.bytes, path)
-                except Refused:  # its files went with the connection
+                except Refused:  # its files vanished with the connection
                     raise lost from None
         self._here[engine.sha256] = path
         return engine.model_copy(update={"side": "here", "path": str(path)})
 
     def drop(self, engine: EngineFile) -> None:
-        """Remove an engine that `fetch` brought here; the worker's own stays."""
+        """Remove the local copy of a fetched engine; the worker's own stays."""
         self._here.pop(engine.sha256).unlink(missing_ok=True)
 
     def upload(self, path: Path) -> EngineFile:
-        """Bring an engine file to the worker, where it is not there yet.
+        """Upload an engine file to the worker unless it has it.
 
         Raises:
             EngineFailed: the connection is lost.
@@ -229,7 +229,7 @@ class Worker:
         """Return inputs, outputs and profiles of an engine.
 
         Raises:
-            RecordMismatch: TensorRT there cannot read it: of another version or GPU, or damaged.
+            RecordMismatch: TensorRT there cannot read it: other version or GPU, or damaged.
             EngineFailed: it crashes, hangs, or the connection is lost.
         """
         if engine.sha256 not in self._described:
@@ -247,10 +247,10 @@ class Worker:
         *,
         watch: Sequence[TensorName] | None = None,
     ) -> dict[str, NDArray[Any]]:
-        """Run one sample; return the outputs, and tensors marked for debugging, by name.
+        """Run one sample; return the outputs and the tensors marked for debugging, by name.
 
-        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep them. Of an
-        engine that was built with `unfused`, the tensors `watch` come along.
+        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep theirs. An
+        engine built with `unfused` also returns the tensors `watch`.
 
         Raises:
             CaseError: a feed has a shape outside the profile, or values that its type cannot hold.
@@ -263,9 +263,9 @@ class Worker:
     def unfused(
         self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
     ) -> frozenset[TensorName]:
-        """Return the tensors that fusion left in an engine that was built with `unfused`.
+        """Return the tensors that fusion left in an engine built with `unfused`.
 
-        It runs one sample; errors are those of `run`.
+        It runs one sample; same errors as `run`.
         """
         how: dict[str, Any] = {"watch": []}
         answer, _ = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
@@ -282,7 +282,7 @@ class Worker:
         iterations: int = 50,
         warmup: float = 0.3,
     ) -> Latency:
-        """Return the latency on one sample; errors are those of `run`.
+        """Return the latency on one sample; same errors as `run`.
 
         At least `iterations` runs, for about `seconds`, after `warmup` seconds.
         """
@@ -300,9 +300,9 @@ class Worker:
         *,
         iterations: int = 20,
     ) -> tuple[str, dict[str, float]]:
-        """Return the inspector's JSON as it is, and the mean milliseconds of every layer.
+        """Return the inspector's raw JSON, and the mean milliseconds of every layer.
 
-        The sample's shapes are bound, so that dynamic ones resolve. Errors are those of `run`.
+        The sample's shapes are bound, which resolves dynamic ones. Same errors as `run`.
         """
         how = {"iterations": iterations}
         answer, data = self._ask_bound(
@@ -313,7 +313,7 @@ class Worker:
         return bytes(data).decode(errors="replace"), answer["milliseconds"]
 
     def forget(self, engine: EngineFile) -> None:
-        """Remove an engine on the worker's side."""
+        """Remove the worker's copy of an engine."""
         with self._link.translating("Removing the engine"):
             self._link.forget(engine.sha256)
 

@@ -1,4 +1,4 @@
-"""What a worker and its engines say about themselves, and arrays on their way to an engine."""
+"""Read what a worker and its engines report, and pack arrays for an engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ from halfwise.tensorrt.versions import (
 from halfwise.wording import stopped
 
 _LONGEST = 500
-"""Characters of what keeps a worker from building."""
+"""Most characters of the reason why a worker cannot build."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """An engine as it describes itself.
+    """An engine's description of itself.
 
     Attributes:
         tensors: Inputs and outputs.
@@ -49,7 +49,7 @@ class Description:
 
 
 def described(answer: Mapping[str, Any]) -> Description:
-    """Return what a `describe` answer tells."""
+    """Return the description in a `describe` answer."""
     tensors = tuple(
         EngineTensor(
             name=TensorName(io["name"]),
@@ -65,7 +65,7 @@ def described(answer: Mapping[str, Any]) -> Description:
 
 
 def network_layers(entries: Sequence[Sequence[Any]]) -> tuple[NetworkLayer, ...]:
-    """Return the layers before fusion that a `build` answer tells."""
+    """Return the layers before fusion from a `build` answer."""
     return tuple(
         NetworkLayer(name=name, type=kind, nodes=tuple(nodes), constrained=constrained)
         for name, kind, nodes, constrained in entries
@@ -73,9 +73,9 @@ def network_layers(entries: Sequence[Sequence[Any]]) -> tuple[NetworkLayer, ...]
 
 
 def profiles_of(engine: Description) -> tuple[Profile, ...]:
-    """Return the optimization profiles of an engine; none where no input has a choice.
+    """Return an engine's optimization profiles; none if no input can vary.
 
-    Values of shape tensors are left out where they are not all told: of two elements, 8.6.0 told
+    Values of a shape tensor are left out unless all are reported: of two elements, 8.6.0 reported
     the first (H200).
     """
     inputs = [t for t in engine.tensors if t.is_input and len(t.limits) == engine.profiles]
@@ -96,7 +96,7 @@ def _told(tensor: EngineTensor) -> bool:
 
 
 def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:
-    """Return what a `hello` answer tells of worker `name`, started by `command`."""
+    """Return the facts in a `hello` answer of worker `name`, started by `command`."""
     gpu = answer["gpus"][0] if answer["gpus"] else {}
     environment = answer["environment"]
     info = WorkerInfo(
@@ -118,7 +118,7 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
 
 
 def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
-    """Raise UsageError where the worker's TensorRT lacks a tactic source."""
+    """Raise UsageError if the worker's TensorRT lacks one of the tactic sources."""
     if unknown := [name for name in names if name not in info.tactic_sources]:
         raise UsageError(
             f"TensorRT {info.tensorrt} has no tactic source {', '.join(unknown)}.",
@@ -172,16 +172,16 @@ def input_ports(engine: Description) -> list[Port]:
     """Return the inputs of an engine.
 
     Raises:
-        CaseError: one has a type that no array here has.
+        CaseError: an input has a type that arrays here do not support.
     """
     return [Port(t.name, dtype_of(t.dtype), t.shape) for t in engine.tensors if t.is_input]
 
 
 def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], bytes]:
-    """Return what a request says about a sample in the engine's types, and the bytes of all arrays.
+    """Return a request's entries for a sample in the engine's types, and the bytes of all arrays.
 
     Raises:
-        CaseError: the engine has other inputs, or types that cannot hold these values.
+        CaseError: the engine's inputs differ, or their types cannot hold these values.
     """
     entries, parts = [], []
     for name, array in fit_inputs(feeds, input_ports(engine), "for the engine").items():
@@ -193,10 +193,10 @@ def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], byt
 def unpacked(
     entries: Sequence[Mapping[str, Any]], data: bytes | memoryview
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays that an answer holds, read-only, by name.
+    """Return the arrays in an answer, read-only, by name.
 
     Raises:
-        CaseError: a type that no array here has.
+        CaseError: arrays here do not support a type.
     """
     found, offset = {}, 0
     for entry in entries:
