@@ -1,4 +1,4 @@
-"""What a worker's refusals, deaths and silences mean to the user."""
+"""Errors and messages for a worker's refusals, crashes and silences."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ _ERRORS: dict[str, type[HalfwiseError]] = {
     "build": BuildFailed,
 }
 _ABOUT_ONE_BUILD = ("parse", "build", "engine")
-"""Codes of refusals that another configuration may not meet."""
+"""Codes of refusals that another configuration may avoid."""
 
 _UNREADABLE = {
     "file-damaged": (
@@ -46,15 +46,15 @@ _UNREADABLE = {
         "Rebuild the engine with the TensorRT version that runs it.",
     )
 }
-"""What messages about any file mean where the file is an engine, by their kind."""
+"""Meanings of messages about any file for an engine file, by kind of message."""
 
 
 _MOST_SAID = 500
-"""Characters of a worker's own words in a message."""
+"""Most characters of a worker's own words in a message."""
 
 
 class EngineFailed(RunFailed):
-    """An engine, or the worker that has it, failed while it ran, was timed or was inspected.
+    """An engine or its worker failed while the engine ran, was timed or was inspected.
 
     Attributes:
         status: "failed": TensorRT or CUDA gave an error; "crashed": a signal or exit ended the
@@ -79,20 +79,20 @@ class EngineFailed(RunFailed):
 
 
 class WorkerEnded(HalfwiseError):
-    """A worker was ended, since nothing that it says can be relied on or nothing comes of it.
+    """A worker was ended because its answers are unreliable or it makes no progress.
 
-    That tells nothing of an engine or a plan, and another try changes nothing: it ends the command,
-    but where an FP32 engine that is right waits to be delivered.
+    That says nothing about an engine or a plan, and a retry would not help: it ends the command
+    unless a correct FP32 engine is waiting to be delivered.
     """
 
     exit_code = RunFailed.exit_code
 
 
 class NoAnswer(BackendMissing):
-    """A worker does not come up.
+    """A worker does not start.
 
     Attributes:
-        why: How that is known, a clause; the message where none is given.
+        why: The evidence, a clause; by default the message.
     """
 
     def __init__(self, message: str, hint: str, *, why: str = "") -> None:
@@ -101,10 +101,10 @@ class NoAnswer(BackendMissing):
 
 
 WORKER_GONE = (BackendMissing, WorkerEnded)
-"""What a worker raises that can do nothing more: of one that has built, it says that it is lost."""
+"""Errors of a worker that can do nothing more; after a build they mean that it is lost."""
 ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch, *WORKER_GONE)
-"""What an engine raises that cannot be read or run. Where the FP32 engine of the same model took
-the same samples, it is that engine's own failure, and no mistake of the user's."""
+"""Errors of an engine that cannot be read or run. If the same model's FP32 engine took the same
+samples, the fault is the engine's, not the user's."""
 
 
 def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
@@ -136,7 +136,7 @@ def concerns_one_build(answer: Mapping[str, Any]) -> bool:
 
 
 def refusal_lines(answer: Mapping[str, Any]) -> list[str]:
-    """Return what a refusal tells beyond its message: every parser error, complaints."""
+    """Return a refusal's details beyond its message: all parser errors, complaints."""
     return [*map(str, answer.get("log", ())), *parser_lines(answer.get("errors", ()))]
 
 
@@ -147,7 +147,7 @@ def death(
 
     Args:
         answer: The answer.
-        what: What was done, such as "The build".
+        what: The activity, such as "The build".
         timeout: Its time-out, in seconds.
     """
     reason, name = answer.get("reason"), answer.get("signal")
@@ -168,7 +168,7 @@ def lost_connection(name: str, lost: Lost) -> str:
 
 
 def unfit(name: str, op: str, what: str) -> tuple[str, str]:
-    """Return message and hint where worker `name` answers a request by what may not come."""
+    """Return message and hint for an invalid answer of worker `name` to a request."""
     return (
         f"Worker {name} violates the protocol: in answer to {op!r} it {_cut(what)}.",
         "Its process was ended. Check its command, and anything between halfwise and the worker.",
@@ -178,7 +178,7 @@ def unfit(name: str, op: str, what: str) -> tuple[str, str]:
 def no_answer(
     name: str, command: Sequence[str], reason: str, printed: Sequence[str]
 ) -> HalfwiseError:
-    """Return the exception for a worker that does not come up."""
+    """Return the exception for a worker that does not start."""
     said = f'; it printed "{_telling(printed)}"' if printed else ""
     return NoAnswer(
         f"Worker {name} does not answer: {reason}{said}. Its command is: {' '.join(command)}",
@@ -188,7 +188,7 @@ def no_answer(
 
 
 def _telling(printed: Sequence[str]) -> str:
-    """Return the lines that tell the most: the last of a traceback, else the last three."""
+    """Return the most informative lines: the last of a traceback, else the last three."""
     tail = printed[-1:] if any(line.startswith("Traceback") for line in printed) else printed[-3:]
     return _cut(" / ".join(tail))
 
@@ -219,18 +219,18 @@ def _sentence(answer: Mapping[str, Any]) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return what a worker says no longer than one can read; the log has all of it."""
+    """Cut a worker's words to a readable length; the log has all of them."""
     return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"
 
 
 def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[str, Any]:
-    """Return a refusal; one of the parser with the name of every node, and its message plain.
+    """Return a refusal; for one of the parser, with every node's name and a plain message.
 
-    TensorRT before 9 tells only the place of a node in the file.
+    TensorRT before 9 gives only a node's position in the file.
 
     Args:
         answer: The worker's answer.
-        model: The ONNX file that it speaks of.
+        model: The ONNX file that the answer is about.
         tensorrt: The worker's version.
     """
     if answer.get("code") != "parse":
@@ -249,11 +249,11 @@ def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[
 
 
 def parser_lines(errors: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for every error, in the words in which Polygraphy prints them."""
+    """Return a line for every error, in Polygraphy's wording."""
     lines = []
     for number, error in enumerate(errors):
         index = error.get("index")
-        # Errors without a place stay apart by numbers of their own.
+        # Errors without a place get distinct numbers.
         place = index if isinstance(index, int) and index >= 0 else -1 - number
         name = f" with name: {error['node']} and operator: {error['op']}" if error["node"] else ""
         lines.append(f"error: In node {place}{name} (parser): ERROR: {error.get('text', '')}")

@@ -1,4 +1,4 @@
-"""The form of everything that a worker may send: types, domains, and no other fields."""
+"""Forms of everything that a worker may send: types and value ranges, without further fields."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ Milliseconds = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class Answer(BaseModel):
-    """A part of what a worker sends: of these types, with these fields and no others."""
+    """Part of a worker's message, with exactly these fields and types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ class Line(Answer):
 
 
 class Progress(Answer):
-    """How far a build is."""
+    """Progress of a build."""
 
     phase: Text
     done: Few
@@ -59,7 +59,7 @@ class Refusal(Answer):
 
 
 class Death(Answer):
-    """How the process that worked ended."""
+    """How the working process ended."""
 
     reason: Literal["signal", "exit", "timeout", "closed"]
     signal: Annotated[str, Field(pattern="^(SIG[A-Z0-9+-]{1,20}|signal [0-9]{1,3})$")] | None
@@ -67,7 +67,7 @@ class Death(Answer):
 
 
 class Nothing(Answer):
-    """A frame without anything but its kind."""
+    """A frame with only its kind."""
 
 
 class Gpu(Answer):
@@ -82,7 +82,7 @@ class Gpu(Answer):
 
 
 class Hello(Answer):
-    """What is there."""
+    """What the worker's machine has."""
 
     protocol: Literal[PROTOCOL]  # type: ignore[valid-type]  # a constant
     python: Annotated[str, Field(pattern=r"^\d+\.\d+[\w.+]{0,40}$")]
@@ -102,7 +102,7 @@ class Hello(Answer):
 
 
 class Missing(Answer):
-    """Files that are not there."""
+    """Files that the worker lacks."""
 
     missing: list[Sha256]
 
@@ -141,7 +141,7 @@ class Limits(Answer):
 
 
 class Port(Answer):
-    """An input or output of an engine; a profile that tells nothing of it is empty."""
+    """An input or output of an engine; a profile without limits for it is empty."""
 
     name: Annotated[Text, Field(min_length=1)]
     mode: Literal["input", "output"]
@@ -154,7 +154,7 @@ class Port(Answer):
 
 
 class Described(Answer):
-    """An engine as it describes itself."""
+    """An engine's description of itself."""
 
     io: Annotated[list[Port], Field(max_length=100_000)]
     profiles: Annotated[int, Field(ge=0, le=10_000)]
@@ -172,14 +172,14 @@ class Output(Answer):
 
 
 class Ran(Answer):
-    """What a run gave."""
+    """The outputs of a run."""
 
     outputs: list[Output]
     seen: list[Text]
 
 
 class Timed(Answer):
-    """How fast an engine is."""
+    """Latencies of an engine."""
 
     iterations: Annotated[int, Field(ge=1, lt=1 << 31)]
     median_ms: Milliseconds
@@ -204,4 +204,4 @@ KINDS: Mapping[str, type[BaseModel]] = {
     "error": Refusal,
     "died": Death,
 }
-"""Forms of all frames but results, by their kind."""
+"""Forms of all frames except results, by kind."""

@@ -1,7 +1,7 @@
-"""Cuts what a worker sends into frames and noise, and takes no more than may come.
+"""Split a worker's output into frames and noise, within limits.
 
 The worker's own `Unpacker` trusts halfwise; this side trusts nobody. Lengths are checked before
-anything of them is kept, and a header before its payload is.
+the bytes are kept, and a header before its payload is.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,25 +10,25 @@ from typing import Any
 from halfwise.tensorrt.worker.worker import LENGTHS, MAGIC, partial_marker
 
 MOST_HEADER_BYTES = 1 << 25
-"""The largest honest header lists the layers of a network, some 300 bytes each: of 100,000."""
+"""The largest honest header lists a network's layers: 100,000 of some 300 bytes each."""
 MOST_VALUES = 1 << 20
-"""Values in one header: each takes up to some 120 bytes of memory here. A layer has eight."""
+"""Most values in a header: each takes up to some 120 bytes of memory here. A layer has eight."""
 MOST_PAYLOAD_BYTES = 1 << 35
-"""Of one frame; what a request expects is less. The arrays of one sample are it."""
+"""Limit per frame, which may hold the arrays of one sample; requests expect less."""
 LONGEST_LINE = 2000
-"""Characters of a line of noise that are kept."""
+"""Most characters kept of a line of noise."""
 
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
 
 Header = dict[str, Any]
 Admit = Callable[[Header, int], None]
-"""Takes the header of a frame and the number of bytes that follow it; raises `Unfit` where it is
-none that may come now."""
+"""Takes the header of a frame and the number of bytes that follow it; raises `Unfit` if the frame
+may not come now."""
 
 
 class Unfit(Exception):
-    """A worker sends what may not come; the text is a clause that follows its name."""
+    """A worker sends something invalid; the text is a clause that follows its name."""
 
 
 class Lost(Exception):
@@ -46,7 +46,7 @@ class Lost(Exception):
 
 
 class Waited(Exception):
-    """Another build has had the GPU for as long as a request may wait; `seconds` is how long."""
+    """Another build has held the GPU for `seconds`, the longest that a request may wait."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -54,7 +54,7 @@ class Waited(Exception):
 
 
 class Reader:
-    """Takes bytes as they come, and gives frames and the noise between them."""
+    """Splits incoming bytes into frames and the noise between them."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -63,7 +63,7 @@ class Reader:
         self._missing = 0
 
     def take(self, data: bytes) -> None:
-        """Take bytes, in any pieces."""
+        """Take bytes, split anywhere."""
         if self._missing:
             self._payload += memoryview(data)[: self._missing]
             taken = min(self._missing, len(data))
@@ -72,9 +72,9 @@ class Reader:
         self._data += data
 
     def next(self, admit: Admit) -> bytes | tuple[Header, memoryview] | None:
-        """Return noise, or header and payload of a frame; None where more bytes are needed.
+        """Return noise, or a frame's header and payload; None if more bytes are needed.
 
-        Bytes that may yet become a frame are kept.
+        Bytes that may still become a frame are kept.
 
         Raises:
             Unfit: a frame is too long, cannot be read, or is not admitted.
@@ -94,7 +94,7 @@ class Reader:
         return found
 
     def _begin(self, admit: Admit) -> None:
-        """Take the header of the frame that the bytes begin with, where it is whole."""
+        """Take the header of the frame at the start of the bytes, if it is complete."""
         begin = len(MAGIC) + LENGTHS.size
         if len(self._data) < begin:
             return
@@ -118,7 +118,7 @@ class Reader:
 
 
 def values(text: bytes | bytearray) -> int:
-    """Return how many values a JSON text has at most, without reading it."""
+    """Return an upper bound on the number of values in a JSON text, without parsing it."""
     return sum(map(text.count, (b",", b"[", b"{")))
 
 
@@ -137,18 +137,18 @@ def _decoded(text: bytearray) -> Header:
 
 
 class Lines:
-    """Cuts noise into lines; long ones are shortened, so that no noise fills the memory."""
+    """Splits noise into lines, and shortens long ones so that noise cannot fill the memory."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """Take bytes; return the lines that are whole, without empty ones."""
+        """Take bytes; return the complete lines, without empty ones."""
         *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
         self._rest = rest[:LONGEST_LINE]
         texts = (line[:LONGEST_LINE].decode(errors="replace").rstrip() for line in lines)
         return list(filter(None, texts))
 
     def rest(self) -> list[str]:
-        """Return what no line end followed."""
+        """Return the unterminated last line, if any."""
         return self.feed(b"\n")

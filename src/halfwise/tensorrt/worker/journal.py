@@ -1,8 +1,8 @@
-"""What was built and how it ended, on disk before and after each build.
+"""Record each build on disk before it starts and after it ends.
 
-A build can end halfwise itself, or the machine. What began and never ended is known from here:
-`--resume` tries it once more, and no further, for it may be what takes the machine down. The same
-holds of a build during which the connection was lost; of one before which it was lost, nothing is
+A build can crash halfwise itself, or the machine. The journal shows builds that began and never
+ended: `--resume` retries them once, and no more, since they may be what takes the machine down. The
+same holds for a build during which the connection was lost; if it was lost before, nothing is
 known.
 """
 
@@ -19,8 +19,8 @@ from halfwise.records import BuildConfig, BuildOutcome
 from halfwise.wording import seconds
 
 SILENT_RUNS = 2
-"""Runs in a row without a result of a build, after which it is left out. Our choice: one may be an
-accident, such as a loss of power or a batch system's time limit."""
+"""A build is skipped after this many consecutive runs without a result. Our choice: one may be an
+accident, such as a power failure or a batch system's time limit."""
 
 
 def config_key(config: BuildConfig) -> str:
@@ -30,18 +30,18 @@ def config_key(config: BuildConfig) -> str:
 
 
 class Journal:
-    """The file `journal.jsonl`: a line before each build, one after it, one where a run resumes.
+    """The file `journal.jsonl`: one line before each build, after it, and when a run resumes.
 
     Attributes:
         path: The file.
     """
 
     def __init__(self, path: Path, where: str = "") -> None:
-        """Open the journal; what stands in it is kept.
+        """Open the journal; its content is kept.
 
         Args:
-            path: The file; made where it is missing.
-            where: TensorRT and GPU. What crashed elsewhere is not skipped here.
+            path: The file; created if missing.
+            where: TensorRT and GPU. Builds that crashed elsewhere are not skipped here.
 
         Raises:
             RecordMismatch: the file is no journal.
@@ -52,9 +52,9 @@ class Journal:
         self._ended: dict[str, BuildOutcome] = {}
         self._silent: Counter[str] = Counter()
         self._whole = True
-        # What was known of a build when it was last tried.
+        # State of a build before its last try.
         self._before: dict[str, tuple[dict[str, Any] | None, BuildOutcome | None]] = {}
-        # A line that a crash cut off says nothing; the next one must not be glued to it.
+        # A line that a crash cut off is useless, and the next one must not be appended to it.
         whole = path.read_bytes().rpartition(b"\n")[:2] if path.exists() else (b"",)
         for number, line in enumerate(b"".join(whole).splitlines(), start=1):
             self._recall(line, number)
@@ -66,7 +66,7 @@ class Journal:
 
     @property
     def remembers(self) -> bool:
-        """Whether there are builds that crashed, took too long, or had no result."""
+        """Whether any build crashed, timed out, or had no result."""
         return bool(self._begun or self._silent)
 
     def _recall(self, line: bytes, number: int) -> None:
@@ -90,7 +90,7 @@ class Journal:
             ) from error
 
     def _resume(self) -> None:
-        """Count, as a run begins, the builds that the run before had no result of."""
+        """At the start of a run, count the builds left without a result by the previous one."""
         for key in list(self._begun):
             if key not in self._ended or self._ended[key].status == "lost":
                 self._silent[key] += 1
@@ -103,9 +103,9 @@ class Journal:
         self._begun[key] = entry
 
     def _settle(self, key: str, outcome: BuildOutcome | None) -> None:
-        """Forget a configuration that may be tried again: all but crashes, time-outs, losses.
+        """Forget a configuration that may be retried: all but crashes, time-outs, losses.
 
-        Where it did not begin, what was known before stands.
+        If the build did not begin, the earlier state remains.
         """
         if outcome is not None and not outcome.begun:
             self._forget(key)
@@ -135,17 +135,17 @@ class Journal:
         config: BuildConfig,
         timeout: float | None,
     ) -> BuildOutcome:
-        """Build with lines before and after it, or skip what ended badly before.
+        """Build, recording start and end, or skip a configuration that ended badly before.
 
         Args:
             build: Builds `config`.
             number: Number of the build.
             purpose: What it is for.
-            config: What is built.
-            timeout: Its time-out in seconds. What took longer is skipped unless it has more now.
+            config: The configuration to build.
+            timeout: Its time-out in seconds. After a time-out, only a longer one is tried.
 
         Returns:
-            What `build` returns, or an outcome of status "skipped".
+            The outcome from `build`, or one of status "skipped".
         """
         key = config_key(config)
         if reason := self._why_skipped(key, timeout):
@@ -165,7 +165,7 @@ class Journal:
         try:
             outcome = build()
         finally:
-            # Also where it is interrupted: that says nothing against the configuration.
+            # Also after an interruption, which says nothing about the configuration.
             ended: dict[str, Any] = {"event": "end", "key": key, "where": self._where}
             ended["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
             self._note(ended)
@@ -189,7 +189,7 @@ class Journal:
         return "" if longer else f"This build took longer than {seconds(before)} before."
 
     def _note(self, entry: dict[str, Any]) -> None:
-        """Write an entry; once that fails, no more: builds are worth more than their journal."""
+        """Write an entry; stop after a failure, since builds matter more than their journal."""
         try:
             if self._whole:
                 self._write(entry)
