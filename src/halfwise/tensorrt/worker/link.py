@@ -1,4 +1,4 @@
-"""A worker that comes up when it is needed: its answers, its files, and what goes wrong."""
+"""Start a worker on demand; exchange requests and files with it, and translate its failures."""
 
 import time
 from collections import deque
@@ -25,22 +25,22 @@ from halfwise.tensorrt.worker.worker import AT_LAYER
 from halfwise.wording import seconds
 
 _TRANSFER_SECONDS = 300.0
-"""For one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
+"""Limit for one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
 _LONGEST_LINE = 1 << 14
 _COMPLAINTS = 200
 _WAIT_AGAIN = 5.0
-"""Seconds for a GPU that did not get free before: a build that is timing alone is done by then."""
+"""Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
 _BUILDER_SECONDS = 180.0
 
 LogListener = Callable[[str, str], None]
-"""Takes severity and text of a line: those of TensorRT ("info", "warning", "error" …), "output" of
-its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
+"""Takes severity and text of a line: TensorRT's severities ("info", "warning", "error" …), "output"
+of its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
 ProgressListener = Callable[[str, int, int], None]
-"""Takes a phase of the build, its finished steps and all of its steps."""
+"""Takes a phase of the build, its finished steps and its total steps."""
 
 
 class Died(Exception):
-    """The worker's child ended during a request; `answer` tells how."""
+    """The worker's child ended during a request; `answer` says how."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Died(Exception):
 
 
 class Refused(Exception):
-    """The worker cannot do a request; `answer` tells why."""
+    """The worker cannot do a request; `answer` says why."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__()
@@ -56,12 +56,12 @@ class Refused(Exception):
 
 
 class Log:
-    """Keeps the last lines and the complaints of one request, and passes all on.
+    """Keeps one request's last lines and complaints, and passes all lines on.
 
     Attributes:
-        last: The last lines, each behind its severity.
+        last: The last lines, each prefixed with its severity.
         complaints: Warnings and errors, likewise.
-        begun: Whether the work itself began on the worker's side.
+        begun: Whether the worker began the work itself.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class Log:
             self._started, self.begun = time.monotonic(), True
 
     def remark(self, text: str) -> None:
-        """Take a line that halfwise itself has to say."""
+        """Take a line from halfwise itself."""
         self._line("remark", text)
 
     def _line(self, severity: str, text: str) -> None:
         line = f"{severity}: {text[:_LONGEST_LINE]}"
         if AT_LAYER in line and self.last and AT_LAYER in self.last[-1]:
-            self.last.pop()  # only the last layer tells where it ended
+            self.last.pop()  # only the last layer shows where it ended
         self.last.append(line)
         serious = severity in ("warning", "error", "internal_error", "remark")
         if serious and len(self.complaints) < _COMPLAINTS:
@@ -107,25 +107,25 @@ class Log:
 
 
 class Link:
-    """A worker's name and command, and the process while there is one.
+    """A worker's name and command, and its process while one runs.
 
     Attributes:
-        name: As messages call it.
-        info: What it told when it came up last.
-        cache: Where it keeps files, on its side.
+        name: Its name in messages.
+        info: What it reported at its last start.
+        cache: The folder where it keeps files, on its machine.
     """
 
     info: WorkerInfo
     cache: str
 
     def __init__(self, name: str, command: Sequence[str], limit: float, wait: float) -> None:
-        """Start nothing yet.
+        """Store the settings without starting the process.
 
         Args:
-            name: As messages call it.
-            command: What starts it.
-            limit: Seconds for it to come up, and to answer what takes no work.
-            wait: Seconds for its GPU, where another build has it.
+            name: Its name in messages.
+            command: The command that starts it.
+            limit: Seconds for it to start, and to answer requests without work.
+            wait: Seconds to wait for its GPU while another build uses it.
         """
         self.name, self._command, self._limit = name, tuple(command), limit
         self._wait = wait
@@ -133,12 +133,12 @@ class Link:
         self._there: set[str] = set()
 
     def connect(self) -> None:
-        """Start the process and ask what is there.
+        """Start the process and ask what its machine has.
 
         Raises:
             BackendMissing: it does not answer, or not as a worker does.
         """
-        self._there.clear()  # a container takes its cache along when it ends
+        self._there.clear()  # a container's cache vanishes when it ends
         try:
             ahead = taken(self._command)
             self._connection = ahead or Connection(self._command, worker_source())
@@ -146,7 +146,7 @@ class Link:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error
         try:
-            # One that was started ahead answers once it has loaded the builder.
+            # A worker started ahead answers only after it has loaded the builder.
             limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
             answer, _ = self._connection.ask({"op": "hello"}, expected=BY_OP["hello"], limit=limit)
         except Lost as lost:
@@ -166,13 +166,13 @@ class Link:
         self.info, self.cache = worker_info(self.name, self._command, answer), answer["cache"]
 
     def close(self, patience: float = 5.0) -> None:
-        """End the process; `patience` is how many seconds it has to leave by itself."""
+        """End the process; it has `patience` seconds to exit by itself."""
         if self._connection is not None:
             self._connection.close(patience)
 
     @property
     def process_id(self) -> int | None:
-        """Of the command's process; None where none runs."""
+        """ID of the command's process; None if none runs."""
         running = self._connection is not None and not self._connection.closed
         return self._connection.process_id if running and self._connection else None
 
@@ -186,13 +186,13 @@ class Link:
         limit: float | None = None,
         heard: Heard = lambda _: None,
     ) -> tuple[dict[str, Any], memoryview]:
-        """Return header and payload of the result, from a fresh process where the last is lost.
+        """Return header and payload of the result, from a fresh process if the last is lost.
 
-        It is as `expected`, or as `answers.BY_OP` has it.
+        It is checked against `expected`, else against `answers.BY_OP`.
 
         Raises:
             Refused, Died, Lost: there is no result.
-            WorkerEnded: it sends what may not come, or its GPU does not get free.
+            WorkerEnded: it sends something invalid, or its GPU stays busy.
         """
         if self._connection is None or self._connection.closed:
             try:
@@ -215,7 +215,7 @@ class Link:
         except Unfit as unfit:
             raise self.ended(request["op"], str(unfit)) from unfit
         except Waited as waited:
-            # Whoever goes on without it does not wait as long for each request.
+            # A caller that continues must not wait this long for each request.
             self._wait = min(self._wait, _WAIT_AGAIN)
             raise failures.WorkerEnded(
                 f"Another build has had the GPU of worker {self.name} for "
@@ -229,13 +229,13 @@ class Link:
         return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
 
     def ended(self, op: str, what: str) -> failures.WorkerEnded:
-        """End the process; return the error for what it sent in answer to `op`, a clause."""
+        """End the process; return the error for its invalid answer to `op`; `what` is a clause."""
         self.close(patience=0.0)
         return failures.WorkerEnded(*failures.unfit(self.name, op, what))
 
     def need(self, files: Mapping[str, Path]) -> None:
-        """Bring files there, by their SHA-256, that are missing; each travels once."""
-        # A lost connection forgets what is there, so that is asked for before it is known.
+        """Send the missing ones of `files`, keyed by SHA-256; each is sent once."""
+        # A lost connection invalidates what is known to be there, so check this first.
         if self._connection is not None and self._connection.closed:
             self._there.clear()
         unknown = [sha256 for sha256 in files if sha256 not in self._there]
@@ -247,7 +247,7 @@ class Link:
         self._there.update(unknown)
 
     def fetch(self, sha256: str, size: int, path: Path) -> None:
-        """Bring a file there of `size` bytes to `path`; one that arrives damaged comes again.
+        """Fetch the worker's file of `size` bytes to `path`; if it arrives damaged, fetch it again.
 
         Raises:
             Refused, Died, Lost: there is no result.
@@ -266,28 +266,28 @@ class Link:
                 ) from damaged
 
     def forget(self, sha256: str) -> None:
-        """Remove a file there."""
+        """Remove a file on the worker's machine."""
         self.exchange({"op": "forget", "sha256": sha256}, b"")
         self._there.discard(sha256)
 
     def exchange(
         self, request: Mapping[str, Any], data: bytes, expected: Expected | None = None
     ) -> tuple[dict[str, Any], memoryview]:
-        """Ask for something that takes no work."""
+        """Send a request that takes no work."""
         limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
         return self.ask(request, data, expected, limit=limit)
 
     @contextmanager
     def translating(self, what: str, timeout: float | None = None) -> Iterator[Log]:
-        """Give a log; turn what goes wrong in the block into errors for the user.
+        """Yield a log; turn failures in the block into errors for the user.
 
         Args:
-            what: What is done, such as "The run".
+            what: The activity, such as "The run".
             timeout: Its time-out, for the message.
 
         Raises:
             EngineFailed: it crashed, hung, or the connection is lost.
-            HalfwiseError: what a refusal means.
+            HalfwiseError: the error for a refusal.
         """
         log = Log()
         try:

@@ -1,4 +1,4 @@
-"""Files on their way to a worker and back, by their hashes; timing caches that do not fit."""
+"""Transfer files to and from a worker by their hashes; set rejected timing caches aside."""
 
 import hashlib
 import os
@@ -20,16 +20,16 @@ from halfwise.store import refuse_irregular
 from halfwise.tensorrt.worker.answers import Expected, chunk_of
 
 CHUNK = 8 << 20
-"""Bytes that travel in one frame."""
+"""Bytes per frame."""
 
 Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], memoryview]]
-"""Sends a request; returns header and payload of its result, which is as expected.
+"""Sends a request; returns header and payload of its result, checked against the expected answer.
 
-Without that, as all results of the operation are."""
+The default is the operation's own check."""
 
 
 class Damaged(Exception):
-    """A file arrived with another hash than it has."""
+    """A file arrived with a hash other than its own."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class ModelFiles:
 
     Attributes:
         main: Name of the ONNX file.
-        paths: Every file by its name relative to the model's folder, the ONNX file first; at the
-            end of symbolic links.
+        paths: Every file by its name relative to the model's folder, the ONNX file first, with
+            symbolic links resolved.
         hashes: SHA-256 of every file, likewise.
-        sha256: SHA-256 of all of them, one after another, as `graph.model.Network` has it.
+        sha256: SHA-256 of all files in sequence, as in `graph.model.Network`.
     """
 
     main: str
@@ -54,7 +54,7 @@ def model_files(path: Path) -> ModelFiles:
     """Return the files of the ONNX model at `path`.
 
     Raises:
-        CaseError: it cannot be read, or external data is missing or outside its folder.
+        CaseError: it cannot be read, or external data is missing or lies outside its folder.
     """
     try:
         proto = onnx.load(path, load_external_data=False)
@@ -85,9 +85,9 @@ def build_request(
     """Return the request for a build, and the files that it needs by their SHA-256.
 
     Args:
-        model: ONNX file; its external data lies beside it.
-        config: What decides about the engine.
-        timing_cache: File that goes along where it exists.
+        model: ONNX file; its external data lies in the same folder.
+        config: Settings of the engine.
+        timing_cache: File to include if it exists.
 
     Raises:
         CaseError: see `model_files`.
@@ -119,7 +119,7 @@ def put(ask: Ask, sha256: str, path: Path) -> None:
 
 
 def get(ask: Ask, sha256: str, size: int, path: Path) -> None:
-    """Fetch a file of `size` bytes to `path`: written beside it, then renamed.
+    """Fetch a file of `size` bytes to `path`, by renaming a temporary file in the same folder.
 
     Raises:
         Damaged: it arrives with another hash; nothing is left of it.
@@ -137,7 +137,7 @@ def get(ask: Ask, sha256: str, size: int, path: Path) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             _receive(ask, sha256, size, file)
-        # `mkstemp` lets nobody else read.
+        # `mkstemp` makes the file unreadable for others.
         os.umask(mask := os.umask(0))
         partial.chmod(0o666 & ~mask)
         refuse_irregular(path, "The file")
@@ -158,7 +158,7 @@ def _receive(ask: Ask, sha256: str, size: int, file: BinaryIO) -> None:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file; one empty chunk where it is empty."""
+    """Yield a file in chunks; one empty chunk if it is empty."""
     with path.open("rb") as file:
         chunk = file.read(CHUNK)
         yield chunk
@@ -169,9 +169,9 @@ def _chunks(path: Path) -> Iterator[bytes]:
 def keep_aside(path: Path) -> str:
     """Move a timing cache aside, and return a sentence that says so.
 
-    trtexec warns and writes its own in place of it; a cache can be the work of hours. It becomes
-    NAME.old, or NAME.old2 and so on where that is there already: nothing is overwritten. One that
-    another process has removed by now is no loss.
+    trtexec warns and overwrites it, but a cache can take hours to build. It becomes
+    NAME.old, or NAME.old2 and so on if that exists: nothing is overwritten. If another process has
+    removed it meanwhile, that is no error.
     """
     names = (f"{path.name}.old{number if number > 1 else ''}" for number in count(1))
     aside = next(found for name in names if not (found := path.with_name(name)).exists())

@@ -1,8 +1,8 @@
-"""Starts a worker by a command, and carries frames to it and back.
+"""Start a worker with a command, and exchange frames with it.
 
-The command ends in an interpreter; a bootstrap is appended that reads the worker's source from
-standard input, so nothing is installed where it runs. Everything here is one loop over the pipes:
-reading never waits for writing, so neither side can block the other for good.
+The command ends in an interpreter; an appended bootstrap reads the worker's source from standard
+input, so nothing is installed where it runs. A single loop serves the pipes: reading
+never waits for writing, so neither side can block the other for good.
 """
 
 import fcntl
@@ -26,20 +26,20 @@ from halfwise.tensorrt.worker.worker import pack
 from halfwise.wording import seconds
 
 GRACE = 7.0
-"""Seconds beyond a request's own time-out, which the worker enforces, before the connection counts
-as lost: the worker gives a process that waits in the driver five to end."""
+"""Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
+as lost: the worker gives a process stuck in the driver five to end."""
 MOST_NOISE = 1 << 24
-"""Bytes outside of frames during one request."""
+"""Most bytes outside of frames during one request."""
 LAST_LINES = 30
-"""Lines of what the command printed that are kept."""
+"""Last lines of the command's output to keep."""
 _CHUNK = 1 << 20
 _LOOK_SECONDS = 1.0
 _SECONDS_TO_EXPLAIN = 1.0
 _SECONDS_TO_LEAVE = 5.0
 _SECONDS_TO_TERMINATE = 2.0
 
-# One line without single quotes, so that any remote shell takes it in single quotes. The buffer of
-# one byte makes `read` take exactly the source: what follows it are frames. The first entry of
+# One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
+# buffer makes `read` take exactly the source: frames follow it. The first entry of
 # `sys.path` would be the working directory, where a stray numpy.py must not be imported.
 _BOOTSTRAP = (
     "import io,sys;"
@@ -53,20 +53,20 @@ _BOOTSTRAP = (
 
 Heard = Callable[[Mapping[str, Any]], None]
 """Takes the header of a frame that does not end its request: `log`, `progress`, `waiting`,
-`started`. What the command itself prints comes as `log` with severity "noise"."""
+`started`. Output of the command itself comes as `log` with severity "noise"."""
 
 
 def worker_source() -> bytes:
-    """Return the source of the worker, as it is sent."""
+    """Return the worker's source as sent."""
     return Path(worker.__file__).read_bytes()
 
 
 def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
-    """Return `command` with the bootstrap behind it.
+    """Return `command` with the bootstrap appended.
 
     `ssh` joins its words for the remote shell to parse, so the bootstrap is quoted once for every
-    word `ssh` (also within words, and with a path before it), whatever it stands for there. All
-    other programs are taken to pass words on as they are, as docker, podman and kubectl do.
+    word `ssh` (also within words, and after a path), whatever that means there. All other
+    programs are assumed to pass words on unchanged, as docker, podman and kubectl do.
     """
     bootstrap = _BOOTSTRAP % source_bytes
     for word in " ".join(command).split():
@@ -77,11 +77,11 @@ def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
 class Connection:
     """A worker's process, and the pipes to it.
 
-    Closing it ends the process and all that it started here.
+    Closing it ends the process and everything that it started on this machine.
     """
 
     def __init__(self, command: Sequence[str], source: bytes) -> None:
-        """Start `command`, and the worker's `source` in it.
+        """Start `command` and run the worker's `source` in it.
 
         Raises:
             OSError: the command cannot be started.
@@ -111,19 +111,19 @@ class Connection:
         self._noise, self._errors = Lines(), Lines()
         self._printed: deque[str] = deque(maxlen=LAST_LINES)
         self._unsent = deque([memoryview(source)])
-        # The source goes into the pipe at once, whether or not anybody reads it yet.
-        with suppress(AttributeError, OSError):  # Linux alone can
+        # Write the source to the pipe at once, even if nobody reads it yet.
+        with suppress(AttributeError, OSError):  # Linux only
             fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, 2 * len(source))
         self._number = 0
         self.closed = False
 
     @property
     def process_id(self) -> int:
-        """Of the command's process, which leads its session."""
+        """ID of the command's process, the leader of its session."""
         return self._process.pid
 
     def tell(self, header: Mapping[str, Any]) -> None:
-        """Send a request whose answer nobody waits for, as far as the pipe takes it."""
+        """Send a request without waiting for the answer, as far as the pipe accepts it."""
         self._unsent.append(memoryview(pack({**header, "id": 0})))
         before = None
         while self._unsent and before != (before := sum(map(len, self._unsent))):
@@ -143,22 +143,22 @@ class Connection:
         """Send a request; return header and payload of the frame that ends it.
 
         Args:
-            header: `op` and what belongs to it.
+            header: `op` and its arguments.
             payload: Its bytes.
-            expected: Takes the number of the request; returns what admits its frames.
-            timeout: Seconds for the work, which the worker enforces. It starts anew when the
+            expected: Takes the request's number; returns the check that admits its frames.
+            timeout: Seconds for the work, which the worker enforces. It restarts after the
                 worker has waited for the GPU.
             limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
-            wait: Seconds for the GPU where another build has it; `limit` by default.
-            heard: Takes the frames before.
+            wait: Seconds to wait for the GPU while another build uses it; `limit` by default.
+            heard: Receives the frames before the last.
 
         Returns:
             A frame of kind `result`, `error` or `died`.
 
         Raises:
-            Lost: the connection is gone or too slow; it is closed then.
-            Waited: another build has had the GPU for `wait` seconds; likewise.
-            Unfit: the worker sends what may not come; likewise.
+            Lost: the connection is gone or too slow; it is then closed.
+            Waited: another build has held the GPU for `wait` seconds; likewise.
+            Unfit: the worker sends something invalid; likewise.
         """
         self._number += 1
         request = {**header, "id": self._number}
@@ -192,7 +192,7 @@ class Connection:
                 heard(answer)
             if self._noisy > MOST_NOISE:
                 raise Unfit(f"prints more than {MOST_NOISE} bytes that are no frame")
-            # Frames and noise without end must not keep the connection alive.
+            # Endless frames and noise must not keep the connection alive.
             if deadline is not None and not _left(deadline):
                 if waiting and wait is not None:
                     raise Waited(wait)
@@ -201,7 +201,7 @@ class Connection:
                 self._receive(deadline, heard)
 
     def _receive(self, deadline: float | None, heard: Heard) -> None:
-        """Wait for the pipes once, and take what there is."""
+        """Wait for the pipes once, and take what is available."""
         reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
         wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
         ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
@@ -214,7 +214,7 @@ class Connection:
             data = os.read(self._stdout.fileno(), _CHUNK)
             ended = not data
             self._reader.take(data)
-        # What a command left in the background may hold its output open after its end.
+        # Processes that a command left in the background may keep its output open.
         if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)
 
@@ -224,7 +224,7 @@ class Connection:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            self._unsent.clear()  # the end of its output follows, with the reason
+            self._unsent.clear()  # its output ends next and gives the reason
             return
         self._unsent[0] = self._unsent[0][sent:]
         if not self._unsent[0]:
@@ -243,7 +243,7 @@ class Connection:
             heard({"kind": "log", "severity": "noise", "text": line})
 
     def _collect_end(self, heard: Heard) -> str:
-        """Read what the ending process still says; return how it ended."""
+        """Read the last output of the ending process; return how it ended."""
         deadline = time.monotonic() + _SECONDS_TO_EXPLAIN
         while not self._stderr.closed and _ready([self._stderr], [], _left(deadline)):
             self._read_errors(heard)
@@ -260,10 +260,10 @@ class Connection:
         raise Lost(reason, self._printed)
 
     def close(self, patience: float = _SECONDS_TO_LEAVE) -> None:
-        """End the process and its session: the end of its input first, then signals.
+        """End the process and its session: first close its input, then send signals.
 
         Args:
-            patience: Seconds for it to leave by itself.
+            patience: Seconds for it to exit by itself.
         """
         if self.closed:
             return
@@ -282,7 +282,7 @@ class Connection:
     def _ended_within(self, seconds: float) -> os.waitid_result | None:
         """Return how the process ended, or None while it runs.
 
-        It is not waited for, so that its number cannot become another's before it is signalled.
+        It is not reaped, so that its ID cannot be reused before it is signalled.
         """
         deadline = time.monotonic() + seconds
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -293,7 +293,7 @@ class Connection:
         return ended
 
     def _discard_output(self) -> None:
-        """Read for a moment: a worker that has something to say cannot leave otherwise."""
+        """Read for a moment, since a worker with unread output cannot exit."""
         time.sleep(0.01)
         for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
             os.read(pipe.fileno(), _CHUNK)
@@ -305,10 +305,10 @@ class Connection:
 
 @contextmanager
 def started(command: Sequence[str]) -> Iterator[None]:
-    """Start a worker before the library that will ask it is loaded: each takes seconds.
+    """Start a worker before loading the library that will use it: each takes seconds.
 
-    It loads what TensorRT builds with; `taken` gives it away. It ends with the block where nobody
-    took it. One that cannot be started is left to whoever needs it: there that is an error.
+    It loads TensorRT's builder; `taken` hands it over. It ends with the block if nobody took it. A
+    failure to start is ignored here: it is an error for whoever needs the worker.
     """
     key = tuple(command)
     with suppress(OSError):
@@ -322,7 +322,7 @@ def started(command: Sequence[str]) -> Iterator[None]:
 
 
 def taken(command: Sequence[str]) -> Connection | None:
-    """Return the worker that was started by `command`, once; else None."""
+    """Return the worker that `started` began with `command`, only once; else None."""
     return _started.pop(tuple(command), None)
 
 
@@ -340,7 +340,7 @@ def _left(deadline: float) -> float:
 def _ready(
     reading: Iterable[IO[bytes]], writing: Iterable[IO[bytes]], seconds: float
 ) -> list[IO[bytes]]:
-    """Return the pipes that can be read or written; `select` would refuse high descriptors."""
+    """Return the pipes ready to read or write; `select` would reject high descriptors."""
     poll = select.poll()
     pipes = {}
     for group, event in ((reading, select.POLLIN), (writing, select.POLLOUT)):
