@@ -13,9 +13,9 @@ where two readings were possible, it takes the one that fits all names:
 * Kernels of cuDNN, cuBLAS and CUTLASS (`ampere_h16816cudnn`, `turing_fp16_s1688cudnn_fp16`,
   `cutlass_80_tensorop_s16816gemm_f16`): a letter for the format of sums (h, s, d, i), the shape of
   a tensor core's step, the operation. With h everything is FP16. With s and a shape, the name gives
-  the operands' format, else the layer does; FP32 then means TF32, since tensor cores have no
-  FP32. With s and no shape (`scudnn`, `sgemm`) no tensor core is used: FP32. `884` is
-  Volta's, which supports only FP16. (CUTLASS documents the scheme in `media/docs/profiler.md`.)
+  the operands' format, else the layer does; FP32 then means TF32, since tensor cores have no FP32.
+  With s and no shape (`scudnn`, `sgemm`) no tensor core is used: FP32. `884` is Volta's, which
+  supports only FP16. (CUTLASS documents the scheme in `media/docs/profiler.md`.)
 * Kernels that Myelin generates (`__myl_CastMulSum_0x…`) name operations, not formats.
 """
 

@@ -163,9 +163,9 @@ def as_read(network: Network, version: Version) -> Network:
     """Return an equivalent model that this version of TensorRT reads.
 
     INT32 biases become floats: no version dequantises them. Before 10, weights stored as integers
-    become floats with a QuantizeLinear that restores these integers, the form that those
-    versions document. Before 9 every node gets a zero point. Convolutions with computed weights
-    get an explicit kernel size.
+    become floats with a QuantizeLinear that restores these integers, the form that those versions
+    document. Before 9 every node gets a zero point. Convolutions with computed weights get an
+    explicit kernel size.
 
     Args:
         network: The model; returned itself if nothing changes.

@@ -3,7 +3,7 @@
 Opsets and operators are from onnx-tensorrt's docs/operators.md and docs/Changelog.md of each
 version, the release notes of 11.2, and NVIDIA's "ONNX Opset Guide" for 11. Typing regimes, layers
 and formats are from the headers and bindings of each version (docs/tensorrt-workers.md,
-tests/bindings), options of trtexec from `samples/common/sampleOptions.cpp`. The worker runs without
+tests/bindings), trtexec's options from `samples/common/sampleOptions.cpp`. The worker runs without
 this file and has its own bounds; a test compares them.
 """
 

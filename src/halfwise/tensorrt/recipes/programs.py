@@ -1,8 +1,8 @@
 """A recipe as a program: a Python script, or C++17 programs with their CMakeLists.txt.
 
 The script needs only TensorRT's bindings, the programs only TensorRT and CUDA: one builds the
-engine, one runs it on files, which alone determine its shapes. Names in a model
-are whatever its author wrote, so everything from a recipe is escaped.
+engine, one runs it on files, at shapes that only these files determine. Names in a model are
+whatever its author wrote, so everything from a recipe is escaped.
 """
 
 import inspect

@@ -261,7 +261,7 @@ class KeyReader:
         return key.name == "*" or (has("* in names", self._version) and key.name.count("*") == 1)
 
     def _mistyped(self, meant: Meant) -> bool:
-        """Return whether trtexec gives another type than a wildcard requests."""
+        """Return whether trtexec sets a type other than a wildcard requests."""
         key = meant.key
         if key.option != OUTPUT_TYPES or key.name == "*" or not has("* in names", self._version):
             return False

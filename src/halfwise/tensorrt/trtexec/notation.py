@@ -2,8 +2,8 @@
 
 This follows `samples/common/sampleOptions.cpp` of TensorRT 8.5 to 10.16: an option and its value
 are one word with `=` between; values are split at commas, which quotes do not protect; the name is
-the text before and within one pair of single quotes or, without quotes, before the last
-colon. Rank 0 is `a:` or, as from TensorRT 10 on, `a:scalar`.
+the text before and within one pair of single quotes or, without quotes, before the last colon.
+Rank 0 is `a:` or, as from TensorRT 10 on, `a:scalar`.
 """
 
 import re

@@ -74,7 +74,7 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it, at once where the block failed or was interrupted."""
+        """End it, immediately if the block failed or was interrupted."""
         self._link.close(patience=5.0 if error is None else 0.5)
 
     @property
@@ -113,7 +113,7 @@ class Worker:
         """Build an engine; it stays with the worker until `fetch`.
 
         Args:
-            model: ONNX file; its external data lies in the same folder.
+            model: ONNX file; its external data lies next to it.
             config: Settings of the engine.
             number: Number of the build in the run.
             purpose: What it is for.

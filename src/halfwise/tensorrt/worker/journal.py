@@ -77,7 +77,7 @@ class Journal:
                 self._resume()
             elif entry["where"] == self._where and event == "begin":
                 if not isinstance(entry["timeout"], int | float | None):
-                    raise TypeError  # noqa: TRY301 - as what Python itself finds below
+                    raise TypeError  # noqa: TRY301 - like the errors that Python raises below
                 self._begin(entry)
             elif entry["where"] == self._where and event == "end":
                 outcome = entry["outcome"]

@@ -85,7 +85,7 @@ def build_request(
     """Return the request for a build, and the files that it needs by their SHA-256.
 
     Args:
-        model: ONNX file; its external data lies in the same folder.
+        model: ONNX file; its external data lies next to it.
         config: Settings of the engine.
         timing_cache: File to include if it exists.
 

@@ -1,8 +1,8 @@
 """Start a worker with a command, and exchange frames with it.
 
 The command ends in an interpreter; an appended bootstrap reads the worker's source from standard
-input, so nothing is installed where it runs. A single loop serves the pipes: reading
-never waits for writing, so neither side can block the other for good.
+input, so nothing is installed where it runs. A single loop serves the pipes: reading never waits
+for writing, so neither side can block the other for good.
 """
 
 import fcntl
@@ -39,8 +39,8 @@ _SECONDS_TO_LEAVE = 5.0
 _SECONDS_TO_TERMINATE = 2.0
 
 # One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
-# buffer makes `read` take exactly the source: frames follow it. The first entry of
-# `sys.path` would be the working directory, where a stray numpy.py must not be imported.
+# buffer makes `read` take exactly the source: frames follow it. The first entry of `sys.path`
+# would be the working directory, from which a stray numpy.py must not be imported.
 _BOOTSTRAP = (
     "import io,sys;"
     "sys.version_info<(3,8)and sys.exit("
@@ -93,7 +93,7 @@ class Connection:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            # A session of its own: Ctrl-C does not reach it, a password prompt of ssh fails at
+            # Its own session: Ctrl-C does not reach it, a password prompt of ssh fails at
             # once instead of waiting, and ending it ends what it started.
             start_new_session=True,
         )
