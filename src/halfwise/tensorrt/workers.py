@@ -33,7 +33,7 @@ class WorkerDefaults:
         workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
         optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
-        plugins: Paths of plugin libraries on the worker's machine.
+        plugins: Paths of plugin libraries in the worker's file system.
         build_timeout: Seconds per build; None for halfwise's default.
         run_timeout: Seconds per inference; None for halfwise's default.
     """

@@ -82,7 +82,7 @@ class Gpu(Answer):
 
 
 class Hello(Answer):
-    """What the worker's machine has."""
+    """What is available to the worker."""
 
     protocol: Literal[PROTOCOL]  # type: ignore[valid-type]  # a constant
     python: Annotated[str, Field(pattern=r"^\d+\.\d+[\w.+]{0,40}$")]

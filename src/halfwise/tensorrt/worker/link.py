@@ -112,7 +112,7 @@ class Link:
     Attributes:
         name: Its name in messages.
         info: What it reported at its last start.
-        cache: The folder where it keeps files, on its machine.
+        cache: The folder where it keeps files, in its own file system.
     """
 
     info: WorkerInfo
@@ -133,7 +133,7 @@ class Link:
         self._there: set[str] = set()
 
     def connect(self) -> None:
-        """Start the process and ask what its machine has.
+        """Start the process and ask what is available there.
 
         Raises:
             BackendMissing: it does not answer, or not as a worker does.
@@ -266,7 +266,7 @@ class Link:
                 ) from damaged
 
     def forget(self, sha256: str) -> None:
-        """Remove a file on the worker's machine."""
+        """Remove one of the worker's files."""
         self.exchange({"op": "forget", "sha256": sha256}, b"")
         self._there.discard(sha256)
 

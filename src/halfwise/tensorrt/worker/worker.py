@@ -1,4 +1,4 @@
-"""The TensorRT worker: a single file, sent at each start to the machine that has TensorRT.
+"""The TensorRT worker: a single file that runs where TensorRT is, and is sent there at each start.
 
 It needs Python ≥ 3.8, numpy and `tensorrt` 8.5 to 11.4; it calls CUDA only through the driver
 library. halfwise starts an interpreter (`python3`, `docker run -i … python3`, `ssh orin python3`)
@@ -312,7 +312,7 @@ class Supervisor:
         """
         self.child = None
         ended, status = _waited(child.pid, _GRACE_SECONDS if patient else 0)
-        # The whole session, including processes that it started.
+        # The whole session, including processes that the child started.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
@@ -747,7 +747,7 @@ class Service:
         with self._lock:
             _write_all(self._answers, pack(dict(keys, id=self._id, kind=kind), payload))
 
-    # The machine.
+    # Environment.
 
     def trt(self):
         """Return the module `tensorrt`, and create its logger.
@@ -784,7 +784,7 @@ class Service:
         return self._cuda
 
     def op_hello(self, request, payload):
-        """Report what the machine has; missing parts are reported too, never an error."""
+        """Report what is available; missing parts are reported too, never an error."""
         found = {
             "protocol": PROTOCOL,
             "python": platform.python_version(),
@@ -825,7 +825,7 @@ class Service:
         return found, b""
 
     def op_warm(self, request, payload):
-        """Load the builder's libraries for some seconds, while halfwise itself loads."""
+        """Load the builder's libraries, which takes seconds, while halfwise itself loads."""
         with contextlib.suppress(Exception):  # `hello` reports what is missing
             self.cuda()
             trt = self.trt()
