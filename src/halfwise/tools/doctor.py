@@ -1,4 +1,4 @@
-"""`doctor`: what is here that a run depends on."""
+"""`doctor`: what a run depends on in this environment."""
 
 import platform
 import shlex
@@ -16,7 +16,7 @@ from halfwise.tensorrt.workers import WorkerSpec, resolve
 from halfwise.wording import size_of
 
 ANSWER_SECONDS = 15.0
-"""For a worker to come up here; a build waits longer, since containers may have to start."""
+"""Timeout for a worker to start here; builds wait longer, since containers may have to start."""
 
 
 def doctor(
@@ -25,7 +25,7 @@ def doctor(
     trt_command: str | None = None,
     trt_worker: str | None = None,
 ) -> dict[str, str]:
-    """Return what is here that a run depends on: versions, devices, TensorRT workers.
+    """Return what a run depends on here: versions, devices, TensorRT workers.
 
     Args:
         trt_python: As in `Options`; the other two likewise.
@@ -33,8 +33,7 @@ def doctor(
         trt_worker: Name of a worker.
 
     Raises:
-        UsageError: what names the workers cannot be meant that way. One that cannot be used is
-            told, with the reason.
+        UsageError: a worker option is invalid. An unusable worker is reported, with the reason.
     """
     workers = resolve(trt_python=trt_python, trt_command=trt_command, trt_worker=trt_worker)
     found = {**versions(), "platform": platform.platform()}
@@ -44,7 +43,7 @@ def doctor(
 
 
 def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
-    """Return names of facts about each worker, and the facts; all are asked at once."""
+    """Return facts about each worker by name; workers are queried in parallel."""
     facts = {
         "tensorrt": f"run: {', '.join(RUN_VERSIONS)}; only checked against the bindings: "
         f"{', '.join(CHECKED_VERSIONS)}"

@@ -1,4 +1,4 @@
-"""`export`: from a run folder to the files of a recipe."""
+"""`export`: write the recipe of a run folder."""
 
 import os
 import shutil
@@ -47,9 +47,9 @@ from halfwise.wording import count
 
 Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning"]
 _ENGINE = "rebuilt.engine"
-"""Not the name of the engine in a run folder: a recipe may lie there, and that one was judged."""
+"""Differs from the judged engine's name: a recipe may be written into the run folder."""
 _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
-"""How a path ends that names the one file of a recipe; every other path names a folder."""
+"""Suffix of a single-file recipe; any other path is a folder."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Exported:
     """A recipe and its texts.
 
     Attributes:
-        recipe: What they say.
-        texts: The text of each file by its name.
-        written: The files that were written, the ONNX file included; empty where none was.
+        recipe: The record.
+        texts: Text by file name.
+        written: Files written, including the ONNX file; empty if none.
     """
 
     recipe: Recipe
@@ -82,29 +82,29 @@ def export(
     preprocess: str | None = None,
     trt_worker: str | None = None,
 ) -> Exported:
-    """Return what builds the engine of a run without halfwise, and write it where `out` says.
+    """Return the recipe that builds a run's engine without halfwise, and write it to `out`.
 
     Args:
         run: Folder of a run of `fix`, or its `run.json`.
-        kind: "tuning" tries what the builder of TensorRT 11.1 can choose inside, by real inputs.
-        out: A folder, or a file: a path that ends in `.sh`, `.py` or `.json`, as the recipe does.
-            Nothing is overwritten. None writes nothing.
-        trt_version: TensorRT that will build; None for that of the run's engines, or 10.16 (11.4).
-        typing: "weak" or "strong"; None for weak up to 8.x, and strong from 9 on.
-        model: The user's model, where it is no longer where the run found it. Weak typing needs
-            it, unless the run folder holds the FP32 model.
+        kind: "tuning" tries the choices inside TensorRT 11.1's builder on real inputs.
+        out: A folder, or a file that ends in the recipe's `.sh`, `.py` or `.json`. Nothing is
+            overwritten. None writes nothing.
+        trt_version: TensorRT that will build; None: that of the run's engines, or 10.16 (11.4).
+        typing: "weak" or "strong"; None: weak up to 8.x, strong from 9 on.
+        model: The user's model, if it has moved since the run. Weak typing needs it, unless the run
+            folder holds the FP32 model.
         min_shapes: Smallest shapes of the inputs in trtexec's notation, one text per optimization
-            profile; none for the profiles of the run's engines. Likewise the next two.
+            profile; empty: the profiles of the run's engines. The next two are alike.
         opt_shapes: Usual shapes.
         max_shapes: Largest shapes.
-        inputs: Samples, as for `fix`; for "tuning" alone, which needs them and `out`.
+        inputs: Samples, as for `fix`; only for "tuning", which needs them and `out`.
         preprocess: As in `Options`.
-        trt_worker: The device whose engine it is; to be named where the run has several.
+        trt_worker: The device whose engine to export; required if the run has several.
 
     Raises:
         UsageError: no such kind, version, typing or device, or `out` cannot be written to.
-        CaseError: there is no such recipe; the message says why.
-        RecordMismatch: the run folder is damaged, or the model is another one.
+        CaseError: the recipe does not exist; the message says why.
+        RecordMismatch: the run folder is damaged, or the model differs.
     """
     _check(kind, inputs, out)
     place = _Place(None if out is None else Path(out), kind)
@@ -164,7 +164,7 @@ def _check(kind: Kind, inputs: Inputs | None, out: str | Path | None) -> None:
 
 
 class _Place:
-    """Where the files of a recipe go."""
+    """The destination of a recipe's files."""
 
     def __init__(self, out: Path | None, kind: Kind) -> None:
         """Take the path that the user named."""
@@ -173,7 +173,7 @@ class _Place:
         self.folder = out.parent if named and out is not None else out
 
     def refuse_unusable(self) -> None:
-        """Raise UsageError when the file exists, or nothing can be written in its folder."""
+        """Raise UsageError if the file exists or its folder is not writable."""
         if self.file is not None:
             refuse_existing(self.file, "file")
         elif self.folder is not None and self.folder.is_dir():
@@ -182,16 +182,16 @@ class _Place:
             refuse_existing(self.folder)
 
     def tell(self, path: Path) -> str:
-        """Return `path` as a recipe here tells it: relative to the folder, or absolute."""
+        """Return `path` as recipes here write it: relative to the folder, or absolute."""
         path = path.resolve()
         if self.folder is None or not path.is_relative_to(self.folder.resolve()):
             return str(path)
         told = str(path.relative_to(self.folder.resolve()))
-        # No program may take it for an option.
+        # Must not look like an option.
         return f"./{told}" if told.startswith("-") else told
 
     def write(self, texts: Mapping[str, str], models: Sequence[Path]) -> tuple[Path, ...]:
-        """Write the texts, and move `models` beside them; return the paths."""
+        """Write the texts and move `models` next to them; return the paths."""
         assert self.folder is not None
         paths = {self.file or self.folder / name: text for name, text in texts.items()}
         moves = {self.folder / path.name: path for path in models}
@@ -224,7 +224,7 @@ def _source(
     model: str | Path | None,
     partial: Path,
 ) -> Source:
-    """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
+    """Return the ONNX file to build from; a file still to be written is in `partial`."""
     version, typing = builder
     built = BUILT_FILE if is_built_apart(run) else FP32_FILE
     inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else built)
@@ -262,7 +262,7 @@ def _source(
 
 
 def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Source:
-    """Return the file for constraints of a plan with INT8: what it wrote, in FP32 but for INT8."""
+    """Return the file to constrain for a plan with INT8: its model in FP32, except for INT8."""
     if not mixed.is_file():
         raise RecordMismatch(
             f"{mixed.parent} lacks {mixed.name}, which holds the plan's INT8.",
@@ -279,7 +279,7 @@ def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Sour
 
 
 def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:
-    """Return the model that a run was made from: its path, in FP32, and what its file stores."""
+    """Return a run's source model: its path, the network in FP32, and what its file stores."""
     path = users_model(run) if model is None else Path(model)
     if not path.is_file():
         raise CaseError(
@@ -296,13 +296,13 @@ def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Store
 
 
 def _fp32(folder: Path, run: Run, model: str | Path | None) -> Network:
-    """Return the model that references are of."""
+    """Return the model that computes the references."""
     inside = folder / FP32_FILE
     return load_network(inside) if inside.is_file() else fp32_model(run, model)[1]
 
 
 def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
-    """Return how many kept nodes have a name that is not that of just one node of the file."""
+    """Return how many kept nodes have a name that is missing or ambiguous in the file."""
     graph = onnx.load_model(path, load_external_data=False).graph
     names = Counter(node.name for node in graph.node)
     return sum(names[name] != 1 for name in kept)
@@ -311,5 +311,5 @@ def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
 def _timing_cache(folder: Path, run: Run, place: _Place) -> str | None:
     if run.engines is None or run.engines.timing_cache is None:
         return None
-    # Builders write to it: whatever the record says, it is a file of the run folder.
+    # Builders write to it, so it must be in the run folder, whatever the record says.
     return place.tell(folder / Path(run.engines.timing_cache).name)

@@ -1,4 +1,4 @@
-"""Inspect an engine: inputs and outputs, what it computes in, how long each layer takes."""
+"""Inspect an engine: inputs, outputs, precision, and time per layer."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -55,14 +55,14 @@ def inspect(
 
     Args:
         engine: The engine file.
-        model: The ONNX model that it was built from: then precision is told node by node.
-        inputs: Samples, of which one is run; zeros without.
+        model: The ONNX model it was built from; adds the precision of each node.
+        inputs: Samples; one is run. None: zeros.
         preprocess: As in `Options`.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         options: See `WorkerOptions`.
 
     Raises:
-        RecordMismatch: TensorRT there cannot read the engine.
+        RecordMismatch: the worker's TensorRT cannot read the engine.
         HalfwiseError: the model, the inputs, an option or the worker cannot be used.
     """
     watcher, path = watcher or Silent(), demand_engine(Path(engine))
@@ -91,7 +91,7 @@ def inspect(
 
 
 def _specs(network: Network | None, engine: Description) -> list[InputSpec]:
-    """Return what the model's inputs expect, or without one those of the engine."""
+    """Return the specs of the model's inputs; without a model, of the engine's."""
     if network is not None:
         return input_specs(network)
     return [
@@ -115,22 +115,22 @@ def inspect_engine(
     build: BuildOutcome | None = None,
     timeout: float | None = None,
 ) -> Inspection:
-    """Return what an engine shows of itself; it runs once, and some more times for the clock.
+    """Inspect an engine; it runs once, and a few more times for timing.
 
     Args:
-        worker: Where the engine is read.
+        worker: Worker that loads the engine.
         engine: The engine.
-        samples: Real samples: the first at opt shapes is taken, else the first. None for zeros, on
-            which an engine computes in what it computes in otherwise; no verdict comes of that.
-        network: The model that it was built from, where that is known.
+        samples: Real samples: the first at opt shapes, else the first. None: zeros, which do not
+            change an engine's precision but give no verdict.
+        network: The model it was built from, if known.
         roles: Roles of its nodes.
-        asked: What was asked for nodes.
-        build: How it was built, where that is known.
+        asked: Precision requested for nodes.
+        build: How it was built, if known.
         timeout: Seconds for each request.
 
     Raises:
-        RecordMismatch: the engine cannot be read there.
-        CaseError: a sample is outside every profile.
+        RecordMismatch: the worker cannot read the engine.
+        CaseError: no profile holds a sample.
     """
     described = worker.describe(engine, timeout)
     profile, feeds = (0, zeros(described)) if samples is None else typical(described, samples)
@@ -167,7 +167,7 @@ def inspect_engine(
 
 
 def typical(engine: Description, samples: Samples) -> tuple[int, Sample]:
-    """Return a profile and a real sample for it: the first at its opt shapes, else the first.
+    """Return a profile and a sample for it: the first at opt shapes, else the first.
 
     Raises:
         CaseError: a sample lacks an input, or is outside every profile.
@@ -192,7 +192,7 @@ def zeros(engine: Description) -> dict[str, np.ndarray]:
     """Return zeros at the opt shapes of the first profile; shape tensors have their opt values.
 
     Raises:
-        CaseError: an input of a type that no array here has.
+        CaseError: an input's type has no NumPy equivalent here.
     """
     profile = next(iter(profiles_of(engine)), Profile())
     feeds: dict[str, np.ndarray] = {}
@@ -204,6 +204,6 @@ def zeros(engine: Description) -> dict[str, np.ndarray]:
             shape = profile.shapes[name].opt
         feeds[name] = np.zeros(shape, dtype_of(tensor.dtype))
         if tensor.shape_tensor and tensor.limits:
-            # Where not all values are told, those that are stand for the others.
+            # Known values repeat for unknown ones.
             feeds[name] = np.resize(np.asarray(tensor.limits[0].opt, feeds[name].dtype), shape)
     return feeds

@@ -1,4 +1,4 @@
-"""PyTorch: the only place that loads it, to export a module and to run it beside its export."""
+"""Export a PyTorch module and run it next to its export; nothing else imports PyTorch."""
 
 
 # ruff: noqa: PLC0415 (imports inside functions: PyTorch is an extra, and takes seconds to load)
@@ -25,22 +25,22 @@ Exporter = Literal["dynamo", "torchscript"]
 Arrays = Mapping[str, NDArray[Any]]
 
 LEAST_OPSET = 17
-"""The first with LayerNormalization."""
+"""The first opset with LayerNormalization."""
 LEAST_DYNAMO_OPSET = 18
-"""What the dynamo exporter writes is for this opset at least (torch.onnx documentation)."""
+"""The lowest opset the dynamo exporter writes (torch.onnx documentation)."""
 _LOW_TYPES = ("float16", "bfloat16")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""The dynamo exporter colours its messages, for terminals alone."""
+"""ANSI colours in the dynamo exporter's messages."""
 
 
 @dataclass(frozen=True)
 class DynamicAxis:
-    """An axis of an input whose size is left open.
+    """A dynamic axis of an input.
 
     Attributes:
         name: Parameter of the module's forward.
-        axis: Its axis, from 0.
-        symbol: Name of its size; axes of one symbol have one size.
+        axis: Index from 0.
+        symbol: Name of its size; axes that share a symbol share a size.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DynamicAxis:
 
 
 def demand_torch() -> None:
-    """Raise BackendMissing where PyTorch is not installed."""
+    """Raise BackendMissing if PyTorch is not installed."""
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -59,14 +59,14 @@ def demand_torch() -> None:
 
 
 class Module:
-    """A module of the user's in eval mode, called with arrays by parameter name."""
+    """The user's module in eval mode, called with arrays by parameter name."""
 
     def __init__(self, made: object, source: str) -> None:
         """Take what a factory returned: a module, or one and example inputs.
 
         Raises:
             BackendMissing: PyTorch is not installed.
-            CaseError: it is neither, or its parameters are not FP32.
+            CaseError: the factory returned neither, or the parameters are not FP32.
         """
         demand_torch()
         import torch
@@ -89,10 +89,10 @@ class Module:
         self.example = None if example is None else self._named(example)
 
     def named(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Return arrays by parameter, in the order of forward; a single one goes to the first.
+        """Return arrays by parameter, in forward's order; a single array goes to the first.
 
         Raises:
-            CaseError: a name is no parameter.
+            CaseError: a name is not a parameter.
         """
         if len(arrays) == 1 and not arrays.keys() & {*self.names} and self.names:
             return {self.names[0]: next(iter(arrays.values()))}
@@ -104,10 +104,10 @@ class Module:
         return {name: arrays[name] for name in self.names if name in arrays}
 
     def bound(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the inputs of an export by parameter: by name, or in order if a name is none.
+        """Map the inputs of an export to parameters: by name, or in order if any name is unknown.
 
         Raises:
-            CaseError: there are more than parameters.
+            CaseError: there are more inputs than parameters.
         """
         if arrays.keys() <= {*self.names}:
             return self.named(arrays)
@@ -120,7 +120,7 @@ class Module:
         return dict(zip(self.names, arrays.values(), strict=False))
 
     def run(self, arrays: Arrays) -> list[NDArray[Any]]:
-        """Return the outputs as a flat list, in the order in which an exporter numbers them.
+        """Return the outputs as a flat list, in the order exporters number them.
 
         Raises:
             CaseError: the module raised.
@@ -128,10 +128,10 @@ class Module:
         return self._called(arrays)[0]
 
     def outputs(self, arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return the outputs `names` of an export: by key where they are keys, else in order.
+        """Return the export's outputs `names`: by key if they are keys, else in order.
 
         Raises:
-            CaseError: the module raised, or has another number of outputs.
+            CaseError: the module raised, or the number of outputs differs.
         """
         flat, keyed = self._called(arrays)
         if keyed.keys() >= {*names}:
@@ -145,7 +145,7 @@ class Module:
         return dict(zip(names, flat, strict=True))
 
     def _called(self, arrays: Arrays) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
-        """Return the outputs in order, and by key where the module returns a dictionary."""
+        """Return the outputs in order, and by key if the module returns a dictionary."""
         import torch
 
         called = guarded(
@@ -196,15 +196,15 @@ def export(
 
     Args:
         module: The module.
-        arrays: What it is traced with, by parameter.
+        arrays: Example inputs for tracing, by parameter.
         path: File to write.
-        dynamic: Axes whose sizes stay open.
+        dynamic: Dynamic axes.
         exporter: Which of PyTorch's exporters.
         opset: At least 17, for the dynamo exporter at least 18.
-        fold: Whether the exporter computes constants, and simplifies.
+        fold: Whether the exporter folds constants and simplifies.
 
     Returns:
-        Where tracing took a value of these very inputs for a constant, in PyTorch's words.
+        PyTorch's warnings about values that tracing turned into constants.
 
     Raises:
         BuildFailed: the exporter failed.
@@ -269,7 +269,7 @@ def _leaves(result: object) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep what exporters print away from standard output; collect warnings of the tracer alone."""
+    """Silence what exporters print to standard output; collect only the tracer's warnings."""
     import torch
 
     with (

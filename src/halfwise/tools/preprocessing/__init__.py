@@ -1,11 +1,10 @@
-"""Compares two preprocessing pipelines by what they make of the same samples.
+"""Compare two preprocessing pipelines by their results on the same samples.
 
-In the order of cost: `images` (axes, order of samples, flips, letterboxing), `registration` (where
-the images lie in each other), `photometry`, `normalisation` and `tone` (channels, scale, mean,
-deviation, rounding, clipping), `geometry` (fit, crop, padding), and, with raw images, `resizing`
-(which kernel each pipeline has). `plain` does what is no image, `program` writes the
-transformation, `comparing` is the whole. `hypotheses` lists what a second pipeline may do, where
-only one is at hand.
+By cost: `images` (axes, sample order, flips, letterboxing), `registration` (where images lie in
+each other), `photometry`, `normalisation` and `tone` (channels, scale, mean, deviation, rounding,
+clipping), `geometry` (fit, crop, padding), and, with raw images, `resizing` (each pipeline's
+kernel). `plain` handles other inputs, `program` writes the transformation, `comparing` runs them
+all. `hypotheses` lists what a second pipeline may do if only one is available.
 """
 
 from halfwise.tools.preprocessing.comparing import compare_arrays

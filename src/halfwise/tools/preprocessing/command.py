@@ -32,7 +32,7 @@ from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
 
 _MOST_RUN = 16
-"""Samples that the model is run on."""
+"""Samples to run the model on."""
 
 
 @bounded
@@ -45,24 +45,24 @@ def compare_inputs(
     code: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> PreprocessingReport:
-    """Return what two preprocessing pipelines do differently, and how to make one of the other.
+    """Return how two preprocessing pipelines differ, and how to turn one into the other.
 
     Args:
-        a: What A made: `.npz` or `.npy` file, folder of them, arrays by input name; or what makes
-            it: `file.py:function` or a function, called with one raw sample.
-        b: The same of B, on the same samples.
-        samples: Raw samples: an image, a folder of images, whose paths functions get, or arrays;
-            `name=path,name=path` for inputs with sources of their own, of which functions get
-            {input name: path}, or each path alone.
-            With them resize kernels are fitted and named, also where A and B are arrays.
-        model: FP32 model to run on both: what the difference does to its outputs.
-        code: File for the Python that turns A into B; must not exist.
-        watcher: Is told about progress.
+        a: A's results: a `.npz` or `.npy` file, a folder of these, or arrays by input name; or A
+            itself: `file.py:function` or a function, called with one raw sample.
+        b: B, likewise, on the same samples.
+        samples: Raw samples: an image or a folder of images, passed to functions as paths, or
+            arrays; `name=path,name=path` for inputs with separate sources, passed as {input name:
+            path} or as single paths. With them, resize kernels are fitted and named even if A and B
+            are arrays.
+        model: FP32 model to run on both, to show the effect on its outputs.
+        code: File to write the Python from A to B to; must not exist.
+        watcher: Receives progress.
 
     Raises:
-        UsageError: the file for the code exists, or a function without raw samples.
-        CaseError: something cannot be read, the numbers of samples differ, or no input of A is one
-            of B. That the two differ is no error: see `PreprocessingReport.same`.
+        UsageError: the code file exists, or a function has no raw samples.
+        CaseError: something cannot be read, the numbers of samples differ, or A and B share no
+            input. A difference is not an error: see `PreprocessingReport.same`.
     """
     if code is not None:
         refuse_existing_file(Path(code))
@@ -98,7 +98,7 @@ def compare_inputs(
 
 
 def _pixels(raw: RawSamples | None, name: str) -> Column | None:
-    """Return the raw images of an input, None where they are unknown or cannot be decoded here."""
+    """Return the raw images of an input, None if unknown or not decodable here."""
     pixels = None if raw is None else raw.sources.get(name, raw).pixels
     if raw is None or pixels is None or pixels(0) is None:
         return None
@@ -127,7 +127,7 @@ def _demand_as_many(a: Samples, b: Samples, raw: RawSamples | None) -> None:
 
 
 def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
-    """Return the names of the same inputs: equal ones, or the only one of each."""
+    """Return pairs of input names: equal ones, or the only one of each."""
     if len(a) == len(b) == 1:
         return [(next(iter(a)), next(iter(b)))]
     if set(a) != set(b):
@@ -156,7 +156,7 @@ def _named(source: Source, name: str) -> str:
 def _effect(
     model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[Note]
 ) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None]:
-    """Run the model on A, on B, and on A as the code transforms it; add to the notes."""
+    """Run the model on A, on B, and on A transformed by the code; add to the notes."""
     network, _ = upcast(load_model(model))
     specs = input_specs(network)
     session = Session(network.model)

@@ -1,4 +1,4 @@
-"""Compares one input of two pipelines: cheap and exact things first, resampling last."""
+"""Compare one input of two pipelines: cheap, exact checks first, resampling last."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,29 +38,29 @@ Array = NDArray[np.float64]
 Arrays = Sequence[NDArray[Any]]
 
 MOST_FITTED = 6
-"""Samples that geometry and values are fitted on; order and residual are taken on all."""
+"""Samples for fitting geometry and values; order and residual use all."""
 _TURNED = 0.2
-"""Correlation by which one raw image must fit better when turned unlike the others."""
+"""Gain in correlation that justifies turning one raw image unlike the others."""
 _SAME_VALUE = 0.6
-"""Levels of 255 between values of padding that rounding explains."""
+"""Difference in padding values, in levels of 255, that rounding explains."""
 _UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
 _LOSSY = (*_UNDONE, "clipping", "normalisation", "values")
-"""What leaves something that no code takes away."""
+"""Differences that leave a residual no code removes."""
 _UNEXPLAINED = 2.0
-"""Levels of 255 that differ for a reason: two roundings in another order differ by one."""
+"""Levels of 255 above rounding: two roundings in another order differ by one."""
 
 
 @dataclass
 class Pair:
-    """What is known of one input so far.
+    """What is known about one input so far.
 
     Attributes:
         a: Samples of A.
         b: Samples of B, as many.
-        layouts: How images lie in A's samples and in B's.
-        turn: How A is turned to look like B.
-        order: Which sample of A each of B is.
-        chosen: The samples of B that are fitted on.
+        layouts: Image layout in A's and B's samples.
+        turn: Turn that makes A look like B.
+        order: The sample of A for each of B.
+        chosen: The samples of B used for fitting.
         found: What differs.
         program: What turns A into B.
     """
@@ -83,16 +83,15 @@ def compare_arrays(
     name_b: str | None = None,
     raws: Arrays | None = None,
 ) -> InputComparison:
-    """Return what two pipelines do differently with one input.
+    """Return how two pipelines differ on one input.
 
     Args:
-        a: Samples of A: any shape, which may differ from sample to sample; finite numbers.
+        a: Samples of A: finite numbers of any shape, which may vary between samples.
         b: Samples of B, as many.
         name: Name of the input in A.
-        name_b: Name in B, where it is another one.
-        raws: The raw images that A was made of, sample by sample, [h, w], [h, w, c] or
-            [c, h, w] with values from 0 to 255. With them, kernels are fitted; without, they can
-            only be told apart roughly.
+        name_b: Name in B, if it differs.
+        raws: The raw image behind each sample of A, [h, w], [h, w, c] or [c, h, w] with values from
+            0 to 255. With them, kernels are fitted; without, only roughly guessed.
     """
     layouts = layout_of(a[0]), layout_of(b[0])
     if layouts[0] is None or layouts[1] is None:
@@ -119,7 +118,7 @@ def compare_arrays(
     framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
     pair.found += [*_sizes(left[0], right[0]), *framing, *geometry]
     if alignment.kind == "unlike":
-        # Of other images nothing else is true.
+        # For different images, nothing else holds.
         pair.found = [d for d in pair.found if d.kind not in ("order", "flip")]
     else:
         pair.found += [*tone.differences, *_frame_value(framed, tone)]
@@ -137,7 +136,7 @@ def compare_arrays(
 
 
 def _without_guesses(pair: Pair) -> bool:
-    """Drop differences of kernels, which are guessed, with the program; return whether any was."""
+    """Drop guessed kernel differences and the program; return whether there were any."""
     sure = [d for d in pair.found if d.kind != "resampling"]
     guessed = len(sure) < len(pair.found)
     if guessed:
@@ -172,7 +171,7 @@ def _store(pair: Pair) -> None:
 
 
 def _match(pair: Pair) -> None:
-    """Find out the order of samples and whether they are flipped."""
+    """Find the order of samples and any flips."""
     thumbs_a, thumbs_b = (
         [_thumbnail(layout, sample, who, i) for i, sample in enumerate(side)]
         for layout, side, who in zip(pair.layouts, (pair.a, pair.b), "AB", strict=True)
@@ -208,7 +207,7 @@ def _thumbnail(layout: Layout, sample: NDArray[Any], who: str, index: int) -> Ar
 
 
 def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
-    """Return the raw images of the fitted samples, turned as B."""
+    """Return the raw images of the fitted samples, turned like B."""
     if raws is None:
         return None
     found = []
@@ -222,8 +221,8 @@ def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
     common, _ = match([small for _, small, _ in found], [target for _, _, target in found])
     turned = []
     for image, small, target in found:
-        # A and B may both be turned against the raw image, as EXIF asks for one by one; but a
-        # round retina looks alike in all directions.
+        # EXIF may turn both A and B against the raw image, image by image; but a round retina looks
+        # the same in every direction.
         own, _ = match([small], [target])
         gain = float(((own(small) - common(small)) * target).sum())
         turned.append((own if gain > _TURNED else common)(image))
@@ -295,7 +294,7 @@ def _plane(value: Sequence[float]) -> Array:
 
 
 def _inside(pair: Pair, alignment: Alignment) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return what cuts out of B what A shows too, where the two are cropped differently."""
+    """Return a function that crops B to what A shows too, if their crops differ."""
     down, along = alignment.shift if alignment.kind == "crop" else (0, 0)
     if not (down or along):
         return lambda sample: sample

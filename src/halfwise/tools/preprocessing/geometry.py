@@ -1,4 +1,4 @@
-"""What two pipelines do differently where they resize, crop and pad."""
+"""How two pipelines differ in resizing, cropping and padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from halfwise.wording import dimensions, fixed, number
 Array = NDArray[np.float64]
 
 _ROUNDED = 2
-"""Pixels that two ways to round a size may be apart."""
+"""Pixels by which two roundings of a size may differ."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Frames:
     """Frames of the same samples in A and in B.
 
     Attributes:
-        a: Where A's images lie.
-        b: Where B's images lie.
-        same_size: Whether all take the same part of the frame in both, up to rounding.
+        a: Boxes of A's images.
+        b: Boxes of B's images.
+        same_size: Whether images fill the same part of the frame in both, up to rounding.
     """
 
     a: tuple[Box, ...]
@@ -36,17 +36,17 @@ class Frames:
 
     @property
     def value_a(self) -> tuple[float, ...]:
-        """A's value of padding by channel; empty without padding."""
+        """A's padding value by channel; empty without padding."""
         return next((box.value for box in self.a if box.value), ())
 
     @property
     def value_b(self) -> tuple[float, ...]:
-        """B's value of padding by channel; empty without padding."""
+        """B's padding value by channel; empty without padding."""
         return next((box.value for box in self.b if box.value), ())
 
 
 def frames(a: Sequence[Array], b: Sequence[Array]) -> Frames:
-    """Return the frames of A's and B's images; f64[c, h, w] each, as many."""
+    """Return the frames of A's and B's images; f64[c, h, w] each, equally many."""
     left, right = boxes(a), boxes(b)
     down, along = (n / m for n, m in zip(b[0].shape[1:], a[0].shape[1:], strict=True))
     same = all(
@@ -59,12 +59,12 @@ def frames(a: Sequence[Array], b: Sequence[Array]) -> Frames:
 def frame_differences(
     found: Frames, shape_a: Sequence[int], shape_b: Sequence[int]
 ) -> list[InputDifference]:
-    """Say where padding is on other sides, or only in one of the two.
+    """Word padding on different sides, or in only one of the two.
 
     Args:
         found: The frames.
         shape_a: Rows and columns of A's images with their frame.
-        shape_b: The same of B's.
+        shape_b: B's, likewise.
     """
     if not (found.value_a or found.value_b):
         return []
@@ -104,7 +104,7 @@ def frame_differences(
 def sides(found: Sequence[Box], shape: Sequence[int]) -> tuple[str, str]:
     """Return where images lie in their frames, rows and columns: "start", "centre" or "end".
 
-    "centre-up" is the middle with an odd pixel before the image, "centre" with it behind.
+    "centre-up" puts an odd pixel before the image, "centre" after it.
     """
     offsets = [
         [(box.top, shape[0] - box.rows) for box in found],
@@ -157,12 +157,12 @@ _GEOMETRY: dict[DifferenceKind, str] = {
 }
 _MOST_FITTED = 3
 _TRUSTED = 4.0
-"""Raw levels that a fit may leave; the wrong kernel leaves 1 to 20, the wrong geometry more."""
+"""Residual of a good fit in raw levels; a wrong kernel leaves 1 to 20, wrong geometry more."""
 _WIDENING = ("bilinear", "bicubic", "lanczos")
 _REDUCES = 1.02
 _SHARPER = 1.3
 _AS_SHARP = (0.75, 1.33)
-"""Ratio of fine detail that a shift by half a pixel alone stays within."""
+"""Bounds on the ratio of fine detail after a shift by half a pixel alone."""
 
 
 def resampling_differences(
@@ -173,13 +173,13 @@ def resampling_differences(
     *,
     padded: bool,
 ) -> tuple[list[InputDifference], Fitted]:
-    """Return what differs in geometry and kernel, and how A and B resize where that was fitted.
+    """Return differences in geometry and kernel, and how A and B resize, if fitted.
 
     Args:
         alignment: How B's images lie in A's.
         contents: A's and B's images without frames.
         tone: How A's values become B's.
-        raws: The raw images of the same samples, turned as they are; None where unknown.
+        raws: The raw images of the same samples, turned like them; None if unknown.
         padded: Whether A or B has a frame.
     """
     if alignment.kind == "unlike":
@@ -222,12 +222,12 @@ def _fitted(a: Resizing, b: Resizing, *, padded: bool) -> list[InputDifference]:
 
 
 def method_kinds(a: Method, b: Method, *, reduced: bool) -> list[DifferenceKind]:
-    """Return in what two methods differ.
+    """Return how two methods differ.
 
     Args:
         a: One.
         b: The other.
-        reduced: Whether images become smaller; else antialiasing does nothing.
+        reduced: Whether images shrink; otherwise antialiasing has no effect.
     """
     found: list[DifferenceKind] = []
     if (a.kernel, a.parameter) != (b.kernel, b.parameter):
@@ -255,13 +255,13 @@ def _method(kind: DifferenceKind, a: Method, b: Method, evidence: str) -> InputD
 
 
 def _axis(a: Axis, b: Axis) -> DifferenceKind | None:
-    """Return in what two views along one axis differ: their extent, or where they begin."""
+    """Return how two views along one axis differ: in extent, or in origin."""
     steps = [axis.kept / axis.resized for axis in (a, b)]
     begins = [axis.cut + axis.start * step for axis, step in zip((a, b), steps, strict=True)]
     extents = [axis.length * step for axis, step in zip((a, b), steps, strict=True)]
     if abs(extents[0] - extents[1]) > _ROUNDED * max(steps):
         return "fit"
-    # Half of an odd number of pixels is rounded in either direction.
+    # Half of an odd number of pixels may round either way.
     slack = 0.6 if a.length == b.length else 1.6
     return "crop" if abs(begins[0] - begins[1]) > slack * max(steps) else None
 
@@ -280,7 +280,7 @@ def _view(axes: tuple[Axis, Axis]) -> str:
 def _apart(
     alignment: Alignment, contents: Contents, tone: Tone, *, padded: bool
 ) -> list[InputDifference]:
-    """Tell what can be told without raw images."""
+    """Return what shows without raw images."""
     found = []
     place = alignment.places[0]
     where = (

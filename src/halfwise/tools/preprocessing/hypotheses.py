@@ -1,4 +1,4 @@
-"""What a framework may have been given in the place of the samples, the simplest first."""
+"""What a framework may have received instead of the samples, simplest first."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,29 +28,29 @@ from halfwise.tools.preprocessing.plain import plain_code
 from halfwise.tools.preprocessing.program import Program, transformation
 
 _REVERSED: dict[int, tuple[int, ...]] = {3: (2, 1, 0), 4: (2, 1, 0, 3)}
-"""RGB to BGR and back, with and without an opacity."""
+"""RGB to BGR and back, with and without alpha."""
 _GAINS = (32768.0, 1 / 32768.0, 255.0, 1 / 255.0)
 """Sound as 16-bit integers or from -1 to 1; bytes or from 0 to 1."""
 _FEWEST_VALUES = 64
-"""Elements of a float input below which it is no signal: a scalar option, a size."""
+"""Float inputs with fewer elements are not signals but scalar options or sizes."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A change of some inputs; A is the samples, B what it makes of them.
+    """A change of some inputs; A is the samples, B the result.
 
     Attributes:
         differences: What B does differently.
-        code: Python of `a_to_b` by input, for one sample, of images for one image.
+        code: Python of `a_to_b` by input, for one sample; for images, for one image.
     """
 
     differences: tuple[InputDifference, ...]
     code: Mapping[str, str]
 
     def __call__(self, sample: Sample) -> Sample:
-        """Return the sample as the framework would have had it; images in batches one by one."""
+        """Return the changed sample; batched images are changed one by one."""
         changed = dict(sample)
-        # Images without any contrast have no deviation of their own.
+        # Images without contrast have zero deviation.
         with np.errstate(all="ignore"):
             for name, change in self._functions.items():
                 array = sample[name]
@@ -66,12 +66,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class _Change:
-    """What is done to images.
+    """A change of images.
 
     Attributes:
         differences: In words.
-        steps: Of a program, in their order.
-        layouts: How axes lie before and after; None where nothing is done to them.
+        steps: Program steps, in order.
+        layouts: Layouts before and after; None if the axes stay.
     """
 
     differences: tuple[InputDifference, ...]
@@ -79,12 +79,12 @@ class _Change:
     layouts: tuple[Layout, Layout] | None = None
 
     def then(self, other: "_Change") -> "_Change":
-        """Return this, and after it another, which leaves axes as they are."""
+        """Return this change followed by `other`, which leaves axes alone."""
         differences = (*self.differences, *other.differences)
         return _Change(differences, (*self.steps, *other.steps), self.layouts)
 
     def code(self, layout: Layout, sample: NDArray[Any]) -> str:
-        """Return it as Python, for one input."""
+        """Return the change as Python for one input."""
         before, after = self.layouts or (layout, layout)
         program = Program()
         program.read(before)
@@ -95,16 +95,15 @@ class _Change:
 
 
 def hypotheses(samples: Samples) -> list[Hypothesis]:
-    """Return changes of inputs that people make or forget, each one once, the simplest first.
+    """Return input changes that people make or forget, without duplicates, simplest first.
 
-    Of images (all inputs with as many channels are changed alike): channels in reverse order,
-    factors and usual normalisations that the range of values allows, axes that were reshaped or
-    are in another order, flips and turns, each image's own mean and deviation; then the reverse
-    order together with each of these. Of other floats: a few factors, and the own mean and
-    deviation. Of integers: one more or one less.
+    Images (inputs with equally many channels change together): reversed channels, factors and usual
+    normalisations that fit the range of values, reshaped or permuted axes, flips and turns, each
+    image's own mean and deviation; then reversed channels with each of these. Other floats: a few
+    factors, and the sample's own mean and deviation. Integers: plus or minus one.
 
     Args:
-        samples: At least one, of finite numbers; each is loaded once.
+        samples: At least one, finite; each is loaded once.
     """
     first = samples[0]
     ranges = _ranges(samples)
@@ -161,7 +160,7 @@ def _changes(layout: Layout, count: int, limits: tuple[float, float] | None) -> 
 
 
 def _stored(layout: Layout, count: int) -> Iterator[tuple[Layout, Layout]]:
-    """Yield how axes may lie in A and in B."""
+    """Yield the layouts that A and B may have."""
     if layout.order == "HW" or count == 1:
         return
     reshaped = Layout(layout.order, layout.lead, reshaped=True)
@@ -177,7 +176,7 @@ def _plain(name: str, array: NDArray[Any], limits: tuple[float, float]) -> Itera
             yield _plainly(name, array, told, f"x = x * {gain:.9g}")
         lines = ("x = x - x.mean()", "x = x / x.std()")
         yield _plainly(name, array, [own_difference(None, "moments")], *lines)
-    # Masks hold 0 and 1 alone.
+    # Masks hold only 0 and 1.
     if array.dtype.kind in "iu" and array.ndim > 0 and limits[1] > 1:
         for step in (1.0, -1.0):
             told = normalisation_differences((1.0,), (step,), None)
@@ -195,7 +194,7 @@ def _is_batch(array: NDArray[Any]) -> bool:
 
 
 def _ranges(samples: Samples) -> dict[str, tuple[float, float]]:
-    """Return the smallest and the largest value of each input of numbers."""
+    """Return the smallest and largest value of each numeric input."""
     found: dict[str, tuple[float, float]] = {}
     for sample in samples:
         for name, array in sample.items():

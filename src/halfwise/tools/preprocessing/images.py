@@ -1,6 +1,6 @@
-"""How an image lies in a sample: its axes, how it is turned, the frame around it; which is which.
+"""How images lie in samples: axes, turns, frames, order of samples.
 
-Order and direction are told on thumbnails; the frame has one value, as letterboxing leaves it.
+Thumbnails show order and direction; a frame has one value, as letterboxing leaves it.
 """
 
 import math
@@ -23,17 +23,17 @@ Order = Literal["CHW", "HWC", "HW"]
 Array = NDArray[np.float64]
 
 _SMOOTHER = 0.7
-"""Roughness that a buffer read in the other order must fall to; photos fall to a half or less."""
+"""Roughness ratio for a buffer read in the other order; photos fall to a half or less."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How an image lies in a sample.
+    """The layout of an image in a sample.
 
     Attributes:
-        order: The axes after those of length 1 in front.
-        lead: How many axes of length 1 come before.
-        reshaped: The buffer is in the other order: it was reshaped where it had to be transposed.
+        order: The axes after any leading ones of length 1.
+        lead: Number of leading axes of length 1.
+        reshaped: The buffer is in the other order: reshaped instead of transposed.
     """
 
     order: Order
@@ -41,7 +41,7 @@ class Layout:
     reshaped: bool = False
 
     def __str__(self) -> str:
-        """Name it as NCHW and the like."""
+        """Return a name such as NCHW."""
         name = ("N" if self.lead else "") + self.order
         return f"{name}, reshaped instead of transposed" if self.reshaped else name
 
@@ -51,7 +51,7 @@ class Layout:
         if self.order == "HW":
             return inner[None]
         if self.reshaped:
-            # The buffer of [c, h, w] as [h, w, c], and that of [h, w, c] as [c, h, w].
+            # Read the buffer of [c, h, w] as [h, w, c], and vice versa.
             turned = 1 if self.order == "CHW" else 2
             inner = inner.reshape(inner.shape[turned:] + inner.shape[:turned])
             return np.moveaxis(inner, -1, 0) if self.order == "CHW" else inner
@@ -59,10 +59,10 @@ class Layout:
 
 
 def layout_of(sample: NDArray[Any]) -> Layout | None:
-    """Return how an image lies in a sample, None where there is none.
+    """Return the layout of the image in a sample, None if there is none.
 
-    An image has two neighbouring axes of 8 or more, and at most four channels before or after
-    them. Whether a buffer is in the other order is told by how rough the image is.
+    An image has two adjacent axes of at least 8, and at most four channels before or after them.
+    Roughness shows whether the buffer is in the other order.
     """
     lead = max(0, sample.ndim - 3) if sample.ndim > 3 else 0
     shape = sample.shape[lead:]
@@ -101,16 +101,16 @@ def _roughness(image: Array) -> float:
 THUMBNAIL = 24
 _AREA = next(method for method in METHODS if method.kernel == "area")
 _GAIN = 0.03
-"""Mean correlation by which another order or direction must be better; photos gain 0.2 to 1."""
+"""Gain in mean correlation that another order or direction needs; photos gain 0.2 to 1."""
 
 
 _POOR, _GOOD = 0.5, 0.8
-"""Correlations of what hardly matches, and of what does; photos of the same scene have 0.9."""
+"""Correlations of a poor and a good match; photos of the same scene have 0.9."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A flip or quarter turn: rows and columns exchanged first, then flipped.
+    """A flip or quarter turn: a transposition, then flips.
 
     Attributes:
         transposed: Rows and columns are exchanged.
@@ -128,7 +128,7 @@ class Turn:
         return turned[..., :: -1 if self.rows else 1, :: -1 if self.columns else 1]
 
     def __str__(self) -> str:
-        """Say what was done."""
+        """Return the turn in words."""
         return {
             (False, False, False): "not flipped",
             (False, False, True): "flipped left to right",
@@ -147,7 +147,7 @@ TURNS = tuple(Turn(t, r, c) for t in (False, True) for r in (False, True) for c 
 def thumbnail(image: Array) -> Array:
     """Return f64[24, 24] of mean 0 and norm 1 (all 0 for a constant image).
 
-    Channels count alike whatever their scale.
+    Channels weigh the same whatever their scale.
 
     Args:
         image: f64[c, h, w], without its frame.
@@ -161,16 +161,16 @@ def thumbnail(image: Array) -> Array:
 
 
 def match(a: Sequence[Array], b: Sequence[Array]) -> tuple[Turn, tuple[int, ...]]:
-    """Return how A is turned to look like B, and which sample of A each sample of B is.
+    """Return the turn from A to B, and the sample of A for each sample of B.
 
     Args:
         a: Thumbnails of A.
-        b: Thumbnails of B, as many.
+        b: Thumbnails of B, equally many.
     """
     target = np.stack([image.ravel() for image in b])
     score, turn, order = _matched(a, target)
     if score < _POOR:
-        # Bright and dark may be exchanged.
+        # One may be the negative.
         negative, other, elsewhere = _matched(a, -target)
         if negative > max(score + _GAIN, _GOOD):
             return other, elsewhere
@@ -187,7 +187,7 @@ def _matched(a: Sequence[Array], target: Array) -> tuple[float, Turn, tuple[int,
         order = tuple(int(i) for i in rows[np.argsort(columns)])
         for candidate in (same, order):
             score = float(np.mean([table[candidate[i], i] for i in range(count)]))
-            # What differs more has to be better by more.
+            # More differences need a larger gain.
             score -= _GAIN * ((candidate != same) + (turn != Turn()))
             if score > best[0]:
                 best = (score, turn, candidate)
@@ -195,7 +195,7 @@ def _matched(a: Sequence[Array], target: Array) -> tuple[float, Turn, tuple[int,
 
 
 _SAME = 1e-5
-"""Spread of a frame's values, as a part of the image's, that counts as none."""
+"""Relative spread of a frame's values, over the image's, that counts as none."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Box:
         left: Columns on its left.
         rows: Its height.
         columns: Its width.
-        value: The frame's value by channel; empty where there is no frame.
+        value: The frame's value by channel; empty without a frame.
     """
 
     top: int
@@ -218,7 +218,7 @@ class Box:
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """Where it is, without the value around it."""
+        """The box without the frame's value."""
         return self.top, self.left, self.rows, self.columns
 
     def cut(self, image: Array) -> Array:
@@ -227,10 +227,9 @@ class Box:
 
 
 def boxes(images: Sequence[Array]) -> list[Box]:
-    """Return where each image lies within its frame.
+    """Return each image's box within its frame.
 
-    A frame has one value, the same in all images that have one: else it is the dark border of a
-    photo, say, and no frame.
+    A frame has one value, the same in all framed images; otherwise it may be a photo's dark border.
 
     Args:
         images: f64[c, h, w] each, at least one.
@@ -266,10 +265,10 @@ def _box(image: Array) -> Box:
 
 
 def layout_difference(a: Layout, b: Layout) -> InputDifference:
-    """Say how axes lie otherwise."""
+    """Word a difference in layout."""
     return difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b))
 
 
 def turn_difference(turn: Turn) -> InputDifference:
-    """Say how A is turned to look like B."""
+    """Word the turn from A to B."""
     return difference("flip", f"B is A {turn}.", "as it is", str(turn))

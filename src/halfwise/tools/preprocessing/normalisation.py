@@ -1,4 +1,4 @@
-"""Names the normalisations that a gain and an offset for each channel lead from and to.
+"""Recognise the pair of normalisations behind per-channel gains and offsets.
 
 Sources: torchvision's and timm's presets (ImageNet; 0.5; CLIP of OpenAI), Caffe's means of
 ILSVRC 2012, Keras' `imagenet_utils` modes "tf", "torch" and "caffe".
@@ -18,18 +18,18 @@ from halfwise.wording import number
 
 Part = Literal["scale", "mean", "deviation"]
 Own = Literal["moments", "range"]
-"""An image's own numbers that it is normalised by: mean and deviation, or smallest and largest."""
+"""Per-image normalisation: by its own mean and deviation, or by its own range."""
 Triple = tuple[float, float, float]
 Array = NDArray[np.float64]
 
 SLACK = 0.004
-"""Of the gain, and of the whole range 0 to 255, where pixels lie on pixels: a level is 0.0039."""
+"""Slack in gain, and in offset over the range 0 to 255, for aligned pixels: a level is 0.0039."""
 FINE_SLACK = 2e-4
-"""The same where nothing but float rounding is left."""
+"""The same if only float rounding is left."""
 ROUGH_SLACK = 0.012
-"""The same where images were resampled differently."""
+"""The same if images were resampled differently."""
 _PLAUSIBLE = (-40.0, 295.0)
-"""What an image of 0 to 255 holds, with what a cubic kernel adds at edges."""
+"""Range of an image from 0 to 255 with a cubic kernel's overshoot."""
 _SMALLEST_RANGE = 24.0
 _LIKELY_RANGE = 128.0
 
@@ -39,7 +39,7 @@ class Normalisation:
     """value = (pixel · scale − mean) / deviation, with pixels from 0 to 255.
 
     Attributes:
-        name: What people call it.
+        name: Usual name.
         scale: Factor of the pixels.
         mean: By channel in RGB order, in scaled units.
         deviation: Likewise.
@@ -51,7 +51,7 @@ class Normalisation:
     deviation: Triple = (1.0, 1.0, 1.0)
 
     def line(self, count: int) -> tuple[Array, Array]:
-        """Return gain and offset from pixels to values, of `count` channels (1, 3 or 4)."""
+        """Return gain and offset from pixels to values for `count` channels (1, 3 or 4)."""
         places = [0, 1, 2] if count == 3 else [i % 3 for i in range(count)]
         mean, deviation = np.array(self.mean)[places], np.array(self.deviation)[places]
         return self.scale / deviation, -mean / deviation
@@ -63,7 +63,7 @@ class Normalisation:
         )
 
     def parts(self, other: "Normalisation") -> tuple[Part, ...]:
-        """Return what the two differ in."""
+        """Return the parts in which two differ."""
         found: list[Part] = []
         if not np.isclose(self.scale, other.scale, rtol=1e-3):
             found.append("scale")
@@ -128,7 +128,7 @@ _USUAL = _both_orders(
         or (n.scale == _BYTE and (not any(n.mean) or set(n.deviation) == {1.0}))
     ]
 )
-"""Mean and deviation of one source, or one of both left out of it."""
+"""Mean and deviation of one source, or only one of them."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ class Recognised:
     """The two normalisations of a pair.
 
     Attributes:
-        a: That of A, in the order of A's channels.
-        b: That of B, in the order of B's.
-        gain: The exact gains that lead from A to B, by channel of B.
-        offset: The exact offsets, likewise.
+        a: A's, in the order of A's channels.
+        b: B's, in the order of B's channels.
+        gain: Exact gains from A to B, by channel of B.
+        offset: Exact offsets, likewise.
         level: One of 255 levels in B's unit, by channel of B.
     """
 
@@ -151,7 +151,7 @@ class Recognised:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What differs; nothing where both are the same in their own channel order."""
+        """The parts that differ; empty if both are the same in their own channel order."""
         return self.a.parts(self.b)
 
 
@@ -163,13 +163,13 @@ def recognise(
     highest: float,
     slack: float = SLACK,
 ) -> Recognised | None:
-    """Return the pair of known normalisations that explains gains and offsets best, if any does.
+    """Return the pair of known normalisations that best explains gains and offsets, if any.
 
     Args:
         channels: The channel of A for each of B.
         gain: b = gain · a + offset, by channel of B.
         offset: Likewise.
-        lowest: Smallest value of A, which tells pixels from scaled ones.
+        lowest: Smallest value of A; tells pixels from scaled pixels.
         highest: Largest value of A.
         slack: How far gains (relative) and offsets (as a part of 255 levels) may be off.
     """
@@ -181,7 +181,7 @@ def recognise(
         worst = float(max(off_gain, np.abs(off).max() / slack))
         if worst > 1:
             continue
-        # Of what fits about alike, that which differs in least and is usual comes first.
+        # Among about equal fits, prefer the usual ones with the fewest differences.
         cost = worst + _cost(pair)
         if best is None or cost < best[0]:
             best = (cost, pair)
@@ -189,11 +189,11 @@ def recognise(
 
 
 def usual_pairs(channels: Sequence[int], lowest: float, highest: float) -> list[Recognised]:
-    """Return what may lead from A to B where only A is known, the likeliest first.
+    """Return pairs that may lead from A to an unknown B, likeliest first.
 
-    Pairs of usual normalisations (mean and deviation of one source, or one of them left out) of
-    which the first could have made A; of pairs with the same gains and offsets the likeliest. None
-    that changes nothing.
+    Pairs of usual normalisations (mean and deviation of one source, or only one of them) whose
+    first could have made A; for equal gains and offsets, only the likeliest. Identities are left
+    out.
 
     Args:
         channels: The channel of A for each of B.
@@ -212,7 +212,7 @@ def usual_pairs(channels: Sequence[int], lowest: float, highest: float) -> list[
 
 
 def _is_likely(a: Normalisation, b: Normalisation) -> bool:
-    """Return whether two differ in no more than whole normalisations, or in one part of one."""
+    """Return whether two are whole normalisations, or differ in one part of one."""
     whole = all((n.mean, n.deviation) in _OF_ONE_SOURCE or max(n.mean) > 1 for n in (a, b))
     return whole or (
         (a.mean == b.mean or not any(a.mean) or not any(b.mean))
@@ -239,7 +239,7 @@ def _plausible(
     count: int,
     least: float = _SMALLEST_RANGE,
 ) -> Iterator[Normalisation]:
-    """Yield those that make values from `lowest` to `highest` of pixels `least` levels apart."""
+    """Yield those that map pixels `least` levels apart to values from `lowest` to `highest`."""
     for a in among:
         gain, offset = a.line(count)
         low, high = ((lowest - offset) / gain).max(), ((highest - offset) / gain).min()
@@ -251,7 +251,7 @@ def _plausible(
 def normalisation_differences(
     gain: Sequence[float], offset: Sequence[float], recognised: Recognised | None
 ) -> list[InputDifference]:
-    """Say how B is normalised differently; nothing for gains of 1 and offsets of 0."""
+    """Say how B is normalised differently; empty for gains of 1 and offsets of 0."""
     evidence = f"B = {_row(gain)} · A + {_row(offset)}"
     if recognised is not None:
         a, b = recognised.a, recognised.b
@@ -311,7 +311,7 @@ _OWN: dict[Own | None, str] = {
 
 
 def own_difference(a: Own | None, b: Own | None) -> InputDifference:
-    """Say by which numbers of its own each image is normalised; None where by none."""
+    """Word a difference in per-image normalisation; None: not normalised per image."""
     names = [_OWN[how] for how in (a, b)]
     return difference(
         "normalisation", f"B is normalised {names[1]}, A {names[0]}.", names[0], names[1]

@@ -1,4 +1,4 @@
-"""Values of images that lie on each other: channels, gain and offset, steps, FP16, clipping."""
+"""Values of aligned images: channels, gain and offset, steps, FP16, clipping."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from halfwise.records.diagnosis import difference
 Array = NDArray[np.float64]
 
 _BETTER = 0.6
-"""Misfit that another channel order must fall to; grey images, where all fit alike, stay at 1."""
+"""Misfit ratio that another channel order must reach; grey images, where all fit, stay at 1."""
 _OUTLIERS = 4 * 1.4826
-"""Median deviations beyond which a pixel does not count: four standard deviations."""
+"""Outlier bound in median deviations: four standard deviations."""
 _ROUNDS = 4
 _PILE = 1e-3
 _FEWEST = 0.1
 _FLAT = 0.1
-"""Part of the variance that pixels must keep: a page's background alone fits every line."""
+"""Share of the variance that inliers must keep: a page's background alone fits any line."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Photometry:
         channels: The channel of A for each of B.
         gain: By channel of B.
         offset: Likewise, in the unit of B.
-        misfit: Root mean square of what is left over B's standard deviation, smoothed alike.
+        misfit: RMS residual over B's standard deviation, smoothed alike.
     """
 
     channels: tuple[int, ...]
@@ -48,15 +48,15 @@ class Photometry:
 
 
 def photometry(a: Sequence[Array], b: Sequence[Array], blur: float = 0.0) -> Photometry:
-    """Return the channel order, gains and offsets that lead from A to B.
+    """Return the channel order, gains and offsets from A to B.
 
-    Least squares on all pixels of all samples; those that are far off are left out.
+    Least squares on all pixels of all samples, without outliers.
 
     Args:
-        a: f64[c, h, w] each, in the place of B's.
-        b: f64[c', h, w] each, as many.
-        blur: Standard deviation in pixels of a blur before, so that a sharper or softer image of
-            the same scene has the same gain.
+        a: f64[c, h, w] each, aligned with B's.
+        b: f64[c', h, w] each, equally many.
+        blur: Standard deviation in pixels of a blur applied first, so that a sharper or softer
+            image of the same scene has the same gain.
     """
     left, right = _pooled(a, blur), _pooled(b, blur)
     fits = [[_line(x, y) for x in left] for y in right]
@@ -91,7 +91,7 @@ def _pooled(images: Sequence[Array], blur: float) -> Array:
 
 
 def _line(x: Array, y: Array) -> tuple[float, float, float]:
-    """Return gain, offset and root mean square of what is left."""
+    """Return gain, offset and RMS residual."""
     counted = _within(x) & _within(y)
     if counted.mean() < _FEWEST:
         counted = np.ones(x.shape, np.bool_)
@@ -99,7 +99,7 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
     for _ in range(_ROUNDS):
         x_, y_ = x[counted], y[counted]
         centre, variance = x_.mean(), x_.var()
-        # A constant tells no gain.
+        # A constant has no gain.
         gain = float(((x_ - centre) * (y_ - y_.mean())).mean() / variance) if variance else 1.0
         offset = float(y_.mean() - gain * centre)
         left = np.abs(y - gain * x - offset)
@@ -113,7 +113,7 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
 
 
 def _within(values: Array) -> NDArray[np.bool_]:
-    """Return what is not at an end where values pile up: what was cut off tells no gain."""
+    """Return a mask without clipped values at the ends: they show no gain."""
     kept = np.ones(values.shape, np.bool_)
     for end in (values.min(), values.max()):
         here = values == end
@@ -124,7 +124,7 @@ def _within(values: Array) -> NDArray[np.bool_]:
 
 _LEVELS = 256
 _OFF_GRID = 0.12
-"""Parts of a level that a value may be off its grid; FP16 after normalisation is off by 0.06."""
+"""Part of a level a value may be off its grid; FP16 after normalisation is off by 0.06."""
 _FEWEST_LEVELS = 16
 _SHARE = 0.9
 _FEWEST_CLIPPED = 8
@@ -143,14 +143,14 @@ def is_8_bit(images: Sequence[Array]) -> bool:
 
 
 def step_of(values: Array) -> float:
-    """Return the step between values that are at most 256 evenly spaced ones; else 0.
+    """Return the step of at most 256 evenly spaced values; else 0.
 
     Args:
         values: f64[n], at least one.
     """
     found = np.unique(values)
     spread = float(np.ptp(found))
-    # Values that differ by float rounding only are one.
+    # Merge values that differ only by float rounding.
     found = found[np.concatenate(([True], np.diff(found) > spread * 1e-2 / _LEVELS))]
     if len(found) < _FEWEST_LEVELS or len(found) > _LEVELS:
         return 0.0
@@ -166,7 +166,7 @@ def step_of(values: Array) -> float:
 
 
 def is_half(images: Sequence[Array]) -> bool:
-    """Return whether all values are FP16 numbers, and not because they are whole numbers.
+    """Return whether all values are FP16 numbers, and not merely integers.
 
     Args:
         images: f64[c, h, w] each.
@@ -174,12 +174,12 @@ def is_half(images: Sequence[Array]) -> bool:
     values = np.unique(np.concatenate([image.ravel() for image in images]))
     with np.errstate(over="ignore"):
         kept = values.astype(np.float16).astype(np.float64) == values
-    # Multiples of 2^-8, such as bytes and bytes over 256, are FP16 numbers anyway.
+    # Multiples of 2^-8, such as bytes and bytes / 256, are always FP16 numbers.
     return bool(kept.all() and (values * _LEVELS % 1 != 0).mean() > 0.1)
 
 
 def is_half_of(precise: Array, stored: Array) -> bool:
-    """Return whether `stored` is `precise` rounded to FP16, and not equal before."""
+    """Return whether `stored` is `precise` rounded to FP16, and rounding changed it."""
     with np.errstate(over="ignore"):
         rounded = precise.astype(np.float32).astype(np.float16).astype(np.float64)
     scale = np.maximum(np.abs(stored), 1e-3)
@@ -190,12 +190,12 @@ def is_half_of(precise: Array, stored: Array) -> bool:
 
 
 def clipped(wide: Sequence[Array], narrow: Sequence[Array], level: Array) -> int:
-    """Return how many values `narrow` cuts off at its ends; 0 where it is not clipped `wide`.
+    """Return how many values `narrow` clips at its ends; 0 if it is not a clipped `wide`.
 
     Args:
         wide: f64[c, h, w] each, in the unit of `narrow`.
         narrow: f64[c, h, w] each.
-        level: f64[c]: what counts as beyond the end.
+        level: f64[c]: the least distance beyond an end.
     """
     count = 0
     for channel, slack in enumerate(level):
@@ -211,13 +211,13 @@ def clipped(wide: Sequence[Array], narrow: Sequence[Array], level: Array) -> int
 
 
 def limits(images: Sequence[Array]) -> tuple[Array, Array]:
-    """Return smallest and largest value of each channel, f64[c] each."""
+    """Return the smallest and largest value of each channel, f64[c] each."""
     stacked = np.concatenate([image.reshape(len(image), -1) for image in images], axis=1)
     return stacked.min(axis=1), stacked.max(axis=1)
 
 
 def channel_difference(channels: Sequence[int], given: int) -> InputDifference:
-    """Say which channel of A each of B is."""
+    """Word the channel of A for each of B."""
     if len(channels) != given:
         said = f"B has {len(channels)} channels where A has {given}"
     elif tuple(channels) == (2, 1, 0):

@@ -1,4 +1,4 @@
-"""Compares inputs that are no images: type, axes, order of samples, one gain and offset."""
+"""Compare inputs other than images: type, axes, sample order, one gain and offset."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,14 +24,14 @@ _NUMBERS = "biuf"
 _FITS = 1e-3
 _BETTER = 1e-3
 _MATCHED = 0.95
-"""Correlation of samples that are the same but for rounding, a gain and an offset."""
+"""Least correlation of samples that differ only by rounding, a gain and an offset."""
 
 
 def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparison:
-    """Return what differs between two inputs that are no images.
+    """Return what differs between two inputs that are not images.
 
     Args:
-        a: Samples of A: numbers of any shape, or text, which is equal or not.
+        a: Samples of A: numbers of any shape, or text, compared for equality.
         b: Samples of B, as many.
         name: Name of the input in A.
         name_b: Name in B.
@@ -94,7 +94,7 @@ def _as_text(
 
 
 def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifference]]:
-    """Return the gain and offset that lead from one to the other, 1 and 0 where none do."""
+    """Return the gain and offset from one to the other, 1 and 0 if none fit."""
     flat = [np.concatenate([x.ravel() for x in side])[None, None] for side in (left, right)]
     fit = photometry([flat[0]], [flat[1]])
     if fit.misfit < _FITS:
@@ -106,7 +106,7 @@ def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifferen
 
 
 def plain_code(lines: Sequence[str], dtype: str) -> str:
-    """Return Python of `a_to_b` from the lines that change `x`, f64 of any shape."""
+    """Return Python for `a_to_b` from the lines that change `x`, f64 of any shape."""
     body = "".join(f"    {line}\n" for line in lines)
     return (
         "import numpy as np\n\n\ndef a_to_b(a):\n    x = np.asarray(a, np.float64)\n"
@@ -115,7 +115,7 @@ def plain_code(lines: Sequence[str], dtype: str) -> str:
 
 
 def _axes(a: NDArray[Any], b: NDArray[Any]) -> tuple[int, ...] | None:
-    """Return the order of A's axes that gives B's shape; as they are where that fits."""
+    """Return an order of A's axes that gives B's shape, preferably unchanged."""
     if a.ndim != b.ndim or a.ndim > _MOST_AXES:
         return tuple(range(a.ndim)) if a.shape == b.shape else None
     fitting = [p for p in permutations(range(a.ndim)) if tuple(a.shape[i] for i in p) == b.shape]

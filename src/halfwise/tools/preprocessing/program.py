@@ -1,4 +1,4 @@
-"""The transformation from A to B, as Python that needs NumPy alone, and what it leaves."""
+"""The transformation from A to B as Python that needs only NumPy, and its residual."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,18 +28,18 @@ _LINEAR = (
 
 
 class Program:
-    """Lines of a function `a_to_b`, in the order in which they are added."""
+    """The lines of a function `a_to_b`, in order of addition."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._order: tuple[int, ...] | None = None
 
     def add(self, comment: str, *lines: str) -> None:
-        """Add a step: what it does, and its lines."""
+        """Add a step: a comment and its lines."""
         self._lines += [f"    # {comment}", *(f"    {line}" for line in lines)]
 
     def say(self, comment: str) -> None:
-        """Add a comment alone."""
+        """Add only a comment."""
         self.add(comment)
 
     def order(self, order: Sequence[int]) -> None:
@@ -47,7 +47,7 @@ class Program:
         self._order = tuple(order)
 
     def read(self, layout: Layout) -> None:
-        """Begin with a sample of A as [channels, rows, columns]."""
+        """Begin by reading a sample of A as [channels, rows, columns]."""
         lines = [f"x = x.reshape(x.shape[{layout.lead}:])"] if layout.lead else []
         if layout.order == "HW":
             lines.append("x = x[None]")
@@ -70,7 +70,7 @@ class Program:
         self.add(str(turn), *lines)
 
     def unframe(self, value: Sequence[float], slack: float) -> None:
-        """Take the frame off."""
+        """Remove the frame."""
         self.add(
             "take A's padding off",
             f"inside = (np.abs(x - np.array({_row(value)})[:, None, None]) > {slack:.3g}).any(0)",
@@ -127,7 +127,7 @@ class Program:
         self.add("B's normalisation", *lines)
 
     def own(self, how: Own) -> None:
-        """Normalise by the image's own numbers."""
+        """Normalise each image by its own moments or range."""
         name, *lines = {
             "moments": ("mean and deviation", "x = x - x.mean()", "x = x / x.std()"),
             "range": ("smallest and largest value", "x = x - x.min()", "x = x / x.max()"),
@@ -144,7 +144,7 @@ class Program:
         )
 
     def clip(self, low: Sequence[float], high: Sequence[float]) -> None:
-        """Cut off at the ends."""
+        """Clip to a range."""
         self.add(
             "clip as B",
             f"x = np.clip(x, np.array({_row(low)})[:, None, None], "
@@ -152,7 +152,7 @@ class Program:
         )
 
     def frame(self, shape: Sequence[int], value: Sequence[float], sides: Sequence[str]) -> None:
-        """Put into a frame; `sides` tells where the image goes, see `framing`."""
+        """Add a frame; `sides` places the image, see `framing`."""
         places = {
             "start": "0",
             "centre": "({n} - x.shape[{axis}]) // 2",
@@ -173,7 +173,7 @@ class Program:
         )
 
     def write(self, layout: Layout, sample: NDArray[Any]) -> None:
-        """End with a sample as B's."""
+        """End by writing the sample in B's layout."""
         lines = []
         if layout.order == "HW":
             lines.append("x = x[0]")
@@ -205,19 +205,19 @@ class Program:
         return head + "\n".join(self._lines) + "\n"
 
     def function(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return `a_to_b` itself: what is shown is what was measured."""
+        """Return `a_to_b` itself: the code shown is the code measured."""
         return transformation(self.text)
 
 
 def code_of(codes: Mapping[str, str]) -> str:
-    """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on for several.
+    """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on if several.
 
     Args:
-        codes: The Python of each input by its name; empty where A and B are the same.
+        codes: Python by input name; empty text if A and B are the same.
     """
     parts = [code for code in codes.values() if code] or ["# A and B are the same.\n"]
     if len(parts) > 1:
-        # The names of inputs are the author's, so they are quoted.
+        # Input names are untrusted, so they are quoted.
         parts = [
             f"# Input {name!a}\n{code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
             for i, (name, code) in enumerate(codes.items())
@@ -227,7 +227,7 @@ def code_of(codes: Mapping[str, str]) -> str:
 
 
 def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function of a program's text, made by `Program` of numbers alone."""
+    """Return the function in a program's text, which `Program` builds only from numbers."""
     names: dict[str, Any] = {}
     exec(text, names)  # noqa: S102 - no text of a user's is in it
     made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]
@@ -240,12 +240,12 @@ def _row(values: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class Residual:
-    """What is left.
+    """What the transformation leaves.
 
     Attributes:
-        before: Largest |A − B| as they are; None where a shape differs.
-        largest: Largest |transformed A − B|; infinite where a shape differs.
-        rms: Its root mean square, likewise.
+        before: Largest |A − B|; None if a shape differs.
+        largest: Largest |transformed A − B|; inf if a shape differs.
+        rms: Root mean square, likewise.
     """
 
     before: float | None
@@ -259,13 +259,13 @@ def measure(
     transform: Callable[[NDArray[Any]], NDArray[Any]],
     inside: Callable[[NDArray[Any]], NDArray[Any]] = lambda sample: sample,
 ) -> Residual:
-    """Return what is left over all samples; one pair is in memory at a time.
+    """Return the residual over all samples, with one pair in memory at a time.
 
     Args:
         a: Samples of A, in B's order.
-        b: Samples of B, as many.
+        b: Samples of B, equally many.
         transform: From a sample of A to one of B.
-        inside: Cuts out of a sample of B what A shows too.
+        inside: Crops a sample of B to what A shows too.
     """
     before: float | None = 0.0
     largest, squares, count = 0.0, 0.0, 0

@@ -1,8 +1,8 @@
-"""Finds where one image lies in another, and what that says about how the two were made.
+"""Find where one image lies in another, and what that says about how both were made.
 
-A factor and an offset for each axis, by Gauss-Newton from coarse to fine on the difference in
-brightness, as Lucas and Kanade 1981 ("An iterative image registration technique"), with gain and
-offset of the brightness left free. It starts from the best of a grid of factors on thumbnails.
+Fits a factor and an offset per axis by coarse-to-fine Gauss-Newton on the brightness difference, as
+Lucas and Kanade 1981 ("An iterative image registration technique"), with free gain and offset.
+Starts from the best of a grid of factors on thumbnails.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class Placement:
 
     Attributes:
         step: Source pixels per pixel, (rows, columns).
-        start: Place of pixel (0, 0) in the source.
-        correlation: Of the two, where they overlap, in [−1, 1].
+        start: Position of pixel (0, 0) in the source.
+        correlation: Correlation where the two overlap, in [−1, 1].
     """
 
     step: tuple[float, float]
@@ -43,9 +43,9 @@ def register(source: Array, image: Array) -> Placement:
     """Return where `image` lies in `source`.
 
     Args:
-        source: f64[h, w], at most some times as large as the image in each direction.
-        image: f64[h', w'], showing a part of the source at any scale from half to twice what
-            would fill the image; brightness may differ by gain and offset.
+        source: f64[h, w], at most a few times the image's size in each direction.
+        image: f64[h', w'], part of the source at half to twice the scale that fills the image;
+            brightness may differ by gain and offset.
     """
     reduced, factor = _reduce(source, image.shape)
     begin = _coarse(reduced, image)
@@ -66,7 +66,7 @@ def register(source: Array, image: Array) -> Placement:
 def sampled(
     source: Array, shape: tuple[int, ...], place: Placement
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Return what `source` has in the place of each pixel, and which places lie within it.
+    """Return `source` sampled at each pixel's position, and which positions lie inside it.
 
     Args:
         source: f64[h, w].
@@ -79,7 +79,7 @@ def sampled(
 
 
 def _reduce(source: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return the source in means of whole blocks, at most twice the size of the image."""
+    """Return the source as block means, at most twice the image's size."""
     blocks = [
         max(1, n // (2 * m)) if n >= 3 * m else 1 for n, m in zip(source.shape, shape, strict=True)
     ]
@@ -107,7 +107,7 @@ def _coarse(source: Array, image: Array) -> tuple[Array, Array]:
 
 
 def _starts(fill: Array, middle: Array, shape: Array) -> list[tuple[Array, Array]]:
-    """Return (middle, step) to begin from: factors around the middle, and even ones off it."""
+    """Return start values (middle, step): factors around the middle, and equal factors off it."""
     grid = [(middle, fill * np.array([r, c])) for r in _CENTRED for c in _CENTRED]
     grid += [(middle, np.full(2, fill[axis] * r)) for axis in (0, 1) for r in _CENTRED]
     for even in {1.0, *map(float, fill)}:
@@ -156,7 +156,7 @@ def _refine(
 def _linear(
     source: Array, shape: tuple[int, ...], step: Array, middle: Array
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the source at `shape` places around `middle`, linear between pixels; which lie in."""
+    """Return bilinear samples of the source at `shape` places around `middle`; which lie inside."""
     start = middle - step * (np.array(shape) - 1) / 2
     places = [start[axis] + step[axis] * np.arange(shape[axis]) for axis in (0, 1)]
     rows, columns = (
@@ -178,17 +178,17 @@ def _correlate(taken: Array, inside: NDArray[np.bool_], image: Array) -> float:
 Kind = Literal["same", "crop", "half-pixel", "align-corners", "size", "fit", "unlike"]
 
 _GAP = 1.3
-"""Levels that two ways to round may leave, with some room for a range below 255."""
+"""Levels two roundings may differ by, with some room for ranges below 255."""
 _FEWEST = 0.05
 _FEWEST_CORRELATED = 0.7
 _STILL = 0.06
-"""Pixels of shift that are none: registration across kernels is off by up to 0.03."""
+"""Shift in pixels that counts as none: registration across kernels is off by up to 0.03."""
 _STRETCH = 0.15
 _WHOLE = 0.12
 _MOST_HALF = 0.8
 _MOST_STRETCH = 2.5
 BLUR = 2.5
-"""Pixels of blur under which images from different kernels have the same contrast."""
+"""Blur in pixels that equalises the contrast of different kernels."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,10 @@ class Alignment:
     """How B's images lie in A's.
 
     Attributes:
-        kind: "same" is pixel on pixel, "crop" moved by whole pixels, "half-pixel" by a part of one,
-            "align-corners" stretched about the middle by a pixel or two, "size" the same view in
+        kind: "same" pixel on pixel, "crop" shifted by whole pixels, "half-pixel" by a fraction,
+            "align-corners" stretched about the middle by a pixel or two, "size" the same view at
             another size, "fit" another part or other proportions, "unlike" another scene.
-        places: Of each pair; exact for "same" and "crop".
+        places: Placement of each pair; exact for "same" and "crop".
         exact: Whether the images fit pixel on pixel, up to rounding.
     """
 
@@ -209,13 +209,13 @@ class Alignment:
 
     @property
     def shift(self) -> tuple[int, int]:
-        """Whole pixels down and right of a crop."""
+        """A crop's shift in whole pixels, down and right."""
         row, column = np.median([place.start for place in self.places], axis=0)
         return round(float(row)), round(float(column))
 
     @property
     def common(self) -> Placement | None:
-        """The place where all samples agree on one, to a quarter of a pixel."""
+        """The common placement; None unless all samples agree to a quarter of a pixel."""
         starts = np.array([place.start for place in self.places])
         steps = np.array([place.step for place in self.places])
         if np.ptp(starts, axis=0).max() > 0.25 or np.ptp(steps, axis=0).max() > 2e-3:
@@ -228,8 +228,8 @@ def align(a: Sequence[Array], b: Sequence[Array]) -> Alignment:
     """Return how B's images lie in A's.
 
     Args:
-        a: f64[c, h, w] each, without frames, turned as B.
-        b: f64[c', h', w'] each, as many; the size may differ.
+        a: f64[c, h, w] each, without frames, turned like B.
+        b: f64[c', h', w'] each, equally many; sizes may differ.
     """
     here = tuple(Placement((1.0, 1.0), (0.0, 0.0), 1.0) for _ in a)
     alike = all(x.shape[1:] == y.shape[1:] for x, y in zip(a, b, strict=True))
@@ -248,8 +248,8 @@ def align(a: Sequence[Array], b: Sequence[Array]) -> Alignment:
 
 
 def _gap(a: Sequence[Array], b: Sequence[Array]) -> float:
-    """Return what gain and offset leave between pixels, in levels of 255; of 999 in 1000."""
-    # One by one, because each image may be normalised by numbers of its own.
+    """Return the residual after gain and offset, in levels of 255, for 999 of 1000 pixels."""
+    # One by one: each image may have its own normalisation.
     return max(_gap_of(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -258,7 +258,7 @@ def _gap_of(a: Array, b: Array) -> float:
     mapped, source = fit(a), a[list(fit.channels)]
     gaps = []
     for x, y, made in zip(source, b, mapped, strict=True):
-        # What was cut off at an end of the range says nothing.
+        # Clipped values say nothing.
         inside = (y > y.min()) & (y < y.max()) & (x > x.min()) & (x < x.max())
         if inside.mean() >= _FEWEST:
             gap = float(np.percentile(np.abs(made - y)[inside], 99.9))
@@ -267,7 +267,7 @@ def _gap_of(a: Array, b: Array) -> float:
 
 
 def grey(image: Array) -> Array:
-    """Return the mean of all channels, each of mean 0 and deviation 1; f64[h, w]."""
+    """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
     spread = image.std(axis=(1, 2), keepdims=True)
     level: Array = (image - image.mean(axis=(1, 2), keepdims=True)) / np.where(spread, spread, 1)
     mean: Array = level.mean(axis=0)
@@ -277,7 +277,7 @@ def grey(image: Array) -> Array:
 def pairs(
     alignment: Alignment, a: Sequence[Array], b: Sequence[Array]
 ) -> tuple[list[Array], list[Array]]:
-    """Return what both show, A's images resampled in the place of B's pixels."""
+    """Return what both show, with A's images resampled at B's pixels."""
     left, right = [], []
     for x, y, place in zip(a, b, alignment.places, strict=True):
         if alignment.kind == "same":
@@ -287,7 +287,7 @@ def pairs(
         planes = [sampled(plane, y.shape[1:], place) for plane in x]
         inside = planes[0][1]
         if not inside.any():
-            # They are not alike, and the place that was found for one lies outside of the other.
+            # Not alike: the placement found lies outside the other image.
             height, width = np.minimum(x.shape[1:], y.shape[1:])
             left.append(x[:, :height, :width])
             right.append(y[:, :height, :width])
@@ -300,7 +300,7 @@ def pairs(
 
 
 def sharpness(left: Sequence[Array], right: Sequence[Array]) -> float:
-    """Return how much more fine detail B has: power of second differences, B's over A's."""
+    """Return B's fine detail over A's: the ratio of the power of second differences."""
     powers = [
         sum(np.mean(np.diff(grey(image), 2, axis=axis) ** 2) for image in images for axis in (0, 1))
         for images in (left, right)
@@ -318,7 +318,7 @@ def _kind(
     starts = np.array([place.start for place in places])
     steps = np.array([place.step for place in places])
     sizes, half = np.array(shapes_a), (np.array(shapes_b) - 1) / 2
-    # From the middles, in pixels of B: how far apart, and how far the ends move by the factor.
+    # In B's pixels: the distance of the middles, and how far the factor moves the ends.
     shift = (starts + steps * half - (sizes - 1) / 2) / steps
     stretch = (steps / (sizes / np.array(shapes_b)) - 1) * half
     equal = (steps - 1) * half
@@ -333,7 +333,7 @@ def _kind(
 
 
 def _usual(deviations: Array) -> float:
-    """Return the larger of both axes, in the median of all samples: one of few edges is vague."""
+    """Return the larger axis of the median over samples: a sample with few edges is vague."""
     return float(np.median(np.abs(deviations), axis=0).max())
 
 

@@ -1,4 +1,4 @@
-"""Turn a comparison of two preprocessing pipelines into a report; trials of one, into words."""
+"""Report a comparison of two preprocessing pipelines; word the input changes tried on one."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +17,7 @@ _WIDEST = 60
 
 
 def compared(report: PreprocessingReport) -> Report:
-    """Return the report: differences by input, what is left, the code, the model's outputs."""
+    """Return the report: differences by input, residual, code, the model's outputs."""
     parts: list[Lines | Table] = []
     for each in report.inputs:
         parts.append(Lines(_heading(each), tuple(_lines(each))))
@@ -33,10 +33,10 @@ def compared(report: PreprocessingReport) -> Report:
 
 
 def change_cause(trials: InputTrials, samples: int) -> str:
-    """Return what the framework's inputs were, and how that is known.
+    """Return what the framework's inputs were, and the evidence.
 
     Args:
-        trials: With a change that matches.
+        trials: Trials with a change that matches.
         samples: How many samples there are.
     """
     assert trials.best is not None
@@ -52,7 +52,7 @@ def change_cause(trials: InputTrials, samples: int) -> str:
 
 
 def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
-    """Return the evidence for a change that matches, and what makes it weak."""
+    """Return the evidence for a matching change, and what weakens it."""
     assert trials.best is not None
     signs = [
         Sign(
@@ -82,7 +82,7 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
 
 
 def no_change(trials: InputTrials) -> str:
-    """Return that no change of the inputs explains the outputs, and how close the best came."""
+    """Say that no input change explains the outputs, and how close the best came."""
     left = trials.planned - trials.tried
     if not trials.tried:
         return (

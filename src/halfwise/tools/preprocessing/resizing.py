@@ -1,10 +1,10 @@
-"""Resizing as libraries do it, and which way a pipeline has, fitted on raw images.
+"""Resizing as libraries do it, and a fit of a pipeline's method on raw images.
 
 Each method is one weight matrix per axis. Formulas: Pillow's `src/libImaging/Resample.c` (the
-kernel is widened by the factor of reduction, weights beyond the border are dropped and the rest
-normalised), OpenCV's `modules/imgproc/src/resize.cpp` and PyTorch's `UpSample.h` (no widening, the
-border is repeated; cubic with a = −0.75), ONNX's Resize for the names of the conventions. Why they
-are written here: docs/decisions/0025-resize-kernels.md.
+kernel is widened by the reduction factor, weights beyond the border are dropped and the rest
+renormalised), OpenCV's `modules/imgproc/src/resize.cpp` and PyTorch's `UpSample.h` (no widening,
+replicated border; cubic with a = −0.75), ONNX's Resize for the convention names. Why they are
+reimplemented: docs/decisions/0025-resize-kernels.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 Array = NDArray[np.float64]
 
 _NEAR = 0.6
-"""Pixels by which a placement may miss a hypothesis; nearest neighbour misses by half a pixel."""
+"""Pixels a placement may be off a hypothesis; nearest neighbour is off by half a pixel."""
 _MOST_PER_AXIS = 3
 _FIT = 0.9
-"""Correlation below which a raw image and a sample are not the same scene."""
+"""Least correlation of a raw image and a sample of the same scene."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Method:
 
     Attributes:
         kernel: "nearest", "bilinear", "bicubic", "lanczos", "area", "box" or "hamming".
-        antialias: Whether the kernel is widened where the image becomes smaller.
-        convention: Where pixel i of the result lies in the source.
-        parameter: a of a cubic, lobes of a Lanczos kernel; else 0.
-        used_by: Who resizes that way.
+        antialias: Whether the kernel is widened when the image shrinks.
+        convention: Maps pixel i of the result to the source.
+        parameter: a of a cubic kernel, lobes of a Lanczos kernel; else 0.
+        used_by: Libraries that resize this way.
     """
 
     kernel: str
@@ -49,7 +49,7 @@ class Method:
     used_by: str
 
     def __str__(self) -> str:
-        """Name it in words."""
+        """Return a name in words."""
         if self.kernel in ("nearest", "area", "box"):
             smooth = ""
         else:
@@ -76,7 +76,7 @@ METHODS = (
     Method("nearest", False, "asymmetric", 0, "OpenCV, PyTorch's nearest"),
     Method("nearest", False, "align-corners", 0, "align_corners=True"),
 )
-"""What is tried; the most usual first."""
+"""Methods tried; most common first."""
 
 
 def positions(source: int, target: int, convention: Convention) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def positions(source: int, target: int, convention: Convention) -> tuple[float, 
 
 
 def weights(source: int, target: int, method: Method) -> Array:
-    """Return the weights of one axis, f64[target, source]; every row has the sum 1."""
+    """Return the weights of one axis, f64[target, source]; rows sum to 1."""
     step, start = positions(source, target, method.convention)
     if method.kernel == "nearest":
         return _nearest(source, target, method.convention)
@@ -103,10 +103,10 @@ def weights(source: int, target: int, method: Method) -> Array:
     centres = (step * (np.arange(target) + 0.5) + start + 0.5 - step / 2)[:, None]
     found = kernel((columns - centres + 0.5) * (1 / widened))
     if method.antialias:
-        # Pillow's window (`precompute_coeffs`) tells to which of two results a pixel on its end is.
+        # Pillow's window (`precompute_coeffs`) decides which result a pixel on its edge goes to.
         low, high = (np.floor(centres + side * support * widened + 0.5) for side in (-1, 1))
         found = np.where((columns >= low) & (columns < high), found, 0)
-    # What lies beyond the border repeats the border.
+    # Replicate the border.
     found = np.add.reduceat(found, [0, *range(margin + 1, margin + source)], axis=1)
     normed: Array = found / found.sum(axis=1, keepdims=True)
     return normed
@@ -122,7 +122,7 @@ def resize(image: Array, shape: tuple[int, int], method: Method) -> Array:
 def _nearest(source: int, target: int, convention: Convention) -> Array:
     step, start = positions(source, target, convention)
     if convention == "half-pixel":
-        # Pillow adds step by step (`ImagingScaleAffine`), which decides where it meets a border.
+        # Pillow accumulates steps (`ImagingScaleAffine`); that decides ties at borders.
         places = np.add.accumulate(np.concatenate(([step / 2], np.full(target - 1, step))))
     elif convention == "asymmetric":
         places = np.arange(target) * (1 / (target / source))
@@ -165,15 +165,15 @@ def _cubic(x: Array, a: float) -> Array:
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis of a raw image becomes one of the result.
+    """How one axis of a raw image maps to the result.
 
     Attributes:
         raw: Its length.
-        cut: Where a crop before the resizing begins.
-        kept: The length of that crop; `raw` without one.
-        resized: Its length after the resizing.
-        start: Where a crop after the resizing begins.
-        length: The length of that crop; `resized` without one.
+        cut: Start of a crop before resizing.
+        kept: Length of that crop; `raw` without one.
+        resized: Length after resizing.
+        start: Start of a crop after resizing.
+        length: Length of that crop; `resized` without one.
     """
 
     raw: int
@@ -184,7 +184,7 @@ class Axis:
     length: int
 
     def matrix(self, method: Method) -> csr_array:
-        """Return the weights of this axis, f64[length, kept]; few of a photo's are not zero."""
+        """Return the weights of this axis, f64[length, kept]; sparse for photos."""
         whole = weights(self.kept, self.resized, method)
         places = np.clip(np.arange(self.start, self.start + self.length), 0, self.resized - 1)
         return csr_array(whole[places])
@@ -197,8 +197,8 @@ class Resizing:
     Attributes:
         method: Kernel, antialiasing and convention.
         axes: (rows, columns) of each sample.
-        error: Root mean square of what it does not explain, in raw levels.
-        errors: The same for every method, with its own best geometry.
+        error: Root mean square of the residual, in raw levels.
+        errors: The same for every method with its best geometry.
     """
 
     method: Method
@@ -207,7 +207,7 @@ class Resizing:
     errors: dict[Method, float]
 
     def __str__(self) -> str:
-        """Say it for the first sample."""
+        """Describe the first sample's resizing."""
         rows, columns = self.axes[0]
         said = []
         if (rows.kept, columns.kept) != (rows.raw, columns.raw):
@@ -226,14 +226,14 @@ class Resizing:
 
 
 def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | None:
-    """Return how raw images were resized to `images`, None where they do not show the same.
+    """Return how raw images were resized to `images`, None if they show other scenes.
 
-    Where the image lies in the raw one, by registration, leaves few hypotheses of size, crop and
-    convention; each is tried with every kernel, and the one with the smallest error is taken.
+    Registration leaves few hypotheses of size, crop and convention; each is tried with every
+    kernel, and the smallest error wins.
 
     Args:
-        raws: f64[c, h, w] each, from 0 to 255, turned as the images are.
-        images: f64[c', h', w'] each, as many, without frames, in any unit and channel order.
+        raws: f64[c, h, w] each, from 0 to 255, turned like the images.
+        images: f64[c', h', w'] each, equally many, without frames, in any unit and channel order.
     """
     placements = [register(grey(raw), grey(image)) for raw, image in zip(raws, images, strict=True)]
     if min(place.correlation for place in placements) < _FIT:
@@ -263,13 +263,13 @@ def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | N
 def _likeliest(
     pairs: Sequence[tuple[Axis, Axis]], view: tuple[Array, Array], methods: Sequence[Method]
 ) -> tuple[Axis, Axis]:
-    """Return the size and place that fit best; smooth kernels hardly differ in that."""
+    """Return the best size and placement, on which smooth kernels hardly differ."""
     tried = (methods[0], *(method for method in methods if method.kernel == "nearest"))
     return min(pairs, key=lambda pair: min(_error(*view, pair, method) for method in tried))
 
 
 def _view(raw: Array, image: Array, place: Placement) -> tuple[Array, Array]:
-    """Return one channel of an image and the raw one it was made of: green is the finest."""
+    """Return one channel of an image and its raw source: green, the sharpest."""
     whole = np.stack([sampled(plane, image.shape[1:], place)[0] for plane in raw])
     if len(raw) != len(image):
         return raw.mean(axis=0), image.mean(axis=0)
@@ -291,7 +291,7 @@ def _pairs(
 def _hypotheses(
     raw: int, length: int, step: float, start: float, convention: Convention
 ) -> list[Axis]:
-    """Return what could have led to a placement, the nearest first."""
+    """Return axes that could explain a placement, nearest first."""
     shift = (step - 1) / 2 if convention == "half-pixel" else 0.0
     target = (raw - 1) / step + 1 if convention == "align-corners" else raw / step
     found = []
@@ -313,7 +313,7 @@ def _hypotheses(
 
 
 def _miss(axis: Axis, step: float, start: float, convention: Convention) -> float:
-    """Return how far the ends of an axis are from where they were found, in its own pixels."""
+    """Return how far an axis' ends are from the placement found, in its own pixels."""
     factor, first = positions(axis.kept, axis.resized, convention)
     begin = axis.cut + first + factor * axis.start
     ends = np.array([0, axis.length - 1])
@@ -325,7 +325,7 @@ def _error(raw: Array, image: Array, pair: tuple[Axis, Axis], method: Method) ->
     rows, columns = pair
     kept = raw[rows.cut : rows.cut + rows.kept, columns.cut : columns.cut + columns.kept]
     made: Array = (columns.matrix(method) @ (rows.matrix(method) @ kept).T).T
-    # Pipelines on bytes clip what a kernel adds at edges; others do not.
+    # Pipelines on bytes clip a kernel's overshoot; others do not.
     return min(_left(made, image), _left(np.clip(made, 0, 255), image))
 
 
@@ -336,13 +336,13 @@ def _left(made: Array, image: Array) -> float:
 
 
 def differ(a: Resizing, b: Resizing, ratio: float = 1.25, least: float = 0.1) -> bool:
-    """Return whether the methods are really two: one's explains the other clearly worse.
+    """Return whether the methods really differ: each fits the other's images clearly worse.
 
     Args:
         a: One pipeline.
         b: The other.
-        ratio: How many times larger the error has to become; ties are below 1.05.
-        least: By how many raw levels at least.
+        ratio: Factor by which the error must grow; ties are below 1.05.
+        least: Least growth of the error in raw levels.
     """
     return a.method != b.method and any(
         own.errors.get(other.method, np.inf) > max(ratio * own.error, own.error + least)

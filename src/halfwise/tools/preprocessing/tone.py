@@ -35,14 +35,14 @@ from halfwise.wording import number
 Array = NDArray[np.float64]
 
 EXPLAINED = 0.06
-"""Levels of 255 that may be left where all is explained: FP16 is off by up to that after ImageNet's
-normalisation, float32 by a thousandth."""
+"""Residual in levels of 255 that counts as explained: FP16's error after ImageNet's normalisation;
+float32's is a thousandth."""
 _FLOAT = 1e-3
-"""Levels that float32 arithmetic in another order may be off."""
+"""Error in levels of float32 arithmetic in another order."""
 _ROUNDED = 1.6
-"""Levels between two results that are rounded in different places."""
+"""Levels between two results rounded at different steps."""
 _HALF_LEVEL = 0.2
-"""Levels between means: cutting off takes half a level, rounding none."""
+"""Levels between means: truncation lowers the mean by half a level, rounding does not."""
 _OWN = 2e-3
 _UNEVEN = 0.03
 _FINE = 1e-4
@@ -54,15 +54,15 @@ class Tone:
 
     Attributes:
         fit: Channel order, gains and offsets.
-        recognised: The normalisations, where they are known ones.
+        recognised: The normalisations, if known ones.
         level: One of 255 levels in B's unit, by channel of B.
         given: Channels of A.
-        differences: What differs, in the order in which pipelines do it.
-        explained: Whether nothing is left but what float rounding leaves.
-        own: Which of each image's own numbers B is normalised by; None where by none.
-        floored: Whether B's bytes are cut off rather than rounded.
-        rounded: Whether B's values are on 256 levels and A's are not.
-        clipped: B's smallest and largest value by channel, where it cuts off A's.
+        differences: Differences, in pipeline order.
+        explained: Whether only float rounding is left.
+        own: B's per-image normalisation; None without one.
+        floored: Whether B's bytes are truncated rather than rounded.
+        rounded: Whether only B's values lie on 256 levels.
+        clipped: B's smallest and largest value by channel, if it clips A's.
     """
 
     fit: Photometry
@@ -97,13 +97,13 @@ class Tone:
 
 
 def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
-    """Return how the values of aligned images become each other.
+    """Return how A's values become B's in aligned images.
 
     Args:
         a: f64[c, h, w] each.
-        b: f64[c', h, w] each, as many.
-        exact: Whether they lie pixel on pixel and differ by no more than values; otherwise both
-            are blurred before anything is measured, and rounding and clipping are not looked for.
+        b: f64[c', h, w] each, equally many.
+        exact: Whether they match pixel on pixel and differ only in values; otherwise both are
+            blurred first, and rounding and clipping are not checked.
     """
     own, own_a = (_own(b), _own(a)) if _uneven(a, b) else (None, None)
     found: list[InputDifference] = []
@@ -127,7 +127,7 @@ def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
 def _named(
     fit: Photometry, a: Sequence[Array], b: Sequence[Array], slack: float, *, known: bool
 ) -> tuple[Photometry, Recognised | None, tuple[float, ...]]:
-    """Put exact numbers in the place of measured ones where they are known."""
+    """Replace measured numbers by exact ones, if known."""
     low, high = limits(a)
     spread = np.ptp(np.stack(limits(b)), axis=0)
     level = tuple(float(s) / 255 or 1.0 for s in spread)
@@ -152,7 +152,7 @@ def _named(
 
 
 def _level_of(low: float, high: float) -> float | None:
-    """Return one level of pixels or of pixels scaled by 1/255; None for other ranges."""
+    """Return one level of pixels, or of pixels scaled by 1/255; None for other ranges."""
     if low >= 0 and 24 < high <= 255:
         return 1.0
     return 1 / 255 if low >= 0 and 0.1 < high <= 1 else None
@@ -206,7 +206,7 @@ def _rounding(
 
 
 def _to_bytes(tone: Tone, left: Array, on_levels: tuple[bool, bool]) -> tuple[str, str] | None:
-    """Return how A and B are made bytes, None where alike."""
+    """Return how A and B become bytes, None if the same way."""
     from_a, to_b = on_levels
     if to_b and not from_a:
         tone.floored = bool(np.percentile(left, 99) < 0.1)
@@ -221,13 +221,13 @@ def _to_bytes(tone: Tone, left: Array, on_levels: tuple[bool, bool]) -> tuple[st
 
 
 def _uneven(a: Sequence[Array], b: Sequence[Array]) -> bool:
-    """Return whether no one gain leads from A to B: it differs by 3 % between samples."""
+    """Return whether no single gain leads from A to B: it varies by 3 % between samples."""
     gains = [photometry([x], [y], BLUR).gain[0] for x, y in zip(a, b, strict=True)]
     return bool(np.ptp(gains) > _UNEVEN * abs(float(np.median(gains))))
 
 
 def _own(images: Sequence[Array]) -> Own | None:
-    """Return by which numbers of its own each image is normalised; None where by none."""
+    """Return the per-image normalisation; None without one."""
     if len(images) < 2:
         return None
     if all(abs(i.mean()) < _OWN and abs(i.std() - 1) < _OWN for i in images):
@@ -252,15 +252,15 @@ _FEWEST = 8
 def traces(
     tone: Tone, a: Sequence[Array], b: Sequence[Array], overshoots: tuple[bool, bool] | None
 ) -> list[InputDifference]:
-    """Return differences in rounding and clipping of images that were resampled differently.
+    """Return rounding and clipping differences of images that were resampled differently.
 
     Args:
         tone: How A's values become B's.
         a: f64[c, h, w] each, without frames.
         b: Likewise.
-        overshoots: Whether A's and B's kernels go beyond the range of what they resize and images
-            were not taken pixel by pixel; None where the kernels are unknown: then clipping is not
-            looked for, because a saturated photo looks clipped.
+        overshoots: Whether A's and B's kernels exceed the range of their input and images were not
+            copied pixel by pixel; None if the kernels are unknown: then clipping is not checked,
+            because a saturated photo looks clipped.
     """
     found = []
     half = is_half(a), is_half(b)
@@ -292,7 +292,7 @@ def _clipping(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> list[InputD
 
 
 def _cut_off(cuts: str, evidence: str) -> InputDifference:
-    """Say that A or B cuts off what the other keeps."""
+    """Say that A or B clips what the other keeps."""
     names = {"A": ("cut off", "wider"), "B": ("wider", "cut off")}[cuts]
     sentence = f"{cuts} cuts off values that {_OTHER[cuts]} keeps."
     return difference("clipping", sentence, *names, evidence)
