@@ -1,15 +1,13 @@
 """Compare two computations of one model, tensor by tensor.
 
-An error is *born* at a node if the node, in FP32, makes something else of the very tensors that the
-candidate's node was given. If it makes the same, the error is *inherited* from inputs that are
-beyond the tolerance, or *amplified* where all of them are within it. What is born needs no
-comparison of magnitudes along the way: neither a small tensor nor an amplified error is taken for a
-fault.
+An error is *born* at a node if the node, run in FP32 on the candidate's own inputs, gives another
+result. If it gives the same, the error is *inherited* from inputs beyond the tolerance, or
+*amplified* if all inputs are within it. This needs no comparison of magnitudes along the way:
+neither a small tensor nor an amplified error counts as a fault.
 
-* `sides` says what is compared: tensors by name, a few at a time, and how exact they can be; and
-  runs nodes on what they were given.
-* `walk` goes through the graph; `divergence` looks for the first one, and reads what was found.
-* `engine_maker` builds engines on a worker, each an `engine_side`.
+* `sides` provides what is compared: tensors by name, a few at a time, and their tolerance; it also
+runs nodes on given inputs. * `walk` goes through the graph; `divergence` finds the first error and
+classifies the others. * `engine_maker` builds engines on a worker, each an `engine_side`.
 """
 
 from halfwise.tools.compare.divergence import compared

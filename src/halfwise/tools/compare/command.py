@@ -39,7 +39,7 @@ SOURCES = (
     "(.npz, .json)"
 )
 _WANTED = {"SU": "text", "biuf": "numbers"}
-"""What kinds of NumPy's types are."""
+"""NumPy's dtype kinds."""
 _LOW = ("fp16", "bf16", "tf32")
 _NEEDS = "Give one of: " + SOURCES + "."
 _SHOWN_ENGINE = "engine"
@@ -56,21 +56,20 @@ def compare(
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Comparison:
-    """Return where two computations of a model part, node by node.
+    """Return where two computations of a model diverge, node by node.
 
     Args:
-        model: The model: what each node should do. An FP16 or BF16 export is widened.
+        model: The model, which defines each node. An FP16 or BF16 export is widened.
         inputs: Samples.
-        a: The side that is taken for right; see `SOURCES`.
+        a: The trusted side; see `SOURCES`.
         b: The other side.
-        runner: Whose outputs, where saved ones are of several runners.
-        watcher: Is told about progress.
-        options: How inputs are read, where to run, and how engines are built; see `Options`.
-            `max_builds` bounds the builds of each engine side.
+        runner: Runner whose outputs to use, if the file holds several.
+        watcher: Receives progress.
+        options: See `Options`; `max_builds` bounds the builds of each engine side.
 
     Raises:
         UsageError: a source or an option does not apply.
-        CaseError: the model, the inputs, or a source cannot be used.
+        CaseError: the model, the inputs or a source cannot be used.
         BackendMissing, BuildFailed, RunFailed: as for `fix` with a target.
     """
     watcher = watcher or Silent()
@@ -96,7 +95,7 @@ def compare(
 
 
 def _demand_known(sources: Sequence[str], runner: str | None) -> None:
-    """Raise UsageError for what is known to be wrong before anything is loaded or started."""
+    """Raise UsageError for errors that show before anything is loaded or started."""
     for source in sources:
         kind, _, detail = source.partition(":")
         if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
@@ -108,11 +107,11 @@ def _demand_known(sources: Sequence[str], runner: str | None) -> None:
 def _side(
     source: str, case: Case, settings: Settings, engines: EngineMaker | None, runner: str | None
 ) -> Side:
-    """Return the side that the user named.
+    """Return the side the user named.
 
     Raises:
-        UsageError: no such source.
-        CaseError: a file that cannot be used.
+        UsageError: unknown source.
+        CaseError: a file cannot be used.
     """
     kind, _, detail = source.partition(":")
     if kind == "ort" and detail in ("", "optimised"):
@@ -135,7 +134,7 @@ def _side(
 
 
 def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
-    """Return another file, run as it is, or emulated by its own types."""
+    """Return another file, run unchanged, or emulated by its own types."""
     network = load_model(path)
     _demand_inputs(case, {str(v.name) for v in network.graph.inputs}, path)
     check_types(network, runtime=settings.runtime)
@@ -152,11 +151,11 @@ def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> Mode
 def recorded_tensors(
     case: Case, path: Path, runner: str | None
 ) -> tuple[tuple[dict[str, NDArray[Any]], ...], str]:
-    """Return tensors on record, of each sample, without the axis that counts samples; and whose.
+    """Return recorded tensors for each sample, without the sample axis, and their runner.
 
     Raises:
-        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model, or
-            what are no numbers for one, or other tensors for other samples.
+        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model,
+            non-numbers for one, or different tensors for different samples.
     """
     known = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
     recorded = load_recorded(path, len(case.calibration), runner, wanted=known)
@@ -202,14 +201,14 @@ def _demand_usable(
 
 
 def _arithmetic(dtypes: set[str]) -> Arithmetic:
-    """Return the coarsest arithmetic that types tell of."""
+    """Return the coarsest arithmetic among types."""
     if "BFLOAT16" in dtypes:
         return "bf16"
     return "fp16" if "FLOAT16" in dtypes else "fp32"
 
 
 def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
-    """Return the case at an opset that knows BF16, where a source needs that."""
+    """Return the case at an opset that has BF16, if a source needs it."""
     if not any(s in ("emulation:bf16", "engine:bf16") for s in sources):
         return case
     settings = request.settings
@@ -218,13 +217,13 @@ def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
 
 
 def _as_repaired(case: Case, sources: Sequence[str]) -> tuple[Case, tuple[str, ...]]:
-    """Return the case as the repairs of the one file that is compared leave the model, and a note.
+    """Return the case with the compared file's repairs applied, and a note.
 
-    Repairs store tensors at other scales: beside the model as given they would all be faults. It
-    stays as it is beside another file or outputs on record, which know no repairs.
+    Repairs store tensors at other scales: against the original model all would be faults. The case
+    is unchanged against another file or recorded outputs, which have no repairs.
 
     Raises:
-        CaseError: the file cannot be read, or its repairs cannot be made on this model.
+        CaseError: the file cannot be read, or its repairs do not apply to this model.
     """
     files = [s for s in sources if s.endswith(".onnx") and not holds_outputs(Path(s))]
     if len(files) != 1 or any(s not in files and holds_outputs(Path(s)) for s in sources if s):

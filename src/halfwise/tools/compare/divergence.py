@@ -1,4 +1,4 @@
-"""Read a walk: which errors are born, amplified or inherited, and where the first one is."""
+"""Read a walk: which errors are born, amplified or inherited, and where the first is."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -20,11 +20,11 @@ from halfwise.tools.compare.walk import Found, Walk
 
 
 def compared(walk: Walk) -> Comparison:
-    """Return what a walk found, as a record.
+    """Return the record of a walk.
 
-    Only an error that leads to an output counts as a divergence: from there every tensor is beyond
-    the tolerance, and alone it changes an output by more than that, so an infinity that a Tanh
-    swallows does not count. Where there is no such error, the one with the largest effect counts.
+    Only an error that leads to an output is a divergence: every tensor from there on is beyond the
+    tolerance, and the error alone changes an output by more than that; an infinity that a Tanh
+    swallows is none. Without such an error, the one with the largest effect counts.
     """
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)
@@ -66,7 +66,7 @@ class _Reading:
         return list(worst.values())
 
     def record(self, found: Found) -> NodeComparison:
-        """Return what is known of a node."""
+        """Return what is known about a node."""
         known = NodeComparison(
             node=node_name(found.node),
             op=found.node.op_type,
@@ -96,7 +96,7 @@ class _Reading:
         )
 
     def first(self, nodes: Sequence[NodeComparison]) -> NodeComparison | None:
-        """Return what is known where the first error is born; None where none is."""
+        """Return the record of the node where the first error is born; None if none is."""
         born = [n for n in nodes if n.status == "born"]
         candidates = [n for n in born if n.tensor in self.leads] or born
         if not candidates:
@@ -111,9 +111,9 @@ class _Reading:
     def amplified_before(
         self, nodes: Sequence[NodeComparison], born: NodeComparison | None
     ) -> tuple[NodeName, ...]:
-        """Return the way of the first error that is amplified ahead of the one that is born.
+        """Return the path of the first error amplified before the born one.
 
-        One that leads to an output; as far as where the other is born, or the worst output.
+        It leads to an output; the path ends where the other is born, or at the worst output.
         """
         ahead = takewhile(lambda node: node is not born, nodes)
         leading = (n for n in ahead if n.status == "amplified" and n.tensor in self.leads)
@@ -134,7 +134,7 @@ class _Reading:
         return self.errors.get(name, 0.0) > self.tolerance
 
     def _leads_to_outputs(self) -> frozenset[TensorName]:
-        """Return the tensors beyond the tolerance from which others are, up to an output."""
+        """Return the tensors beyond the tolerance with a path of such tensors to an output."""
         ends = {tensor_name(v) for v in self.walk.network.graph.outputs}
         leads = {name for name in ends if self._is_bad(name)}
         for node in reversed(list(self.walk.network.nodes())):
@@ -143,7 +143,7 @@ class _Reading:
         return frozenset(leads)
 
     def path(self, start: TensorName) -> tuple[NodeName, ...]:
-        """Return the nodes along which the error goes, each time the reader with the largest."""
+        """Return the error's path: at each step, the reader with the largest error."""
         readers: dict[TensorName, list[TensorName]] = {}
         for name, found in self.walk.found.items():
             for read in read_by(found.node):
@@ -164,7 +164,7 @@ def _error(found: Found) -> float:
 
 
 def _reached(found: Mapping[TensorName, Found]) -> dict[TensorName, float]:
-    """Return the error of each tensor; of one that was not compared, the largest that it reads."""
+    """Return each tensor's error; if it was not compared, the largest error that it reads."""
     errors: dict[TensorName, float] = {}
     for name, item in found.items():
         if item.error is not None:
@@ -175,12 +175,12 @@ def _reached(found: Mapping[TensorName, Found]) -> dict[TensorName, float]:
 
 
 def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
-    """Measure what tells where the first divergence is; return what was found.
+    """Measure what locates the first divergence; return the comparison.
 
-    `rounds` bounds how often few tensors are asked for, each with a build of its own.
+    `rounds` bounds the requests for a few tensors, each with its own build.
 
-    Whether an output is wrong, engines without marks tell; where that begins, those with. Where an
-    output is wrong only without marks, nothing inside is to blame, and the region of the output is
+    Engines without marks show whether an output is wrong; engines with marks, where that begins. If
+    an output is wrong only without marks, no single node is to blame, and the output's region is
     all that leads to it.
     """
     engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide)]
@@ -200,7 +200,7 @@ def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
 
 
 def _take_plain(walk: Walk, plain: Mapping[TensorName, Found]) -> bool:
-    """Give outputs the errors of engines without marks; return whether marks cured one."""
+    """Set the outputs' errors to those without marks; return whether marks cured one."""
     tolerance, vanished = tolerance_of(walk.a, walk.b), False
     for name, own in plain.items():
         seen = walk.found[name]
@@ -215,12 +215,12 @@ def _take_plain(walk: Walk, plain: Mapping[TensorName, Found]) -> bool:
 
 
 def _narrow(walk: Walk, rounds: int) -> None:
-    """Measure the tensors that tell where the first divergence is, in at most `rounds` rounds.
+    """Measure the tensors that locate the first divergence, in at most `rounds` rounds.
 
-    Tensors of floats, that is: shapes and indices cannot always be marked.
+    Only float tensors: shapes and indices cannot always be marked.
 
-    Where the rounds are enough for every tensor, all are measured; else those between the last
-    tensors that are right and the first that is wrong, evenly spread, ever fewer nodes apart.
+    If the rounds suffice, every tensor is measured; otherwise those between the last right tensors
+    and the first wrong one, evenly spread, ever fewer nodes apart.
     """
     line = [name for name in walk.line if walk.found[name].is_float]
     if len(line) <= MARKED * rounds:
@@ -231,7 +231,7 @@ def _narrow(walk: Walk, rounds: int) -> None:
     known: list[TensorName] = []
     inside = line
     for number in range(rounds):
-        # The tensors that bound what is searched are measured anew: builds differ.
+        # The bounds of the search are measured again: builds differ.
         places = spread(0, len(inside), max(1, MARKED - len(known)))
         walk.measure([*known, *(inside[i] for i in places)])
         walk.progress(number + 1, rounds)
@@ -249,7 +249,7 @@ def _narrow(walk: Walk, rounds: int) -> None:
 
 
 def _bounds(walk: Walk, region: Sequence[TensorName]) -> list[TensorName]:
-    """Return the measured tensors that a region reads and does not make."""
+    """Return the measured tensors that a region reads but does not compute."""
     read = {name for tensor in region for name in read_by(walk.found[tensor].node)}
     return [
         name

@@ -1,4 +1,4 @@
-"""Makes engines of one case on one worker, as sides of a comparison, and judges them."""
+"""Make engines of one case on one worker, as sides of a comparison, and judge them."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -34,9 +34,9 @@ from halfwise.wording import count
 
 @contextmanager
 def engine_maker(case: Case, request: Request, watcher: Watcher) -> "Iterator[EngineMaker | None]":
-    """Give what makes engines of a case on the target of a request; None without a target.
+    """Give the engine maker of a case on a request's target; None without a target.
 
-    The worker has the engines while the block runs.
+    The worker keeps the engines while the block runs.
     """
     if request.target is None:
         yield None
@@ -55,22 +55,22 @@ class EngineMaker(Workbench):
     """Makes engine sides of one case on one worker.
 
     Attributes:
-        others: What makes engines of other cases on it.
-        numbers: Counts the builds of all of them.
+        others: Makers for other cases on the same worker.
+        numbers: Counts the builds of all makers.
     """
 
     others: "list[EngineMaker]" = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=partial(counting, 1))
 
     def __post_init__(self) -> None:
-        """Number builds together, and let Ctrl-C end them where that is offered; else likewise."""
+        """Number builds together, and let Ctrl-C end them if offered."""
         super().__post_init__()
         offer = interruption()
         self.builds.numbers, self.builds.over = self.numbers, lambda: offer.asked
 
     @property
     def rounds(self) -> int:
-        """Builds that may be spent on looking into one engine, the plain one aside."""
+        """Builds allowed for examining one engine, besides the plain one."""
         return max(1, self.engine_settings.max_builds - 1)
 
     @property
@@ -80,7 +80,7 @@ class EngineMaker(Workbench):
         return None if text is None else version_of(text)
 
     def of(self, case: Case) -> "EngineMaker":
-        """Return what makes engines of another case on the same worker, the same way."""
+        """Return the maker for another case on the same worker, with the same settings."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         how = replace(self.engine_settings, profiles=())
         other = replace(self, case=case, engine_settings=how, folder=folder, others=[])
@@ -98,7 +98,7 @@ class EngineMaker(Workbench):
         self.forget()
 
     def forget(self) -> None:
-        """Remove all engines on the worker's side; they are gigabytes."""
+        """Remove all engines from the worker; they take gigabytes."""
         self.builds.forget(None)
         for other in self.others:
             other.forget()
@@ -112,13 +112,13 @@ class EngineMaker(Workbench):
         return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
 
     def override_effect(self, build: BuildOutcome) -> float:
-        """Return what NVIDIA_TF32_OVERRIDE changes: set to 0 where it is not set, else unset.
+        """Return the effect of NVIDIA_TF32_OVERRIDE: set to 0 if it is unset, else unset.
 
-        The engine runs again in a worker of that environment: the largest relative RMS difference
-        of an output.
+        The engine runs again in a worker with that environment; the effect is the largest relative
+        RMS difference of an output.
 
         Raises:
-            HalfwiseError: no such worker comes up, or it cannot run the engine.
+            HalfwiseError: no such worker starts, or it cannot run the engine.
         """
         assert build.engine is not None
         worker = self.worker
@@ -148,13 +148,13 @@ class EngineMaker(Workbench):
         fresh: bool = False,
         what: str = "",
     ) -> EngineSide:
-        """Return an engine: "fp32" (TF32 off), "tf32", "fp16" or "bf16", everything low.
+        """Return an engine: "fp32" (TF32 off), "tf32", or entirely "fp16" or "bf16".
 
-        `settings` build it another way; `fresh` times all kernels anew; `what` tells, while it is
-        built, what of the model it is, or how it is built.
+        `settings` override how it is built; `fresh` times all kernels again; `what` describes the
+        build in progress messages.
 
         Raises:
-            UsageError: another kind.
+            UsageError: unknown kind.
         """
         arithmetic, label, build = self._builder(kind, settings, fresh=fresh, what=what)
 
@@ -173,9 +173,9 @@ class EngineMaker(Workbench):
         )
 
     def shown(self, side: EngineSide) -> EngineSide:
-        """Return a side that shows its tensors without ending fusions, where TensorRT can do that.
+        """Return a side that shows its tensors without ending fusions, if TensorRT can do that.
 
-        That costs a build; where it fails, `side` itself has to do.
+        Costs a build; if that fails, returns `side` itself.
         """
         if not has("unfused tensors", self.worker.info.tensorrt):
             return side
@@ -195,16 +195,16 @@ class EngineMaker(Workbench):
             if failed.status == "lost":
                 raise
             return side
-        # What the builder named itself is nothing to compare with.
+        # Tensors that the builder named have no counterpart.
         left = left.intersection(comparable(self.case.network))
         return replace(side, shown=left, watch=watch) if left else side
 
     def _builder(
         self, kind: str, settings: EngineSettings | None, *, fresh: bool = False, what: str = ""
     ) -> tuple[Arithmetic, str, Callable[[Sequence[TensorName], bool], BuildOutcome]]:
-        """Return what an engine computes in, what it is, and what builds it.
+        """Return an engine's arithmetic, its label, and the function that builds it.
 
-        That takes the tensors to mark, and whether to show what fusion leaves.
+        That function takes the tensors to mark, and whether to show what fusion leaves.
         """
         if kind not in ("fp32", "tf32", "fp16", "bf16"):
             raise UsageError(f"Unknown engine {kind!r}.", "Give fp32, tf32, fp16 or bf16.")

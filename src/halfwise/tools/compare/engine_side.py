@@ -1,8 +1,8 @@
-"""An engine as a side of a comparison: its tensors are marked as outputs, a few at a time.
+"""An engine as a side of a comparison, with tensors marked as outputs a few at a time.
 
-A tensor that is made an output ends a fusion there, so the engine that is looked at is another one.
-How far that changed the final outputs is measured and told. From TensorRT 10.12 on one build shows
-what fusion leaves, and no fusion ends for it.
+A tensor made an output ends a fusion there, so the engine examined differs from the plain one. The
+change in the final outputs is measured and reported. Since TensorRT 10.12, one build shows what
+fusion leaves without ending any.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,30 +22,29 @@ from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.wording import count, number
 
 _SAME = 1e-6
-"""Relative RMS difference of final outputs below which marking changed nothing that matters: what
-FP32 sums in another order differ by."""
+"""Relative RMS difference of final outputs below which marking changed nothing: FP32 sums in
+another order differ as much."""
 
 
 @dataclass
 class EngineSide:
-    """Builds engines with further outputs, or one that shows its tensors, and runs them.
+    """Builds and runs engines with extra outputs, or one that shows its tensors.
 
     Attributes:
-        label: What it is.
-        arithmetic: What it computes in.
-        samples: What to run.
-        build: Builds the engine with further outputs.
-        run: Returns all that an engine gives for a sample, in the engine's types.
+        label: Description.
+        arithmetic: Its arithmetic.
+        samples: Samples to run.
+        build: Builds the engine with extra outputs.
+        run: Returns all outputs of an engine for a sample, in the engine's types.
         outputs: The model's own outputs.
-        budget: Builds that it may use.
+        budget: Builds allowed.
         builds: Builds used.
-        refused: Tensors that no engine could be built with, and why.
-        absent: Tensors that were marked, and that the engine did not give.
+        refused: Tensors that no build could mark, and why.
+        absent: Marked tensors that the engine did not return.
         change: Largest relative RMS change of a final output by marking, so far.
-        vanished: Whether an output that is wrong without marks was right with them.
-        shown: The tensors that fusion left, where an engine shows them; None where tensors are
-            marked.
-        watch: Returns, of that engine, outputs and some of these tensors for a sample.
+        vanished: Whether an output wrong without marks was right with them.
+        shown: The tensors left by fusion, if an engine shows them; None if tensors are marked.
+        watch: Returns that engine's outputs and some of these tensors for a sample.
     """
 
     label: str
@@ -67,23 +66,23 @@ class EngineSide:
 
     @property
     def few(self) -> bool:
-        """Whether only few tensors should be asked for: where each may end a fusion."""
+        """Whether to ask for only a few tensors, since each may end a fusion."""
         return self.shown is None
 
     @property
     def tolerance(self) -> float:
-        """That of its arithmetic in TensorRT's kernels."""
+        """The tolerance of its arithmetic in TensorRT's kernels."""
         return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, those of `names` that the engine gives or shows.
+        """Yield, for each sample, the tensors among `names` that the engine returns or shows.
 
-        Where tensors are marked, the outputs are those of the same engine, so that all belong
-        together: marks may cure a fault. Asked for alone, they are those of the engine without.
+        With marked tensors, outputs come from the same engine, since marks may cure a fault.
+        Outputs requested alone come from the engine without marks.
 
         Raises:
-            BuildFailed: not even the engine without marks can be built.
-            EngineFailed: not even that can be run, or the connection is lost.
+            BuildFailed: even the engine without marks cannot be built.
+            EngineFailed: even that cannot run, or the connection is lost.
         """
         _, finals = self.plain()
         inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
@@ -97,7 +96,7 @@ class EngineSide:
     def _all_of(
         self, engines: list[tuple[BuildOutcome, Sequence[TensorName]]], sample: Sample
     ) -> Outputs:
-        """Return what marked engines give; one that cannot be run is refused from then on."""
+        """Return the outputs of marked engines; one that cannot run is refused from then on."""
         found: dict[str, NDArray[np.generic]] = {}
         for engine in list(engines):
             build, marks = engine
@@ -110,7 +109,7 @@ class EngineSide:
         return found
 
     def _watched(self, sample: Sample, names: Sequence[TensorName]) -> Outputs:
-        """Return what the engine shows; what it cannot be run with is refused from then on."""
+        """Return what the engine shows; tensors that keep it from running are then refused."""
         asked = [name for name in names if name not in self.refused]
         if not asked:
             return {}
@@ -119,7 +118,7 @@ class EngineSide:
     def _unless_refused(
         self, names: Sequence[TensorName], run: Callable[[], Outputs]
     ) -> Outputs | None:
-        """Return what a run gives; None where it fails, and then `names` are refused."""
+        """Return a run's outputs; if it fails, None, and `names` are refused."""
         try:
             return run()
         except EngineFailed as failed:
@@ -129,17 +128,17 @@ class EngineSide:
             return None
 
     def _compare(self, finals: Outputs, found: Outputs) -> None:
-        """Note how far the outputs of an engine with marks are from those of the one without."""
+        """Record how far outputs with marks are from those without."""
         own = [name for name in self.outputs if name in found]
         changes = [relative_rms(finals[name], found[name]) for name in own]
         self.change = max([self.change, *changes])
 
     def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
-        """Return the engine without marks, and its outputs of each sample; built once.
+        """Return the engine without marks, and its outputs for each sample; built once.
 
         Raises:
-            BuildFailed: there is none.
-            EngineFailed: it cannot be run, or the connection is lost.
+            BuildFailed: the build failed.
+            EngineFailed: it cannot run, or the connection is lost.
         """
         if self._plain is None:
             outcome = self._build(())
@@ -152,9 +151,9 @@ class EngineSide:
         return self._plain
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused" for what ended builds or runs, "fused" for what fusion did not leave.
+        """Return "refused" for a tensor that failed builds or runs, "fused" for one lost to fusion.
 
-        Of marked engines that is what one did not give when it was asked.
+        For marked engines, a tensor is lost if the engine did not return it.
         """
         if name in self.refused:
             return "refused"
@@ -163,7 +162,7 @@ class EngineSide:
         return None if name in self.shown or name in self.outputs else "fused"
 
     def notes(self) -> tuple[str, ...]:
-        """Return what marking did."""
+        """Return the effects of marking."""
         told = []
         how = "Marking tensors" if self.few else "Showing tensors"
         if self.builds > 1:
@@ -190,9 +189,9 @@ class EngineSide:
     def _marked(
         self, names: Sequence[TensorName]
     ) -> list[tuple[BuildOutcome, Sequence[TensorName]]]:
-        """Return engines that give out `names` together, each with those that it should give.
+        """Return engines that together return `names`, each with its share.
 
-        Those that are refused are told apart, as far as the budget goes.
+        Refused names are singled out as far as the budget allows.
         """
         if self.builds >= self.budget:
             return []
@@ -208,6 +207,6 @@ class EngineSide:
     def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
         self.builds += 1
         outcome = self.build(names)
-        if outcome.status == "lost":  # that says nothing of the engine
+        if outcome.status == "lost":  # that says nothing about the engine
             raise EngineFailed(outcome.message, status="lost")
         return outcome

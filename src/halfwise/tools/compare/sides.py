@@ -1,6 +1,6 @@
-"""The two sides of a comparison: where tensors come from, and how exact they can be.
+"""The two sides of a comparison: sources of tensors, and their tolerances.
 
-`Regions` runs nodes of the reference on what a side's nodes were given.
+`Regions` runs nodes of the reference on a side's inputs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,14 +36,14 @@ UNITS: Mapping[Arithmetic, float] = {
     "bf16": 2.0**-8,
     "int8": 2.0**-8,
 }
-"""Largest relative error of one rounding; of INT8, relative to the largest of 127 steps."""
+"""Largest relative error of one rounding; for INT8, relative to the largest of 127 steps."""
 
 
 class Side(Runner, Protocol):
     """One side of a comparison.
 
     Attributes:
-        exact: Whether it is the model itself in ONNX Runtime, where no error can be born.
+        exact: Whether this is the model itself in ONNX Runtime, where no error can be born.
         builds: Engines built so far.
     """
 
@@ -52,19 +52,19 @@ class Side(Runner, Protocol):
 
     @property
     def few(self) -> bool:
-        """Whether only few tensors should be asked for, so that the inputs of nodes are not."""
+        """Whether to ask for only a few tensors, without the inputs of nodes."""
 
     @property
     def tolerance(self) -> float:
-        """Relative RMS error that its arithmetic explains."""
+        """Relative RMS error that the side's arithmetic explains."""
 
     def notes(self) -> tuple[str, ...]:
-        """Return what else to know, one sentence each."""
+        """Return further remarks, one sentence each."""
 
 
 @dataclass
 class RecordedSide:
-    """Tensors in a file, of each sample."""
+    """Tensors from a file, for each sample."""
 
     recorded: Sequence[Outputs]
     label: str
@@ -75,16 +75,16 @@ class RecordedSide:
 
     @property
     def tolerance(self) -> float:
-        """That of its arithmetic in kernels that nobody knows."""
+        """The tolerance of its arithmetic in unknown kernels."""
         return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that are on record."""
+        """Yield, for each sample, the recorded tensors among `names`."""
         for outputs in self.recorded:
             yield {name: outputs[name] for name in names if name in outputs}
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "missing" for what is not on record."""
+        """Return "missing" for a tensor without a record."""
         return None if name in self.recorded[0] else "missing"
 
     def notes(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ Low = Literal["tf32", "fp16", "bf16"]
 def reference(
     network: Network, samples: Samples, settings: Settings, *, optimise: bool = False
 ) -> ModelRunner:
-    """Return the model in ONNX Runtime; `optimise` lets it fuse, so that it rounds otherwise."""
+    """Return the model in ONNX Runtime; `optimise` allows fusions, which round differently."""
     label = "ONNX Runtime, FP32, with its optimisations" if optimise else "ONNX Runtime, FP32"
     return ModelRunner(
         network.model,
@@ -117,9 +117,9 @@ def reference(
 
 
 def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -> ModelRunner:
-    """Return the emulation of the model with everything in a low format, or its products in TF32.
+    """Return an emulation of the model entirely in a low format, or with its products in TF32.
 
-    For BF16 the network has to have an opset that knows it.
+    BF16 needs a network with an opset that has it.
     """
     if low == "tf32":
         model, label = emulate_tf32(network), "emulation, TF32 products"
@@ -132,15 +132,15 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
 
 
 def arithmetic_on(network: Network, given: Arithmetic) -> Arithmetic:
-    """Return what computing a model in `given` comes to: where pairs are, to steps of INT8.
+    """Return the arithmetic of a model run in `given`: INT8 if it has Q/DQ pairs.
 
-    A rounding that comes before moves some elements by a whole step.
+    Earlier roundings move some elements by a whole INT8 step.
     """
     return "int8" if quantising(network) else given
 
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
-    """Return the typed model with everything low that can be; inputs and outputs stay FP32."""
+    """Return the typed model with everything possible low; inputs and outputs stay FP32."""
     custom = custom_roles(network, settings.rules, fmt)
     roles = roles_of(network, low_type(fmt), custom=custom)
     rewritten, _ = rewrite(network, roles, frozenset(), fmt, fixed=frozenset(), low_io=frozenset())
@@ -148,7 +148,7 @@ def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
 
 
 class Regions:
-    """The nodes between tensors that are given and those that are to be computed."""
+    """The nodes between given tensors and targets."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Regions:
         *,
         runtime: Runtime = CPU,
     ) -> None:
-        """Take the model, what to compute, and what is given; see `graph.dataflow.region_model`."""
+        """Take the model, the targets and the given tensors; see `graph.dataflow.region_model`."""
         self.targets = tuple(targets)
         self._part: Callable[[Sequence[TensorName]], Regions] = lambda targets: Regions(
             network, targets, given, runtime=runtime
@@ -169,13 +169,13 @@ class Regions:
         self._session: Session | None = Session(model, runtime=runtime)
 
     def run(self, sample: Sample, given: Outputs, wiggle: float = 0.0) -> Outputs:
-        """Return the targets, computed from `given`, but for those that cannot be run on it.
+        """Return the targets computed from `given`, without those that cannot run on it.
 
         Args:
             sample: Inputs of the model.
             given: Tensors by name; converted to the model's types.
-            wiggle: Largest relative change of the elements of what is given, floats alone, drawn
-                anew but the same in each run.
+            wiggle: Largest relative random change of the given elements, floats only, the same in
+                each run.
         """
         if self._session is None:
             return self._in_halves(sample, given, wiggle)
@@ -189,7 +189,7 @@ class Regions:
         except TookTooLong:
             raise
         except HalfwiseError:
-            # A candidate's tensor of another shape: its readers cannot be run on it, others can.
+            # The candidate's tensor has another shape: only its readers cannot run.
             if len(self.targets) == 1:
                 return {}
             self._session = None

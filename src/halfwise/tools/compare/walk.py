@@ -1,4 +1,4 @@
-"""Go through a graph and measure each tensor of two sides, few tensors at a time."""
+"""Walk a graph and measure each tensor of two sides, a few tensors at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,29 +22,29 @@ from halfwise.records import NodeName, SideName, TensorName, TensorStatus
 from halfwise.tools.compare.sides import UNITS, Regions, Side
 
 BYTES_AT_ONCE = 32 << 20
-"""Of tensors that are alive at a time on each side, beside what their nodes read; bounds memory.
-Each such part of the graph takes a run of the model from its inputs on, so parts are few: time
-grows with nodes times parts."""
+"""Size of the tensors alive at a time on each side, without their nodes' inputs; bounds memory.
+Each such part of the graph takes a run of the model from its inputs, so parts are few: time grows
+with nodes times parts."""
 AT_LEAST = 8
 """Tensors at a time, however large: bounds the number of parts."""
 REMEMBERED = 16
-"""Errors whose tensors are kept, to try what they do to the outputs; bounds memory."""
+"""Errors whose tensors are kept to try their effect on the outputs; bounds memory."""
 WIGGLED = 8.0
-"""An error is born where it is so many times what roundings of what the node reads would cause.
-Our choice: the roundings are drawn once, and a kernel may round at several steps. Over a region
-of n nodes, √n times as much."""
+"""An error is born if it is this many times what rounding the node's inputs would cause. Our
+choice: the roundings are drawn once, and a kernel may round at several steps. For a region of n
+nodes, √n times as much."""
 
 
 @dataclass(frozen=True)
 class Born:
-    """An error that is born, on the sample where it is largest.
+    """A born error, on the sample where it is largest.
 
     Attributes:
-        side: Where.
+        side: Side where it is born.
         sample: Index of the sample.
-        error: How large it is there.
-        actual: What the side has.
-        expected: What the node makes in FP32 of what it was given there.
+        error: Its size there.
+        actual: The side's tensor.
+        expected: The node's FP32 result on the side's inputs.
     """
 
     side: SideName
@@ -56,16 +56,16 @@ class Born:
 
 @dataclass
 class Found:
-    """What is known of one tensor.
+    """What is known about one tensor.
 
     Attributes:
         tensor: The tensor.
-        node: The node that makes it.
-        error: B against A; None until it was compared.
-        lack: Why it was not.
-        born: Error of each side against its node's own function of what it was given.
-        worst: The largest of them that is more than roundings explain; None where none is.
-        given: By side, the tensors that were given there when it was measured.
+        node: Its producer.
+        error: B against A; None until compared.
+        lack: Why it was not compared.
+        born: Error of each side against its node's own function of its inputs.
+        worst: The largest of these beyond what rounding explains; None if none is.
+        given: By side, the tensors given there during measurement.
     """
 
     tensor: TensorName
@@ -83,9 +83,9 @@ class Found:
 
 
 def comparable(network: Network) -> dict[TensorName, ir.Node]:
-    """Return the tensors that can be compared, in graph order, each with its node.
+    """Return the comparable tensors, in graph order, each with its node.
 
-    Tensors only: no sequences, and no optional outputs that nothing uses.
+    Tensors only: no sequences, and no unused optional outputs.
     """
     ends = set(network.graph.outputs)
     return {
@@ -101,13 +101,13 @@ class Walk:
     """Compares two sides of a network.
 
     Attributes:
-        network: The model in FP32: what each node should do.
+        network: The model in FP32, which defines each node.
         samples: Inputs.
-        a: The side that is taken for right.
+        a: The trusted side.
         b: The other.
         runtime: Where regions run.
-        progress: Is told how many tensors of how many are done.
-        found: What is known of each tensor, in graph order.
+        progress: Receives the number of tensors done, and of all.
+        found: What is known about each tensor, in graph order.
     """
 
     network: Network
@@ -120,7 +120,7 @@ class Walk:
     _remembered: dict[TensorName, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin with nothing but what is known to be lacking."""
+        """Start with the tensors known to be lacking."""
         for name, node in comparable(self.network).items():
             self.found[name] = Found(name, node, lack=self._lack(name))
 
@@ -135,11 +135,11 @@ class Walk:
 
     @property
     def line(self) -> list[TensorName]:
-        """The tensors that both sides may have, in graph order."""
+        """The tensors both sides may have, in graph order."""
         return [name for name, found in self.found.items() if found.lack is None]
 
     def all(self) -> None:
-        """Measure every tensor that both sides may have."""
+        """Measure every tensor both sides may have."""
         names, done = self.line, 0
         for part in self._parts(names):
             self.measure(part)
@@ -147,9 +147,9 @@ class Walk:
             self.progress(done, len(names))
 
     def measure(self, targets: Sequence[TensorName], *, alone: bool = False) -> None:
-        """Measure some tensors on all samples; what was known of them is forgotten.
+        """Measure some tensors on all samples, replacing earlier results.
 
-        `alone` asks for no others, though a side could give what their nodes read.
+        `alone` asks for no others, even if a side could give their nodes' inputs.
         """
         for name in targets:
             self.found[name] = Found(name, self.found[name].node)
@@ -167,10 +167,10 @@ class Walk:
             sides.add(sample, {"a": first, "b": second}, index)
 
     def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
-        """Return the nodes among which an error that is born on `side` arises.
+        """Return the nodes among which an error born on `side` arises.
 
-        Where few tensors are asked for, those that compute shapes and indices are left out: nobody
-        asks for what they give.
+        If few tensors are asked for, nodes that compute shapes and indices are left out: their
+        outputs are never asked for.
         """
         nodes = self._ancestry.between(found.given[side], found.tensor)
         if not self.side(side).few:
@@ -183,7 +183,7 @@ class Walk:
         return self.a if name == "a" else self.b
 
     def borders(self, targets: Sequence[TensorName]) -> list[TensorName]:
-        """Return the tensors that the nodes of `targets` read, or the nearest that can be had."""
+        """Return the tensors that the nodes of `targets` read, or the nearest available ones."""
         producers = {name: found.node for name, found in self.found.items()}
         seen: set[TensorName] = set()
         borders: dict[TensorName, None] = {}
@@ -200,11 +200,11 @@ class Walk:
         return list(borders)
 
     def effect(self, found: Found) -> float:
-        """Return what the error that is born at `found` does alone, to the outputs of the model.
+        """Return the effect of the error born at `found`, alone, on the model's outputs.
 
-        The largest relative RMS difference of an output between the FP32 model that goes on from
-        what the side has, and one that goes on from what it should have; inf where that cannot be
-        told: another shape, or more errors than are remembered.
+        The largest relative RMS difference of an output between FP32 continued from the side's
+        tensor and from the expected one; inf if unknown: another shape, or more errors than are
+        remembered.
         """
         born = found.worst
         if born is None or found.tensor not in self._remembered:
@@ -221,7 +221,7 @@ class Walk:
         return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
 
     def remember(self, found: Found, born: Born) -> None:
-        """Keep the tensors of an error, if it is among the first in the graph."""
+        """Keep an error's tensors if it is among the first in the graph."""
         found.worst = born
         self._remembered = {**self._remembered, found.tensor: None}
         for name in [n for n in self.found if n in self._remembered][REMEMBERED:]:
@@ -232,7 +232,7 @@ class Walk:
                 self.found[name].worst = replace(late, actual=nothing, expected=nothing)
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
-        """Yield the tensors in order, as many at a time as memory allows on the largest sample."""
+        """Yield the tensors in order, in parts that fit in memory on the largest sample."""
         if not names:
             return
         largest = max(self.samples, key=lambda sample: sum(a.nbytes for a in sample.values()))
@@ -250,12 +250,12 @@ class Walk:
     def _lack(self, name: TensorName) -> TensorStatus | None:
         if name not in self._ancestry.varying:
             return "constant"
-        # What is stored between Q and DQ is compared behind DQ.
+        # Tensors between Q and DQ are compared behind DQ.
         return "skipped" if name in self._stored else self.a.lack(name) or self.b.lack(name)
 
 
 class _Sides:
-    """Measures, for some targets, what is born on each side that is not exact."""
+    """Measures, for some targets, errors born on each inexact side."""
 
     def __init__(self, walk: Walk, targets: Sequence[TensorName], *, alone: bool) -> None:
         self._walk, self._targets = walk, targets

@@ -71,7 +71,7 @@ def photometry(a: Sequence[Array], b: Sequence[Array], blur: float = 0.0) -> Pho
 
 
 def _channels(misfits: Array) -> tuple[int, ...]:
-    """Return the channel of A for each of B: as they are, unless others fit clearly better."""
+    """Return the channel of A for each of B: unchanged, unless others fit clearly better."""
     wanted, given = misfits.shape
     if wanted != given:
         return tuple(int(i) for i in np.argmin(misfits, axis=1))

@@ -336,7 +336,7 @@ def _left(made: Array, image: Array) -> float:
 
 
 def differ(a: Resizing, b: Resizing, ratio: float = 1.25, least: float = 0.1) -> bool:
-    """Return whether the methods really differ: each fits the other's images clearly worse.
+    """Return whether the methods really differ: one fits the other's images clearly worse.
 
     Args:
         a: One pipeline.

@@ -35,8 +35,8 @@ from halfwise.wording import number
 Array = NDArray[np.float64]
 
 EXPLAINED = 0.06
-"""Residual in levels of 255 that counts as explained: FP16's error after ImageNet's normalisation;
-float32's is a thousandth."""
+"""Residual in levels of 255 that counts as explained: FP16's largest error after ImageNet's
+normalisation; float32's is a thousandth."""
 _FLOAT = 1e-3
 """Error in levels of float32 arithmetic in another order."""
 _ROUNDED = 1.6
