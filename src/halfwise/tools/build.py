@@ -1,4 +1,4 @@
-"""Build an engine of a model as it is asked for, and say what came out."""
+"""Build an engine as requested, and inspect it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -57,25 +57,25 @@ def build(
     watcher: Watcher | None = None,
     **options: Unpack[BuildingOptions],
 ) -> EngineBuild:
-    """Build one engine of a model, as it is asked for; nothing is searched or judged.
+    """Build one engine as requested, without a search or a verdict.
 
     Args:
-        model: ONNX model: path or proto. Strong typing takes its own types.
-        out: The engine file to make; must not exist.
+        model: ONNX model: path or proto. Strong typing uses its types.
+        out: Engine file to write; must not exist.
         inputs: Samples: profiles are made to hold them, and the engine is inspected and timed on
-            one. Without them that is done on zeros.
-        to: The lowest format that the builder may choose, in weak typing; FP32 by default. INT8
-            comes with the pairs of QuantizeLinear and DequantizeLinear in a quantised model.
+            one; without samples, on zeros.
+        to: The lowest format the builder may choose in weak typing; FP32 by default. INT8 comes
+            with a quantised model's QuantizeLinear/DequantizeLinear pairs.
         keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
         keep_op: Operator types to constrain likewise.
-        layer_precisions: Values of trtexec's --layerPrecisions, of which fp32 can be had: these
-            nodes alone are constrained, without what moves data between them.
+        layer_precisions: Values of trtexec's --layerPrecisions, fp32 only: constrains just these
+            nodes, not the data movement between them.
         preprocess: As in `Options`.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         options: See `BuildingOptions`.
 
     Raises:
-        BuildFailed: there is no engine; the hint has all that the builder's log says.
+        BuildFailed: there is no engine; the hint has everything the builder's log says.
         HalfwiseError: the model, the inputs, an option or the worker cannot be used.
     """
     watcher, path = watcher or Silent(), Path(out)
@@ -110,7 +110,7 @@ def _built(
     rules: Rules,
     layers: tuple[NodeName, ...],
 ) -> EngineBuild:
-    """Build what was asked for, inspect it, and bring it to `out`."""
+    """Build and inspect the engine, and move it to `out`."""
     network = readable(network, worker.info.tensorrt)
     fmt = LOW_FORMATS.get(to or "", FP16)
     typing = regime(worker.info, settings.typing, fmt)
@@ -173,11 +173,11 @@ def _check(to: To | None, kept: Sequence[str]) -> None:
 
 
 def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
-    """Return the nodes that --layerPrecisions asks to be FP32.
+    """Return the nodes that --layerPrecisions sets to FP32.
 
     Raises:
-        UsageError: an item is no NAME:TYPE, or of another type.
-        CaseError: a name is that of no node, or a node is asked to have two types.
+        UsageError: an item is not NAME:TYPE, or its type is not fp32.
+        CaseError: a name matches no node, or a node gets two types.
     """
     items = [item.strip() for text in texts for item in text.split(",") if item.strip()]
     if unread := next((item for item in items if ":" not in item), None):
@@ -205,7 +205,7 @@ def _profiles(network: Network, samples: Samples | None, target: Target) -> tupl
 
 
 def _types(network: Network, roles: Roles) -> Mapping[NodeName, Precision]:
-    """Return what the model itself says that its compute nodes give."""
+    """Return the types the model declares for its compute nodes."""
     found: dict[NodeName, Precision] = {}
     for node in network.nodes():
         types = [_PRECISIONS[v.dtype] for v in node.outputs if v.dtype in _PRECISIONS]

@@ -14,15 +14,15 @@ from halfwise.wording import clean, count, listed, sentence, shorten
 
 
 def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) -> LogReport:
-    """Return what a builder's log says, in plain words, and the nodes that it names.
+    """Explain a builder's log in plain words, with the nodes it names.
 
     Args:
-        log: Path, or an open binary stream: what TensorRT, trtexec, Polygraphy or a runtime that
-            uses TensorRT printed, verbose or not, in any encoding, of any length.
-        model: The ONNX file that was built; with it, each name is looked up there.
+        log: Path, or an open binary stream: output of TensorRT, trtexec, Polygraphy or a runtime
+            that uses TensorRT, verbose or not, in any encoding, of any length.
+        model: The ONNX file that was built, to look up names in.
 
     Raises:
-        CaseError: the log cannot be read, is empty or no text, or the model is no ONNX file.
+        CaseError: the log cannot be read, is empty or not text, or the model is not ONNX.
     """
     places = None if model is None else NodePlaces(Path(model))
     if isinstance(log, str | Path):
@@ -61,11 +61,11 @@ def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogR
 _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
 _CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
 _MOST_UNKNOWN = 20
-"""Kinds of unknown lines that are printed of each severity; the rest is counted (see --json)."""
+"""Kinds of unknown lines printed for each severity; the rest is counted (see --json)."""
 
 
 def explained(log: LogReport) -> Report:
-    """Return the report on a log: its findings by severity, and the nodes that it names."""
+    """Return the report on a log: findings by severity, and the nodes it names."""
     known = [finding for finding in log.findings if finding.kind != "unknown"]
     parts: list[Lines | Table | None] = []
     for severity, title in _TITLES.items():

@@ -1,4 +1,4 @@
-"""Export a PyTorch module, and show that the file computes what the module does."""
+"""Export a PyTorch module, and check that the file computes the same."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from halfwise.tools.pytorch import (
 from halfwise.wording import clean, count, number, sentence
 
 TOLERANCE = 1e-4
-"""Error over the largest magnitude: PyTorch and ONNX Runtime sum in another order, no more."""
+"""Error over the largest magnitude: PyTorch and ONNX Runtime differ only in summation order."""
 
 Arrays = dict[str, NDArray[Any]]
 _AXIS = re.compile(r"(?P<name>\w+):(?P<axis>\d+)(?:=(?P<symbol>[A-Za-z_]\w*))?")
@@ -49,20 +49,20 @@ def export_torch(
     tolerance: float = TOLERANCE,
     watcher: Watcher | None = None,
 ) -> Exported:
-    """Write the module that `factory` returns as an ONNX file, and compare both.
+    """Write `factory`'s module as an ONNX file, and compare both.
 
     Args:
-        factory: `file.py:function` that returns a torch.nn.Module, or it and example inputs.
-        out: ONNX file to write, also where it differs; must not exist.
+        factory: `file.py:function` that returns a torch.nn.Module, or one and example inputs.
+        out: ONNX file to write, even if it differs; must not exist.
         inputs: Arrays of one call by parameter of forward: .npz, .npy, `file.py:function` that
-            yields dictionaries, or a mapping. None takes the example's.
-        dynamic: Axes whose sizes stay open: "x:0=batch", "ids:1".
-        sizes: Sizes to compare at: "batch=1,4". Default: that of the inputs, and one more.
-        exporter: Which of PyTorch's exporters.
-        opset: At least 17 (dynamo: 18), which is the default.
-        fold: Whether the exporter computes constants.
+            yields dictionaries, or a mapping. None: the factory's example inputs.
+        dynamic: Dynamic axes: "x:0=batch", "ids:1".
+        sizes: Sizes to compare at: "batch=1,4". Default: the inputs' size and one more.
+        exporter: PyTorch's exporter.
+        opset: At least 17 (dynamo: 18), the default.
+        fold: Whether the exporter folds constants.
         tolerance: Largest error over the largest magnitude of an output.
-        watcher: Is told about progress.
+        watcher: Receives progress.
 
     Raises:
         HalfwiseError: PyTorch is not installed, something cannot be used, or the exporter fails.
@@ -174,7 +174,7 @@ def _trials(
 
 
 def _resized(arrays: Arrays, axes: Sequence[DynamicAxis], sizes: Mapping[str, int]) -> Arrays:
-    """Return the arrays with the sizes of dynamic axes, elements repeated or left out."""
+    """Return the arrays resized along dynamic axes, by repeating or dropping elements."""
     resized = dict(arrays)
     for axis in axes:
         if axis.symbol in sizes:
@@ -187,7 +187,7 @@ def _resized(arrays: Arrays, axes: Sequence[DynamicAxis], sizes: Mapping[str, in
 def _traceable(
     arrays: Arrays, axes: Sequence[DynamicAxis], trials: Mapping[str, list[int]]
 ) -> Arrays:
-    """Return arrays to trace with: an axis of size 1 would be taken for one that stays so."""
+    """Return arrays for tracing: an axis of size 1 would be specialised."""
     return _resized(arrays, axes, {a.symbol: max(2, *trials[a.symbol]) for a in axes})
 
 
@@ -219,7 +219,7 @@ def _compared(
 
 
 def exported(record: Exported) -> Report:
-    """Return the report: whether module and export compute the same, at which sizes."""
+    """Return the report: whether module and export agree, at which sizes."""
     problems = tuple(sentence(c.problem) for c in record.checks if c.problem)
     traced = tuple(map(sentence, record.traced[:MOST_ROWS]))
     rows = ((*map(str, check.sizes.values()), number(check.error)) for check in record.checks)

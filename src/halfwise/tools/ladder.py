@@ -1,4 +1,4 @@
-"""`ladder`: FP32 right first, then TF32, the low format and INT8, up to one that fails."""
+"""`ladder`: judge FP32, then TF32, the low format and INT8, up to the first that fails."""
 
 import time
 from dataclasses import replace
@@ -24,7 +24,7 @@ from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.subject import Subject
 
 LAST = "int8"
-"""Where a ladder ends unless `to` says otherwise."""
+"""Default last rung."""
 _ADVICE = "`halfwise diagnose` also checks the inputs, the export and the model."
 
 
@@ -39,19 +39,19 @@ def ladder(
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Result:
-    """Return what `fix` finds, with what each type comes to; nothing where FP32 itself is wrong.
+    """Return the result of `fix` with a verdict on each type; nothing if FP32 itself is wrong.
 
-    FP32 is held to labels that a metric has, and to expected outputs; without either it counts as
-    right, and its rung tells that nobody judged it.
+    FP32 is judged by a metric's labels and by expected outputs; without either it counts as right,
+    and its rung says that it was not judged.
 
     Args:
         model: FP32, FP16 or BF16 model: path or proto.
         inputs: Samples, as for `fix`.
-        out: Run folder to make; must not exist. None writes nothing.
-        expected: What the framework computes on the inputs, as for `diagnose`.
-        runner: Whose outputs `expected` are, where they are of several runners.
-        watcher: Is told about progress.
-        options: See `Options`; `to` is where the ladder ends, INT8 by default.
+        out: Run folder to create; must not exist. None writes nothing.
+        expected: The framework's outputs on the inputs, as for `diagnose`.
+        runner: Runner whose outputs to use, if `expected` holds several.
+        watcher: Receives progress.
+        options: See `Options`; `to` is the last rung, INT8 by default.
 
     Raises:
         HalfwiseError: see `fix`; or `expected` cannot be used.
@@ -81,7 +81,7 @@ def ladder(
 def _right(
     case: Case, request: Request, expected: str | Path | None, runner: str | None, watcher: Watcher
 ) -> tuple[RightBy | None, tuple[Failure, ...], tuple[str, ...]]:
-    """Return by what FP32 was judged, why it is wrong, and what to do; of all samples."""
+    """Return what judged FP32, on all samples, why it is wrong, and what to do."""
     subject = Subject(case, request.settings, Path(), watcher)
     by: RightBy | None = None
     labels = case.calibration.labels
@@ -114,7 +114,7 @@ def _stopped(
     started: float,
     watcher: Watcher,
 ) -> Result:
-    """Return the run of a model that is wrong in FP32, and write it into `folder`, if any."""
+    """Return the run of a model that is wrong in FP32, and write it to `folder`, if any."""
     verdict = Verdict(
         passed=True,
         level="emulated",

@@ -89,7 +89,7 @@ class EngineMaker(Workbench):
 
     @contextmanager
     def lasting(self) -> "Iterator[EngineMaker]":
-        """Remove the engines after the block, but not on Ctrl-C: a build may take minutes yet."""
+        """Remove the engines after the block, but not on Ctrl-C: a build may run on for minutes."""
         try:
             yield self
         except Exception:

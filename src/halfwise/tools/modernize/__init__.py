@@ -1,1 +1,1 @@
-"""Rewrite old spellings of a model to the operators that its target has."""
+"""Rewrite old operator patterns of a model with the operators its target has."""

@@ -1,4 +1,4 @@
-"""Rewrite old spellings of a model to the operators that its target has."""
+"""Rewrite old operator patterns of a model with the operators its target has."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -56,15 +56,15 @@ def modernize(
 ) -> Modernized:
     """Write the model with a higher opset, and norms and GELUs as one node each; prove it the same.
 
-    Beside `out`, `out.map.json` gets the record, with the new node names by old one.
+    `out.map.json`, next to `out`, gets the record, with new node names by old name.
 
     Args:
         model: FP32 model.
         out: ONNX file to write; must not exist.
-        inputs: Samples, as for `fix`; random numbers where none are given.
-        trt_version: TensorRT that shall read it. Without it, that of the worker that is configured
-            or named in `options`; else 10.0.
-        transpose: Put Transposes around norms over other axes than the last.
+        inputs: Samples, as for `fix`; random numbers by default.
+        trt_version: TensorRT that will read it. Default: that of the worker configured or named in
+            `options`, else 10.0.
+        transpose: Add Transposes around norms over other axes than the last.
         watcher: Is told about progress.
         options: See `Options`.
 
@@ -106,7 +106,7 @@ def modernize(
 
 
 def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[int, int], str]:
-    """Return the version of TensorRT to write for, and how it was found out."""
+    """Return the TensorRT version to write for, and its source."""
     spec = resolve(**named)[0]
     if spec.source != "default":
         watcher.stage("worker")
@@ -131,7 +131,7 @@ def _write(network: Network, record: Modernized, path: Path, settings: Settings)
 
 
 MOST_SAMPLES = 16
-"""Samples that both models run on: a wrong rewriting shows on the first."""
+"""Samples to run both models on: a wrong rewriting shows on the first."""
 
 
 def modernize_case(
@@ -148,12 +148,12 @@ def modernize_case(
 
     Args:
         case: The FP32 model and its samples, none held out.
-        settings: Where to run, and the low format.
+        settings: Device and low format.
         watcher: Is told about progress.
-        opset: The highest that the target reads.
-        available: Operators that the target has.
-        target: What the target is, in words.
-        transposes: Whether norms over other axes than the last may get Transposes.
+        opset: The highest the target reads.
+        available: The target's operators.
+        target: The target in words.
+        transposes: Whether to add Transposes around norms over other axes than the last.
 
     Raises:
         CaseError, RunFailed: the model cannot be lowered, or does not run on the samples.
@@ -185,7 +185,7 @@ def modernize_case(
 
 
 def _names(proven: Proven, network: Network) -> dict[NodeName, tuple[NodeName, ...]]:
-    """Return what stands for each node that is gone, by the name that the user's file gives it."""
+    """Return the replacements of each removed node, by its name in the user's file."""
     names: dict[NodeName, tuple[NodeName, ...]] = dict.fromkeys(proven.folded, ())
     for rewriting in proven.rewritings:
         names |= dict.fromkeys(rewriting.removed, rewriting.added)
@@ -196,7 +196,7 @@ def _names(proven: Proven, network: Network) -> dict[NodeName, tuple[NodeName, .
 def _low_verdicts(
     case: Case, new: Network, settings: Settings, watcher: Watcher
 ) -> tuple[Verdict | None, Verdict | None]:
-    """Return the verdicts on both models with every node low; none on random numbers."""
+    """Return verdicts on both models with every node low; None on random numbers."""
     if not case.real:
         return None, None
     watcher.stage("judge")
@@ -238,7 +238,7 @@ _NOT_REAL = "Compared on random inputs: give --inputs to compare on real data."
 
 
 def modernized(record: Modernized) -> Report:
-    """Return the report: what was rewritten and left, the proof, and what FP16 does."""
+    """Return the report: what was rewritten and left, the proof, and FP16's effect."""
     parts = (_rewritings(record), _left(record), _proof(record), _fp16(record))
     return Report(
         _title(record),

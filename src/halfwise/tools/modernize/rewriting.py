@@ -1,4 +1,4 @@
-"""Raise the opset, fold constants and put one operator in the place of many, each step proven."""
+"""Raise the opset, fold constants and fuse patterns into single operators, proving each step."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ from halfwise.records import LeftAlone, NodeName, Rewriting
 from halfwise.wording import number
 
 TOLERANCE = 1e-5
-"""Error over the largest magnitude of a tensor: FP32 sums in another order differ by 1e-6 or so."""
+"""Error over a tensor's largest magnitude: FP32 sums in another order differ by about 1e-6."""
 
 _AT_ONCE = 8
-"""Candidates whose tensors are held at a time."""
+"""Candidates whose tensors are in memory at a time."""
 _MOST_ELEMENTS = 1 << 22
-"""Elements of a random tensor: larger ones show nothing more."""
+"""Largest size of a random tensor in elements: more would show nothing new."""
 
 
 @dataclass(frozen=True)
 class Proven:
-    """A model of the same function.
+    """A model proven to compute the same function.
 
     Attributes:
-        network: It.
-        rewritings: What was rewritten, and stands.
-        left: What was left alone or undone.
-        folded: Nodes that are gone because constants replace them.
-        error: Largest error of an output over its largest magnitude.
-        notes: What was tried and did not succeed.
+        network: The model.
+        rewritings: Rewritings kept.
+        left: Candidates left alone or undone.
+        folded: Nodes replaced by constants.
+        error: Largest error of an output, over its largest magnitude.
+        notes: Failed attempts.
     """
 
     network: Network
@@ -52,7 +52,7 @@ class Proven:
 
 
 class Modernizer:
-    """Changes a network step by step, and keeps a step only where the function stays."""
+    """Changes a network step by step, keeping only steps that preserve the function."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Modernizer:
             runtime: Where to run.
 
         Raises:
-            CaseError, RunFailed: it does not run.
+            CaseError, RunFailed: the original does not run.
         """
         self.network = network
         self._samples = samples
@@ -86,8 +86,8 @@ class Modernizer:
 
         Args:
             opset: The highest opset that the target reads.
-            available: Operators that the target has.
-            transposes: Whether norms over other axes than the last may get Transposes.
+            available: The target's operators.
+            transposes: Whether to add Transposes around norms over other axes than the last.
         """
         self._raise(opset)
         self._fold()
@@ -117,7 +117,7 @@ class Modernizer:
         )
 
     def _raise(self, opset: int) -> None:
-        """Raise the opset to the highest, up to `opset`, at which the function is the same."""
+        """Raise the opset to the highest, up to `opset`, that preserves the function."""
         steps = {opset, *(first for first in FIRST_OPSET.values() if first < opset)}
         for step in sorted(steps, reverse=True):
             if not self.network.opset < step <= opset:
@@ -135,8 +135,7 @@ class Modernizer:
 
     def _fold(self) -> None:
         model = self.network.copy()
-        # Sizes that the file declares inside may be those of one export; what follows from the
-        # inputs is inferred anew.
+        # Declared inner sizes may be those of one export; infer them again from the inputs.
         for value in (v for n in model.graph for v in n.outputs if not v.is_graph_output()):
             value.shape = None
         try:
@@ -156,7 +155,7 @@ class Modernizer:
     def _replace(
         self, errors: dict[Candidate, float]
     ) -> tuple[dict[Candidate, Replaced], list[LeftAlone]]:
-        """Make all replacements; undo one after the other, worst first, until outputs agree."""
+        """Make all replacements; undo them one by one, worst first, until outputs agree."""
         standing = list(errors)
         undone: list[LeftAlone] = []
         while standing:
@@ -194,7 +193,7 @@ class Modernizer:
         )
 
     def _local_errors(self, found: list[Candidate]) -> Iterator[tuple[Candidate, float]]:
-        """Yield how far each replacement is off, on its own: on the samples and random numbers."""
+        """Yield each replacement's own error, on the samples and on random numbers."""
         values = {v.name: v for n in self.network.nodes() for v in n.outputs}
         values |= {v.name: v for v in self.network.graph.inputs}
         for start in range(0, len(found), _AT_ONCE):
@@ -224,7 +223,7 @@ class Modernizer:
     def _compare_exactly(
         self, candidate: Candidate, seen: Mapping[str, NDArray[Any]], after: NDArray[Any]
     ) -> None:
-        """Note how far the original and the new node are from FP64: either may be the wrong one."""
+        """Record the error of the original and the new node against FP64: either may be wrong."""
         made = _replacement(candidate)
         truth = exactly(made, seen[made.x])
         if truth is not None:
@@ -245,7 +244,7 @@ class Modernizer:
     def _random_error(
         self, candidate: Candidate, session: Session, values: dict[str | None, ir.Value]
     ) -> float:
-        """Return the error on random numbers, 0 where the old nodes do not run alone."""
+        """Return the error on random numbers, 0 if the old nodes do not run alone."""
         made = _replacement(candidate)
         x, output = values[made.x], values[made.output]
         try:
@@ -267,9 +266,9 @@ class Modernizer:
 
 
 def _drawn(x: ir.Value, trial: int) -> NDArray[np.float32] | None:
-    """Return random numbers in the shape of `x`, other sizes of dynamic axes in each trial.
+    """Return random numbers in the shape of `x`, with new sizes of dynamic axes in each trial.
 
-    The numbers are normal, 1.5 wide around 0.5, so that a mean and a sign tell.
+    Normal with mean 0.5 and deviation 1.5, so that mean and sign matter.
     """
     assert x.shape is not None
     sizes = [s if isinstance(s, int) else 2 + axis + trial for axis, s in enumerate(x.shape)]

@@ -1,4 +1,4 @@
-"""Judge an engine against the FP32 model: one that is given, or that is built of a candidate."""
+"""Judge a given engine, or one built from a candidate, against the FP32 model."""
 
 import time
 from dataclasses import replace
@@ -37,13 +37,13 @@ def verify_engine(
     watcher: Watcher,
     started: float,
 ) -> Run:
-    """Return the record of a `verify` of an engine: all samples, and its profiles' shapes.
+    """Return the record of verifying an engine: all samples, and its profiles' shapes.
 
     Args:
         path: The engine file.
-        case: The case; its calibration samples are judged, since none was searched on.
+        case: The case; its calibration samples are judged, since there was no search.
         request: The options.
-        target: Where the engine runs.
+        target: The engine's target.
         watcher: Is told about progress.
         started: `time.monotonic()` when the command began.
 
@@ -66,13 +66,13 @@ def verify_built(
     watcher: Watcher,
     started: float,
 ) -> Run:
-    """Return the record of a `verify` of a model by an engine that is built of it.
+    """Return the record of verifying a model by an engine built from it.
 
-    In weak typing FP16 is allowed beside what the model is quantised to.
+    Weak typing allows FP16 besides the model's quantised types.
 
     Args:
-        candidate: The model; strong typing takes its types.
-        case: As for `verify_engine`, as what follows.
+        candidate: The model; strong typing uses its types.
+        case: As for `verify_engine`; likewise the others.
         request: The options.
         target: Where and how the engine is built.
         watcher: Is told about progress.
@@ -110,7 +110,7 @@ def verify_built(
 
 
 def demand_types(candidate: Network, typing: Typing) -> None:
-    """Check that the builder takes the types of a candidate's file.
+    """Check that the builder respects the types in a candidate's file.
 
     Raises:
         UsageError: the file has low types, which weak typing ignores.
@@ -151,7 +151,7 @@ def _verified(
 def measured(
     worker: Worker, engine: EngineFile, case: Case, settings: Settings, how: EngineSettings
 ) -> Measure:
-    """Return what measures an engine; its interface and profiles are those of the case.
+    """Return the measure of an engine, after checking its interface and profiles.
 
     Raises:
         RecordMismatch: TensorRT there cannot read the engine.
@@ -173,7 +173,7 @@ def measured(
 def judged(
     measure: Measure, engine: EngineFile, references: list[Outputs]
 ) -> tuple[Verdict, GivenEngine]:
-    """Return the verdict on all samples, the profiles' shapes included, and what it rests on."""
+    """Return the verdict on all samples, including the profiles' shapes, and its basis."""
     samples = measure.case.calibration
     verdict = measure.judge(engine, samples, references).verdict
     given = GivenEngine(

@@ -1,4 +1,4 @@
-"""The repairs that a candidate's metadata names: made again on the original, and proven again."""
+"""Redo the repairs in a candidate's metadata on the original, and prove them again."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -18,22 +18,22 @@ from halfwise.reporting.reasons import with_failures
 
 
 def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None:
-    """Return what comes of making a candidate's repairs again; None where it needs none.
+    """Redo a candidate's repairs; None if it needs none.
 
     One that names none, and differs in more than types, gives no verdict: it may be any conversion.
 
-    Those that the original names too, first and in the same order, are in it already.
+    Leading repairs that the original lists in the same order are already in it.
 
     Args:
-        case: The original and the samples to prove on.
-        candidate: As its file has it, in low types.
+        case: The original and the samples for the proof.
+        candidate: As in its file, in low types.
         runtime: Where both run in FP32.
 
     Raises:
         CaseError: the candidate's metadata cannot be read.
     """
     named = marked(candidate.model)
-    network, _ = with_readable(case.network)  # what fix leaves out of what it writes, too
+    network, _ = with_readable(case.network)  # fix leaves the same out of its files
     before = marked(network.model)
     repairs = named[len(before) :] if named[: len(before)] == before else named
     if not repairs:
@@ -51,7 +51,7 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
 
 
 def _unnamed(network: Network, candidate: Network) -> str | None:
-    """Return where a candidate without repairs differs, at its opset; None for nowhere."""
+    """Return where a candidate without repairs differs, at its opset; None if nowhere."""
     candidate = excluding(candidate, quantised_nodes(candidate), network)
     differs = first_difference(network, candidate)
     if differs is None or network.opset >= candidate.opset:
@@ -69,7 +69,7 @@ def _proof(
     samples: Samples,
     runtime: Runtime,
 ) -> Proof | None:
-    """Prove those that are identities, each run of them on what the repairs before it leave."""
+    """Prove the identities among repairs, each group on the model the earlier repairs leave."""
     proofs, end = list[Proof](), 0
     for approximate, run in groupby(repairs, lambda repair: repair.rule in APPROXIMATE):
         start, end = end, end + len(list(run))
@@ -91,5 +91,5 @@ def _failures(differs: str | None, proof: Proof | None) -> Iterator[Failure]:
 
 
 def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:
-    """Return the verdict, which fails where the candidate's repairs are not what they claim."""
+    """Return the verdict; it fails if the candidate's repairs are not what they claim."""
     return with_failures(verdict, found.failures) if found and found.failures else verdict

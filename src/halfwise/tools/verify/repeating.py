@@ -1,4 +1,4 @@
-"""Repeat the verdict of a run on other workers: its plan is built anew there, and judged."""
+"""Repeat a run's verdict on other workers: rebuild its plan there and judge it."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,18 +57,17 @@ def verify_run(
     watcher: Watcher | None = None,
     **options: Unpack[RepeatOptions],
 ) -> Repetition:
-    """Build the delivered plan of a run on several workers, and judge each engine.
+    """Build a run's delivered plan on several workers, and judge each engine.
 
-    Where a worker has the version and the GPU of the run, the delivered engine itself is judged
-    too. A worker that is missing or fails is a row.
+    On a worker with the run's version and GPU, the delivered engine itself is judged too. A missing
+    or failing worker gets a row.
 
     Args:
         run: Run folder of a `fix` with a target.
-        inputs: Samples, as for `fix`; all are judged, or of the run's own inputs those held out.
+        inputs: Samples, as for `fix`; all are judged; of the run's own inputs, those held out.
         watcher: Is told about progress.
-        options: See `RepeatOptions`: how samples are read, the session of the reference, the
-            time-outs, and workers, all of those in halfwise.toml where none is named. The criterion
-            is the run's; a metric of the user's own has to be named again.
+        options: See `RepeatOptions`; workers default to all in halfwise.toml. The criterion is the
+            run's; a custom metric must be named again.
 
     Raises:
         HalfwiseError: the run, the inputs or an option cannot be used.
@@ -111,7 +110,7 @@ def verify_run(
 
 @dataclass(frozen=True)
 class _Repeater:
-    """What is repeated, and on what."""
+    """The run to repeat, and its inputs."""
 
     run: Run
     folder: Path
@@ -134,7 +133,7 @@ class _Repeater:
     def rows(
         self, spec: WorkerSpec, worker: Worker, limits: Mapping[str, Any]
     ) -> Iterator[Repeated]:
-        """Yield the row of the rebuilt plan, and that of the delivered engine where it runs."""
+        """Yield the row of the rebuilt plan, and one of the delivered engine if it runs."""
         self.watcher.stage(f"build on {spec.name}")
         settings = self._settings(spec, limits)
         row = Repeated(name=spec.name, worker=worker.info, what="rebuilt")
@@ -175,11 +174,11 @@ class _Repeater:
         )
 
     def _settings(self, spec: WorkerSpec, limits: Mapping[str, Any]) -> EngineSettings:
-        """Return the run's own settings; plugins are the worker's.
+        """Return the run's settings, with the worker's plugins.
 
         Raises:
-            UsageError: the run needs plugins, and the worker names none: what a run folder names
-                is not loaded, for it may come from anybody.
+            UsageError: the run needs plugins, and the worker names none: plugins named by a run
+                folder are untrusted and never loaded.
         """
         config, own = self.delivered.config, spec.defaults
         if config.plugins and not own.plugins:
@@ -225,7 +224,7 @@ class _Repeater:
         """Return the delivered engine.
 
         Raises:
-            RecordMismatch: it is not there, or not what was judged.
+            RecordMismatch: it is missing, or is not the one judged.
         """
         assert self.engines.delivered is not None
         path = self.folder / Path(self.engines.delivered.path).name
@@ -238,10 +237,10 @@ class _Repeater:
 
 
 def _with_metric_named(run: Run, named: str | None) -> Run:
-    """Return the run with its metric as the user named it.
+    """Return the run with the metric that the user named.
 
     Raises:
-        UsageError: the run's metric is a function and nobody named it, or another one is named.
+        UsageError: the run's metric is a function that is not named, or another one is named.
     """
     own = run.criterion.metric
     if own is None or ":" not in own:
@@ -256,9 +255,9 @@ def _with_metric_named(run: Run, named: str | None) -> Run:
 
 
 def _load(model: Path, request: Request, run: Run) -> Case:
-    """Return the case, all of whose samples are to judge on.
+    """Return the case, whose samples are all for judging.
 
-    Where the inputs are those of the run, these are the samples that it held out to the end.
+    With the run's own inputs, these are the samples held out to the end.
     """
     split = load_case(model, request.data, run.criterion)
     joined, seen = (run.search.joined, run.search.seen) if run.search else ((), ())
@@ -267,7 +266,7 @@ def _load(model: Path, request: Request, run: Run) -> Case:
     unseen = [i for i, name in names if name not in joined and i not in known]
     if unseen and split.data_sha256 == run.provenance.inputs_sha256:
         heldout = split.heldout.select(unseen)
-        # A body that ran in the search is not one that never ran.
+        # A body that ran in the search counts as run.
         searched = split.calibration
         notes = (*split.notes, Note(kind="of-the-run"))
         return replace(split, calibration=heldout, heldout=searched, notes=notes)
@@ -275,9 +274,9 @@ def _load(model: Path, request: Request, run: Run) -> Case:
 
 
 def _as_on(run: Run, worker: WorkerInfo | None = None) -> Run:
-    """Return a run as if its device of the same kind as `worker` had been the only one.
+    """Return a run as if it had only the device of the same kind as `worker`.
 
-    Without such a device it is the first that has an engine.
+    Without such a device, the first with an engine.
     """
     found = [e for e in run.devices if e.delivered is not None and not e.shares]
     if len(run.devices) < 2 or not found:
@@ -287,7 +286,7 @@ def _as_on(run: Run, worker: WorkerInfo | None = None) -> Run:
 
 
 def _built(run: Run, folder: Path) -> Path:
-    """Return the file that weak typing builds the plan of a run from."""
+    """Return the file from which weak typing builds a run's plan."""
     return folder / (BUILT_FILE if is_built_apart(run) else FP32_FILE)
 
 
@@ -299,7 +298,7 @@ def _delivered(run: Run, folder: Path) -> BuildOutcome:
     """Return how the delivered engine was built.
 
     Raises:
-        CaseError: the run delivered none.
+        CaseError: the run delivered no engine.
         RecordMismatch: the run folder lacks the model.
     """
     if run.engines is None or run.engines.delivered is None or run.plan is None:
@@ -323,7 +322,7 @@ def _delivered(run: Run, folder: Path) -> BuildOutcome:
 def _workers(
     trt_python: Sequence[str] = (), trt_command: Sequence[str] = (), trt_worker: Sequence[str] = ()
 ) -> list[WorkerSpec]:
-    """Return all workers that are named, else all of the file; each has a name of its own."""
+    """Return all named workers, else all in the file; names are unique."""
     found = [spec for python in trt_python for spec in resolve(trt_python=python)]
     found += [spec for command in trt_command for spec in resolve(trt_command=command)]
     found += [spec for name in trt_worker for spec in resolve(trt_worker=name)]
