@@ -1,4 +1,4 @@
-"""`export --as netron`: a run's model for viewers, what is known of each node in its metadata."""
+"""`export --as netron`: a run's model for viewers, with findings in the nodes' metadata."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ from halfwise.tools.export import fp32_model
 
 PREFIX = "halfwise."
 MOST_CHARACTERS = 1000
-"""Of one entry: Netron 8.8 shows no more of it."""
+"""Length of an entry: Netron 8.8 shows no more."""
 
 
 def annotate(
@@ -25,21 +25,21 @@ def annotate(
     model: str | Path | None = None,
     trt_worker: str | None = None,
 ) -> Path:
-    """Write a copy of a run's mixed model, or of its FP32 model where it has none, for viewers.
+    """Write a copy of a run's mixed model, or if it has none of its FP32 model, for viewers.
 
-    Netron shows the metadata of a node that is selected. In it are the node's types in this file
-    ("halfwise.precision") and what `words_on` tells of it. Other entries stay as they are.
+    Netron shows the metadata of the selected node: its types in this file ("halfwise.precision")
+    and the text of `words_on`. Other entries stay unchanged.
 
     Args:
         run: Run folder, or its `run.json`.
-        out: ONNX file to write; large weights come beside it.
-        model: The FP32 model, to be annotated instead, or because it has moved.
-        trt_worker: The device whose engine is told of, where the run has several.
+        out: ONNX file to write, with large weights next to it.
+        model: The FP32 model, to annotate instead, or if it has moved.
+        trt_worker: The device whose engine to describe, if the run has several.
 
     Raises:
         UsageError: `out` exists or cannot be written, or there is no such device.
         CaseError: the model is not there.
-        RecordMismatch: the run folder is damaged, or the model is another one.
+        RecordMismatch: the run folder is damaged, or the model differs.
     """
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)

@@ -1,4 +1,4 @@
-"""What `export --as tuning` hands over: samples of one shape and their references, as raw files."""
+"""Raw files for `export --as tuning`: samples of one shape, and their references."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ from halfwise.tensorrt.trtexec.notation import Shape
 from halfwise.wording import count, verb
 
 FOLDER = "tuning"
-"""Takes the files, beside the recipe."""
+"""Folder of the files, next to the recipe."""
 MOST = 16
-"""Samples that are handed over: every route runs all of them. A convention."""
+"""Samples handed over: every route runs all. A convention."""
 
 
 def hand_over(
@@ -36,19 +36,19 @@ def hand_over(
     recipe: Recipe,
     folder: Path,
 ) -> Handed:
-    """Write samples and references into a new folder; return what a recipe says of them.
+    """Write samples and references into a new folder; return their entry in a recipe.
 
     Args:
-        run: Tells what is acceptable.
-        models: The FP32 model, which gives the references, and what trtexec builds, whose inputs
-            and outputs have the types of the files.
-        read: Samples, as for `fix`, and `preprocess` as in `Options`. Those of the most frequent
-            shapes are taken, 16 at most.
-        recipe: Its profiles are to hold them.
-        folder: Where `FOLDER` is made.
+        run: The run; its criterion applies.
+        models: The FP32 model, for the references, and the model trtexec builds, whose input and
+            output types the files have.
+        read: Samples, as for `fix`, and `preprocess` as in `Options`. Takes at most 16, of the most
+            frequent shapes.
+        recipe: The recipe, whose profiles must hold the samples.
+        folder: Parent of `FOLDER`.
 
     Raises:
-        CaseError: inputs or model cannot be used, no output is a float, or no limit is above 0.
+        CaseError: inputs or model are unusable, no output is a float, or no limit is above 0.
     """
     fp32, built = models
     loaded = load_inputs(read[0], input_specs(fp32), preprocess=read[1])
@@ -82,7 +82,7 @@ def hand_over(
 
 
 def _alike(samples: Samples) -> tuple[Samples, Mapping[TensorName, Shape], list[str]]:
-    """Return samples of the most frequent shapes, these shapes, and what is left out."""
+    """Return samples of the most frequent shapes, these shapes, and notes on the rest."""
     shapes = [tuple((name, array.shape) for name, array in s.items()) for s in samples]
     usual = Counter(shapes).most_common(1)[0][0]
     alike = [place for place, shape in enumerate(shapes) if shape == usual]

@@ -55,7 +55,7 @@ def diagnose(
             `file.py:factory` that returns a torch.nn.Module, which runs here.
         inputs_b: The same samples from a second pipeline.
         runner: Whose outputs `expected` are, where they are of several runners.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         options: See `Options`. Without `target`, what needs engines is emulated or skipped.
 
     Raises:

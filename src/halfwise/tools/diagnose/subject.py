@@ -29,7 +29,7 @@ class Subject:
         case: Network, all samples (as calibration), criterion and metric.
         settings: Low format, device, and how to search.
         folder: The run folder in the making: reproducers go there.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         allow_random: Whether inputs that are not real are accepted.
         allow_unjudged: Whether outputs of FP32 that are not finite are accepted.
         expected: Tensors that the framework gave, of each sample; None where nobody told.

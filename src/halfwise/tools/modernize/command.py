@@ -54,7 +54,7 @@ def modernize(
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Modernized:
-    """Write the model with a higher opset, and norms and GELUs as one node each; prove it the same.
+    """Write the model with a higher opset and norms and GELUs as one node each; prove it equal.
 
     `out.map.json`, next to `out`, gets the record, with new node names by old name.
 
@@ -65,7 +65,7 @@ def modernize(
         trt_version: TensorRT that will read it. Default: that of the worker configured or named in
             `options`, else 10.0.
         transpose: Add Transposes around norms over other axes than the last.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         options: See `Options`.
 
     Raises:
@@ -149,7 +149,7 @@ def modernize_case(
     Args:
         case: The FP32 model and its samples, none held out.
         settings: Device and low format.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         opset: The highest the target reads.
         available: The target's operators.
         target: The target in words.

@@ -1,4 +1,4 @@
-"""Hold a run against an earlier one: what may get worse, and what did."""
+"""Compare a run with an earlier one: what may get worse, and what did."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from halfwise.store import MODEL_FILE, read_run
 from halfwise.wording import count
 
 _SHARE = 0.05
-"""By which errors, costs and times may rise where nobody says: a choice, nothing was measured."""
+"""Default rise allowed in errors, costs and times: a choice, not measured."""
 _GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
     "error": ("rel-max", "mean-abs", "unequal"),
     "metric": ("metric",),
@@ -24,18 +24,18 @@ _GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
     "time": ("time",),
 }
 _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
-"""Figures that a run may lack: they depend on where a candidate is judged."""
+"""Figures a run may lack: they depend on where a candidate is judged."""
 _Figures = dict[tuple[FigureKind, str], float]
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A baseline, and by how much what may get worse.
+    """A baseline, and how much each figure may worsen.
 
     Attributes:
         folder: The run folder, as given.
-        run: What it holds.
-        allowed: By group: a share of the baseline's figure; of metrics, in the metric's own unit.
+        run: The run.
+        allowed: By group: a share of the baseline's figure; for metrics, in the metric's unit.
     """
 
     folder: Path
@@ -44,16 +44,16 @@ class Earlier:
 
 
 def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | None:
-    """Return the baseline; None where none is given.
+    """Return the baseline; None if none is given.
 
     Args:
         folder: A run folder.
-        may_worsen: `X` or `GROUP=X`, X a number or a percentage; without a group, of all but the
+        may_worsen: `X` or `GROUP=X`, X a number or a percentage; without a group, for all but the
             metric.
 
     Raises:
-        UsageError: `may_worsen` is something else, or stands alone.
-        RecordMismatch: the folder holds no run, or one that judged nothing.
+        UsageError: `may_worsen` is malformed, or given without a baseline.
+        RecordMismatch: the folder holds no run, or a run without a verdict.
     """
     words = (may_worsen,) if isinstance(may_worsen, str) else may_worsen
     allowed = {group: 0.0 if group == "metric" else _SHARE for group in _GROUPS}
@@ -90,10 +90,10 @@ def _amount(given: str) -> float | None:
 
 
 def beside(run: Run, before: Earlier | None) -> Run:
-    """Return the run with its baseline; its verdict fails where more got worse than may.
+    """Return the run with its baseline; its verdict fails if more got worse than allowed.
 
     Raises:
-        RecordMismatch: the two cannot be compared: one is emulated, or they judged other samples.
+        RecordMismatch: the two are not comparable: one is emulated, or they judged other samples.
     """
     if before is None:
         return run
@@ -117,7 +117,7 @@ def beside(run: Run, before: Earlier | None) -> Run:
 
 
 def _figures(run: Run) -> _Figures:
-    """Return what can get worse; beside a metric, which decides alone, no errors of outputs."""
+    """Return the figures that can worsen; a metric decides alone, without output errors."""
     verdict, metric = run.verdict, run.verdict.metric
     found: _Figures = {}
     for name, error in verdict.outputs.items():
@@ -140,10 +140,10 @@ def _figures(run: Run) -> _Figures:
 
 
 def _optional(run: Run, before: Run) -> frozenset[FigureKind]:
-    """Return the figures that a run may lack.
+    """Return the figures a run may lack.
 
-    Where the baseline was judged by the same command and has a predicted cost, what has none has
-    nothing low, or is another model: that is worse.
+    If the baseline comes from the same command and has a predicted cost, a run without one has
+    nothing low or is another model: that is worse.
     """
     return _MEASURED if run.kind == before.kind else _MEASURED | {"cost"}
 
@@ -158,7 +158,7 @@ def _change(
 ) -> Change:
     group = next((g for g, kinds in _GROUPS.items() if kind in kinds), None)
     by = 0.0 if group is None else allowed[group]
-    # A candidate that beat the reference was lucky: to be as good is no loss.
+    # A candidate that beat the reference was lucky: matching the reference is no loss.
     limit = max(before, 0.0) + by if kind == "metric" else before * (1 + by)
     passed = kind in optional if now is None else now <= limit or isnan(before)
     return Change(kind=kind, of=of, before=before, now=now, limit=limit, passed=passed)
@@ -177,7 +177,7 @@ def _same_samples(run: Run, before: Earlier) -> bool:
 
 
 def demand_comparable(case: Case, before: Earlier | None) -> None:
-    """Check that a baseline judged the samples of a case, before anything runs on them.
+    """Check that a baseline judged a case's samples, before anything runs on them.
 
     Raises:
         RecordMismatch: it judged others.
@@ -187,11 +187,11 @@ def demand_comparable(case: Case, before: Earlier | None) -> None:
 
 
 def _on_same(samples: Sequence[str], sha256: str, before: Earlier, kind: RunKind) -> bool:
-    """Return whether the baseline judged the same values; False where only the names are known."""
+    """Return whether the baseline judged the same values; False if only the names are known."""
     other = before.run.verdict.samples
     if before.run.provenance.inputs_sha256 == sha256 and len(samples) == len(other):
         return True
-    # Of `fix` the hash is that of more than what it judged.
+    # For `fix`, the hash covers more than what it judged.
     if tuple(samples) == tuple(other) and before.run.kind != kind:
         return False
     some = before.run.kind != kind and set(other) < set(samples)

@@ -1,4 +1,4 @@
-"""What `verify` demands of a model that is to be judged, and what it tells of one."""
+"""What `verify` demands of a candidate, and reports about it."""
 
 from collections.abc import Collection
 from dataclasses import asdict, replace
@@ -20,18 +20,18 @@ from halfwise.records import Fact, Note
 
 
 def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
-    """Return the case on the outputs that a candidate has too; what is left out is warned of.
+    """Return the case on the outputs a candidate shares; warn about the others.
 
-    A candidate may have more, such as all its inner tensors. It may lack those of the model's
-    outputs that other nodes read: these are inner tensors that somebody marked.
+    A candidate may have more, such as all its inner tensors. It may lack outputs of the model that
+    other nodes read: these are marked inner tensors.
 
     Args:
         case: Model and samples.
         given: Names of the candidate's outputs.
-        watcher: Is told what is left out; so are the notes of the case.
+        watcher: Receives what is left out; so do the notes of the case.
 
     Raises:
-        CaseError: the candidate lacks another output of the model, or all of them.
+        CaseError: the candidate lacks another output of the model, or all outputs.
     """
     outputs = case.network.graph.outputs
     own = [str(v.name) for v in outputs]
@@ -60,17 +60,17 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
 
 
 def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:
-    """Make only the outputs of these names outputs of a graph, in place."""
+    """Keep only the outputs with these names in a graph, in place."""
     kept = [value for value in graph.outputs if value.name in names]
     graph.outputs.clear()
     graph.outputs.extend(kept)
 
 
 def demand_same_inputs(network: Network, candidate: ir.Model) -> None:
-    """Check that a candidate takes what the model takes.
+    """Check that a candidate has the model's inputs.
 
     Raises:
-        CaseError: it has other inputs.
+        CaseError: its inputs differ.
     """
     expected = {v.name for v in network.graph.inputs}
     found = {v.name for v in candidate.graph.inputs}
@@ -83,13 +83,13 @@ def demand_same_inputs(network: Network, candidate: ir.Model) -> None:
 
 
 def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
-    """Check that ONNX Runtime takes a candidate's graph and its types, as they are in the file.
+    """Check that ONNX Runtime accepts a candidate's graph and types, unchanged.
 
-    The emulation has types of its own, so it may run what no runtime takes. A kernel that is
-    missing is another matter, and what custom operators take in a low type is not known here.
+    The emulation has its own types, so it may run what no runtime accepts. Missing kernels are
+    allowed, and custom operators' low types are unknown here.
 
     Raises:
-        CaseError: it does not.
+        CaseError: it does not accept them.
     """
     try:
         Session(candidate.model, runtime=runtime)
@@ -104,7 +104,7 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
 
 
 def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
-    """Return the case with what is quantised in the candidate, or that nothing in it is low."""
+    """Return the case with a note on the candidate's quantised parts, or that nothing is low."""
     values = (v for graph in graphs_of(candidate.model) for v in values_of(graph))
     found = census(candidate)
     if found.quantised:

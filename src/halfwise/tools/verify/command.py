@@ -58,23 +58,23 @@ def verify(
     may_worsen: Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Result:
-    """Judge a candidate against the FP32 model: another model, or outputs on record.
+    """Judge a candidate against the FP32 model: a model, an engine, or recorded outputs.
 
-    Takes and raises what `fix` does. Every sample is judged, since none was searched on.
+    Takes and raises what `fix` does. Every sample is judged, since there was no search.
 
     Args:
         model: FP32 model: path or proto.
-        candidate: Any typed model (mixed, plain FP16, quantised, a peer's), which is emulated, or
-            with `target` an engine that is built of it is run; the path of an engine, which is run;
-            or the path of outputs that something else computed on the inputs, which are judged as
-            they are: Polygraphy's `.json`, a folder of them, or a `.npz` (see `load_recorded`).
-            Models and records may hold inner tensors too, see `shared_outputs`.
+        candidate: Any typed model (mixed, plain FP16, quantised, another tool's), emulated, or with
+            `target` built into an engine and run; the path of an engine, which is run; or the path
+            of outputs that another program computed on the inputs, judged unchanged: Polygraphy's
+            `.json`, a folder of these, or a `.npz` (see `load_recorded`). Models and records may
+            hold inner tensors too, see `shared_outputs`.
         inputs: Samples, as for `fix`.
-        out: Run folder to make; must not exist. None writes nothing.
-        watcher: Is told about progress.
-        runner: Whose outputs to judge, where they are of several runners.
-        baseline: Run folder of an earlier verdict on the same samples; one that is worse fails.
-        may_worsen: By how much each of its figures may be: see `earlier`.
+        out: Run folder to create; must not exist. None writes nothing.
+        watcher: Receives progress.
+        runner: Runner whose outputs to judge, if the file holds several.
+        baseline: Run folder of an earlier verdict on the same samples; a worse one fails.
+        may_worsen: Allowed worsening of its figures: see `earlier`.
         options: See `Options`.
     """
     started = time.monotonic()
@@ -109,7 +109,7 @@ def verify(
 
 
 def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
-    """Return the case, whose samples are those of the baseline if there is one."""
+    """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
     return case
@@ -124,7 +124,7 @@ def _in_engine(
     started: float,
     before: Earlier | None,
 ) -> tuple[Case, Run]:
-    """Return the case and the record of an engine that is given, or built of a model that is."""
+    """Return the case and the record of an engine, given or built from a given model."""
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     engine = demand_engine(path) if path is not None and is_engine(path) else None
     case = _asked(model, request, watcher, before)
@@ -136,7 +136,7 @@ def _in_engine(
 
 
 def _built_of(candidate: Model, case: Case, watcher: Watcher) -> tuple[Network, Case]:
-    """Return the model that an engine is built of, and the case on the outputs that it has."""
+    """Return the model to build an engine from, and the case on its outputs."""
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         raise UsageError(
             f"{candidate} holds recorded outputs, so no engine can be built from it.",
@@ -156,7 +156,7 @@ def _lost(
     request: Request,
     watcher: Watcher,
 ) -> QuantisationLoss | None:
-    """Return what the pairs of a quantised model do to its outputs; None of anything else."""
+    """Return the effect of a quantised model's pairs on its outputs; None for other models."""
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         return None
     watcher.stage("quantisation")
@@ -176,14 +176,14 @@ def _lost(
 def _beside(
     candidate: Model, given: Case, case: Case, request: Request, watcher: Watcher
 ) -> tuple[Worth | None, Remade | None]:
-    """Return what a model is worth, and what comes of its repairs; outputs on record have neither.
+    """Return a model's worth and its remade repairs; None for recorded outputs.
 
     Args:
-        candidate: The model, or outputs on record.
-        given: The case as it was given.
-        case: That on the outputs that the candidate has.
-        request: What was asked for.
-        watcher: Is told what is done.
+        candidate: The model, or recorded outputs.
+        given: The original case.
+        case: The case on the candidate's outputs.
+        request: The options.
+        watcher: Receives progress.
     """
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         return None, None
@@ -231,9 +231,9 @@ def _refuse_without_emulation(request: Request, runner: str | None) -> None:
 def _judging(
     candidate: Model, case: Case, request: Request, watcher: Watcher, runner: str | None
 ) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
-    """Load the candidate; return the case on its outputs, and what judges it by the reference's.
+    """Load the candidate; return the case on its outputs, and a function that judges it.
 
-    It is loaded first, since running the reference may take minutes.
+    Loaded first, since running the reference may take minutes.
     """
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         return _judging_recorded(Path(candidate), case, request, watcher, runner)
@@ -269,7 +269,7 @@ def _judging(
 def _judging_recorded(
     path: Path, case: Case, request: Request, watcher: Watcher, runner: str | None
 ) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
-    """Do what `_judging` does for outputs on record."""
+    """Do what `_judging` does, for recorded outputs."""
     settings, samples = request.settings, case.calibration
     if "accumulate" in request.given:
         raise UsageError(
@@ -298,7 +298,7 @@ def _judging_recorded(
 
 
 def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Request, Target]:
-    """Return the options of `verify`, and where an engine would run.
+    """Return the options of `verify`, and the target of an engine.
 
     Raises:
         UsageError: see `understand` and `engine_target`.

@@ -44,7 +44,7 @@ def verify_engine(
         case: The case; its calibration samples are judged, since there was no search.
         request: The options.
         target: The engine's target.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         started: `time.monotonic()` when the command began.
 
     Raises:
@@ -75,7 +75,7 @@ def verify_built(
         case: As for `verify_engine`; likewise the others.
         request: The options.
         target: Where and how the engine is built.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         started: `time.monotonic()` when the command began.
 
     Raises:

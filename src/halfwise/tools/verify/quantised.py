@@ -1,4 +1,4 @@
-"""Which pairs of a quantised model make its outputs wrong: those that mend them when left out."""
+"""Which Q/DQ pairs make a quantised model's outputs wrong: leaving them out mends the outputs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ from halfwise.observing.quantised import Reach, reaches
 from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, Right
 
 MOST_CAUSES = 8
-"""Pairs up to which they are told as causes: where many have to go, it is 8 bits that are few."""
+"""Most pairs reported as causes: if more must go, 8 bits are too few."""
 _MOST_TRIALS = 128
 """Trials of halves: 8 pairs among 500 take about 100."""
 
@@ -30,15 +30,15 @@ class Question:
     """A quantised model whose outputs are not acceptable.
 
     Attributes:
-        network: It.
-        original: The model before quantisation; None where there is none, and its weights stay.
-        samples: What it was judged on.
-        references: What the outputs should be, of each.
-        criterion: What is acceptable.
-        metric: Task metric; decides alone where given.
+        network: The quantised model.
+        original: The model before quantisation; None if unknown: then the weights stay.
+        samples: Samples it was judged on.
+        references: Right outputs of each sample.
+        criterion: Criterion for acceptable outputs.
+        metric: Task metric; decides alone if given.
         accumulate: Format of running sums inside low ops.
         runtime: Where it runs.
-        right: Whose outputs the references are.
+        right: Source of the references.
     """
 
     network: Network
@@ -53,14 +53,14 @@ class Question:
 
     @cached_property
     def runner(self) -> BypassRunner:
-        """Runs it with any pairs left out."""
+        """Runs the model without any pairs."""
         return BypassRunner(
             self.network, self.original, accumulate=self.accumulate, runtime=self.runtime
         )
 
     @cached_property
     def trials(self) -> Trials:
-        """Tries which of them may stay."""
+        """Tries which pairs may stay."""
         return Trials(
             runner=self.runner,
             samples=self.samples,
@@ -73,16 +73,16 @@ class Question:
 
 
 def quantisation_loss(question: Question) -> QuantisationLoss | None:
-    """Return which pairs have to be left out so that the outputs are acceptable.
+    """Return the pairs to leave out for acceptable outputs.
 
-    All other pairs being left out, halves of them are tried on the worst sample, and halves of the
-    more harmful half, until those are found that do most harm alone. Of these, as many as can are
-    taken back; those that are left are needed, each of them, and a cause. Where these do not do,
-    those with a fault are causes that make most of the error.
+    Bisects the pairs on the worst sample, all others left out, into the more harmful half each
+    time, to find those that do most harm alone. As many of these as possible are put back; each of
+    the rest is needed and a cause. If these do not suffice, the causes are pairs with a fault that
+    make most of the error.
 
     Returns:
-        None where there is no pair that can be left out, and where ONNX Runtime cannot run that
-        model, for want of memory perhaps: the verdict stands without.
+        None if no pair can be left out, or if ONNX Runtime cannot run that model, perhaps for lack
+        of memory: the verdict stands without.
     """
     with suppress(CaseError, RunFailed):
         if sites := {site.name: site for site in question.runner.sites}:
@@ -115,7 +115,7 @@ def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLos
 def _caused(
     alone: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
 ) -> dict[str, object]:
-    """Return how many pairs are needed, the error without them, and which are causes."""
+    """Return the number of needed pairs, the error without them, and the causes."""
     trials, ranked = question.trials, [*alone]
     if (needed := _needed(ranked[::-1], trials)) is None:
         harm = _by_harm([n for n, loss in known.items() if loss.fault != "rounding"], trials)
@@ -133,7 +133,7 @@ def _caused(
 def _gravest(
     names: Sequence[NodeName], every: frozenset[NodeName], trials: Trials
 ) -> dict[NodeName, float]:
-    """Return the pairs that do most harm alone with their error, at most `MOST_CAUSES`."""
+    """Return the pairs that do most harm alone, with their errors, at most `MOST_CAUSES`."""
     waiting: list[tuple[float, int, Sequence[NodeName]]] = [(-inf, 0, names)]
     found: dict[NodeName, float] = {}
     tried = 0
@@ -151,9 +151,9 @@ def _gravest(
 
 
 def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] | None:
-    """Return those of some pairs, the least harmful first, without which the outputs are wrong.
+    """Return the pairs, least harmful first, that must be left out for right outputs.
 
-    None where leaving out all of them is not enough.
+    None if leaving out all is not enough.
     """
     needed = frozenset(ranked)
     if not trials.evaluate(needed, confirm=True).passed:
@@ -165,7 +165,7 @@ def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] |
 
 
 def _by_harm(faults: Sequence[NodeName], trials: Trials) -> dict[NodeName, float]:
-    """Return pairs with the error of the worst sample where of them only that one quantises."""
+    """Return the worst sample's error with each pair as the only one of them that quantises."""
     every = frozenset(faults)
     errors = {name: trials.contribution(every - {name}) for name in faults}
     return dict(sorted(errors.items(), key=lambda each: -each[1]))
@@ -174,9 +174,9 @@ def _by_harm(faults: Sequence[NodeName], trials: Trials) -> dict[NodeName, float
 def _faulty(
     harm: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
 ) -> tuple[PairLoss, ...]:
-    """Return pairs that are most of the error by their faults, at most `MOST_CAUSES`, or none.
+    """Return at most `MOST_CAUSES` pairs whose faults make most of the error, or none.
 
-    Each by itself at least doubles the error of the worst sample that is left without all faults.
+    Each alone at least doubles the worst sample's error without any faults.
     """
     trials = question.trials
     left = trials.contribution(frozenset(harm)) if harm else 0.0
@@ -195,10 +195,10 @@ def _faulty(
 def _described(
     sites: Sequence[Site], worst: Sequence[int], question: Question
 ) -> dict[NodeName, PairLoss]:
-    """Return what is known of pairs without leaving them out."""
+    """Return what is known about pairs without leaving them out."""
     floats = [s for s in sites if s.pair.source is not None and s.pair.has_scales]
     samples = question.samples.select(worst)
-    # Behind a pair that clips, others would seem to be too wide.
+    # Behind a pair that clips, others would seem too wide.
     every = [node_name(node) for node in question.network.nodes()]
     without = excluding(question.network, every, question.original)
     seen = reaches(without, [s.pair for s in floats], samples, runtime=question.runtime)
@@ -212,7 +212,7 @@ def _measured(
     known: Mapping[NodeName, PairLoss],
     question: Question,
 ) -> tuple[PairLoss, ...]:
-    """Return what pairs cost, and what other scales do; without a fault where these are no help."""
+    """Return the cost of pairs and of other scales; no fault if other scales do not help."""
     trials, found = question.trials, []
     every = frozenset(site.name for site in question.runner.sites)
     for name in names:
@@ -231,7 +231,7 @@ def _measured(
 
 
 def _loss_of(site: Site, reach: Reach | None) -> PairLoss:
-    """Return what is known of a pair without running the model."""
+    """Return what is known about a pair without running the model."""
     pair = site.pair
     loss = PairLoss(
         tensor=site.tensor,

@@ -20,7 +20,7 @@ from halfwise.reporting.reasons import with_failures
 def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None:
     """Redo a candidate's repairs; None if it needs none.
 
-    One that names none, and differs in more than types, gives no verdict: it may be any conversion.
+    One that names none but differs in more than types gives no verdict: it may be any conversion.
 
     Leading repairs that the original lists in the same order are already in it.
 

@@ -65,7 +65,7 @@ def verify_run(
     Args:
         run: Run folder of a `fix` with a target.
         inputs: Samples, as for `fix`; all are judged; of the run's own inputs, those held out.
-        watcher: Is told about progress.
+        watcher: Receives progress.
         options: See `RepeatOptions`; workers default to all in halfwise.toml. The criterion is the
             run's; a custom metric must be named again.
 
