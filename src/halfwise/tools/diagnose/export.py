@@ -1,4 +1,4 @@
-"""Rung 2: is the ONNX file what the framework computed?"""
+"""Rung 2: does the ONNX file compute what the framework computed?"""
 
 from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Verdict
 from halfwise.tools.compare import RecordedSide
@@ -12,7 +12,7 @@ from halfwise.wording import listed
 
 
 def exported(subject: Subject) -> Rung:
-    """Return whether ONNX Runtime gives what the framework gave."""
+    """Return whether ONNX Runtime reproduces the framework's outputs."""
     if subject.expected is None:
         return skipped(
             2,

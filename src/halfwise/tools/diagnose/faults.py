@@ -1,4 +1,4 @@
-"""Find where an engine is wrong, prove it by transplants, and try what may cure it."""
+"""Find where an engine is wrong, prove it by transplants, and try cures."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,21 +15,21 @@ from halfwise.tools.diagnose.transplant import OFF, Transplants
 from halfwise.tools.diagnose.twins import twins
 
 MANY = 32
-"""Suspects that are all asked about. Our choice: on a GPU an engine of hundreds of parts took too
+"""Most suspects to test one by one. Our choice: on a GPU an engine of hundreds of parts took too
 long to build, and recurrent networks have a few dozen GRUs at most."""
 Reads = Mapping[NodeName, Sequence[NodeName]]
 
 
 @dataclass
 class Found:
-    """What is known of faults.
+    """What is known about faults.
 
     Attributes:
-        parts: Nodes that are wrong on their true inputs, or look like some that are and could not
-            be asked; no two share one.
-        explained: Whether the model is right where their true outputs are fed in.
+        parts: Disjoint sets of nodes that are wrong on their true inputs, or look like such a set
+            and could not be tested.
+        explained: Whether the model is right with their true outputs fed in.
         fed: The largest relative RMS error of an output then.
-        marked: What marks told.
+        marked: Results of marking.
     """
 
     parts: list[Part]
@@ -39,7 +39,7 @@ class Found:
 
 
 def faults(transplants: Transplants) -> EngineDiagnosis:
-    """Return where an engine is wrong, as far as builds go.
+    """Return where an engine is wrong, within the budget of builds.
 
     Raises:
         EngineFailed: the worker is lost.
@@ -92,7 +92,7 @@ def faults(transplants: Transplants) -> EngineDiagnosis:
 
 
 def decibels(error: float) -> float:
-    """Return an SNR in dB of a relative RMS error ≥ 0: inf of 0, -inf of inf."""
+    """Return the SNR in dB of a relative RMS error ≥ 0: inf for 0, -inf for inf."""
     if error in (0.0, inf):
         return -inf if error else inf
     return -20 * log10(error)
@@ -103,10 +103,10 @@ def _snr(error: float | None) -> float | None:
 
 
 def _found(transplants: Transplants, reads: Reads) -> Found:
-    """Look for faults until the model with their true outputs fed in is right.
+    """Search for faults until the model is right with their true outputs fed in.
 
-    First those that marks show. Where an engine with marks tells of every node, none is asked for
-    alone: an engine of hundreds of inputs and outputs takes long to build.
+    First those that marks show. If an engine with marks covers every node, none is tested alone: an
+    engine with hundreds of inputs and outputs takes long to build.
     """
     found = Found([])
     together = transplants.together
@@ -141,9 +141,9 @@ def _explain(found: Found, transplants: Transplants) -> None:
 
 
 def _confirmed(suspects: Collection[Part], transplants: Transplants) -> list[Part]:
-    """Return the suspects that are wrong on their true inputs too, and those that look like them.
+    """Return the suspects that are also wrong on their true inputs, and those that look alike.
 
-    Of many, one of each operator and shapes is asked about: kernels are chosen by these.
+    Of many, one per operator and shapes is tested: these determine the kernel.
     """
     nodes = {node_name(node): node for node in transplants.engines.case.network.nodes()}
     kinds: dict[tuple[str, ...], list[Part]] = {}
@@ -160,10 +160,10 @@ def _confirmed(suspects: Collection[Part], transplants: Transplants) -> list[Par
 def _unified(
     found: Found, part: Part, transplants: Transplants, *, together: bool, alone: bool
 ) -> bool:
-    """Take the places that look like a part too, in place of larger ones around them.
+    """Add the places that look like a part, replacing larger ones around them.
 
-    Where no engine of all of them tells which are wrong, those that are in no larger one are taken
-    unasked. Where nodes were asked for alone, all were. Returns whether there is any such place.
+    If no single engine shows which of these are wrong, those in no larger part are added untested.
+    If nodes were tested alone, all were. Returns whether there is any such place.
     """
     if len(part) == 1 and together and alone:
         return False
@@ -185,12 +185,12 @@ def _unified(
 
 
 def _unread(part: Part, reads: Reads) -> Part:
-    """Return a part without the nodes that nothing in it reads."""
+    """Return a part without nodes that nothing in it reads."""
     return part.intersection(before for name in part for before in reads[name])
 
 
 def _outside(reads: Reads, parts: Collection[Part]) -> dict[NodeName, list[NodeName]]:
-    """Return what the nodes outside `parts` read of each other."""
+    """Return the nodes outside `parts` that each of them reads."""
     gone = frozenset().union(*parts)
     return {
         node: [one for one in those if one not in gone]

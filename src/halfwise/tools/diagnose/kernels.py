@@ -1,4 +1,4 @@
-"""Rungs 4 and 7: does an engine compute what it should, and if not, what is at fault?"""
+"""Rungs 4 and 7: does an engine compute what it should? If not, what is at fault?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
 def fp32_engine(subject: Subject) -> Rung:
     """Return whether an FP32 engine without TF32 computes the model's function.
 
-    Without a target, ONNX Runtime's optimised form stands in for it: other kernels, other sums.
+    Without a target, ONNX Runtime's optimised form replaces it: other kernels, other sums.
     """
     if subject.engines is None:
         return _stand_in(subject)
@@ -45,7 +45,7 @@ def _roundings(network: Network) -> str:
 
 
 def low_engine(subject: Subject) -> Rung:
-    """Return whether the engine with everything low is right, as its emulation is."""
+    """Return whether the engine with everything low is as right as its emulation."""
     if subject.engines is None:
         return skipped(7, "kernels", NEEDS_TENSORRT, "Add --target tensorrt.")
     low: Literal["fp16", "bf16"] = "bf16" if subject.settings.fmt.name == "bf16" else "fp16"
@@ -59,7 +59,7 @@ def _stand_in(subject: Subject) -> Rung:
     network, samples = subject.case.network, subject.samples
     other = reference(network, samples, subject.settings, optimise=True)
     names = [TensorName(str(v.name)) for v in network.graph.outputs]
-    # An output that no node computes is an input or a constant.
+    # Outputs without a node are inputs or constants.
     both = zip(subject.references, other.get(names), strict=True)
     verdict = judge_outputs(
         [{**right, **outputs} for right, outputs in both],
@@ -119,16 +119,16 @@ def _judged(engine: "_Judged") -> Rung:
 
 @dataclass(frozen=True)
 class _Judged:
-    """An engine that is held against its model, by a rung.
+    """An engine judged against its model by a rung.
 
     Attributes:
         rung: Number of the rung.
         name: Its name.
         subject: What is diagnosed.
-        engines: Makes engines.
+        engines: Engine maker.
         side: The engine.
-        right: What it should compute.
-        criterion: What is acceptable, where the user has no metric.
+        right: The right outputs.
+        criterion: Criterion for acceptable outputs, unless the user has a metric.
     """
 
     rung: int
@@ -141,7 +141,7 @@ class _Judged:
 
 
 def _unparsed(engine: _Judged, build: BuildOutcome) -> Rung:
-    """Return what the parser says, which names the nodes itself: no kernel is at fault."""
+    """Return the parser's message, which names the nodes: no kernel is at fault."""
     errors = [finding for finding in explain(build.log) if finding.severity == "error"]
     named = {name for finding in errors for name in finding.nodes}
     network = engine.subject.case.network
@@ -165,9 +165,9 @@ def _faulty(
     signs: Sequence[Sign] = (),
     worst: str | None = None,
 ) -> Rung:
-    """Return where an engine is wrong that should be right, and what helps.
+    """Return where a wrong engine is wrong, and what helps.
 
-    From here on Ctrl-C ends the search, and what is known by then is told.
+    From here on Ctrl-C ends only the search; results so far are reported.
     """
     interruption().ready = True
     subject, side = engine.subject, engine.side

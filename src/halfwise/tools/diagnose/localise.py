@@ -1,9 +1,9 @@
-"""Find the few nodes that go wrong, by asking what parts of a graph do on their true inputs.
+"""Find the few wrong nodes by testing parts of a graph on their true inputs.
 
-Pure search: an oracle says whether a part is wrong. One question may be about several parts that
-share no node, since they can stand beside each other in one engine; so all nodes alone, or all
-stretches of a graph, cost as much as one. It is assumed that a part is wrong where it holds one
-that is; where that does not hold, a larger part is found, and never one that is not wrong.
+Pure search: an oracle says whether a part is wrong. One question may cover several disjoint parts,
+since they fit side by side in one engine; so all single nodes, or all stretches of a graph, cost as
+much as one. Assumes that a part is wrong if it holds a wrong one; otherwise a larger part is found,
+but never one that is not wrong.
 """
 
 from collections import deque
@@ -15,18 +15,18 @@ from halfwise.graph.dataflow import reached
 
 Node = TypeVar("Node", bound=str)
 Ask = Callable[[Sequence[frozenset[Node]]], Sequence[bool | None]]
-"""Whether each of some parts is wrong, None where that could not be told."""
+"""Whether each part is wrong, None if unknown."""
 
 STRETCH = 8
-"""Nodes of a stretch. Our choice: stretches that begin at every fourth node hold any five nodes in
-a row, and fusions that are wrong are small."""
+"""Nodes of a stretch. Our choice: stretches starting at every fourth node hold any five nodes in a
+row, and wrong fusions are small."""
 ENOUGH = 3
-"""Nodes of a part that need not be fewer. Our choice: a person reads so many at a glance, and
-builds do more where they try what helps."""
+"""Size at which a part need not shrink. Our choice: a person reads this many at a glance, and
+builds are better spent on cures."""
 
 
 class Spent(Exception):
-    """No further question may be asked."""
+    """The budget of questions is spent."""
 
 
 def localise(
@@ -36,17 +36,16 @@ def localise(
     together: bool = True,
     alone: bool = True,
 ) -> list[frozenset[Node]]:
-    """Return the smallest parts that were found to be wrong, disjoint; empty where none was.
+    """Return the smallest parts found wrong, disjoint; empty if none.
 
-    First every node alone, then stretches of neighbours; where all are right on their own, the last
-    node from which on the graph is wrong, and then what else that needs.
+    First every node alone, then stretches of neighbours; if each is right on its own, the last node
+    from which the graph is wrong, and then what else that needs.
 
     Args:
-        reads: What each node reads, nodes alone; no circles.
-        ask: The oracle. It may raise `Spent`: then what is known by then counts.
-        together: Whether it can be asked of several parts at once.
-        alone: Whether it is then asked of every node alone; otherwise no node is wrong alone, as
-            far as that is known.
+        reads: The nodes each node reads; acyclic.
+        ask: The oracle. It may raise `Spent`: then the results so far count.
+        together: Whether it can test several parts at once.
+        alone: Whether it then tests every node alone; otherwise no node is known to be wrong alone.
     """
     order = in_order(reads)
     if not order:
@@ -64,7 +63,7 @@ def localise(
                 known = dict(enumerate(wrong))
                 _all_shrunk(known, order, near, ask)
                 return list(known.values())
-        # That the whole is wrong is why it is looked at; nobody asked it of the oracle.
+        # The whole is known to be wrong without asking the oracle.
         _all_shrunk(known, order, near, ask, whole=True)
     except Spent:
         pass
@@ -72,7 +71,7 @@ def localise(
 
 
 def in_order(reads: Mapping[Node, Sequence[Node]]) -> list[Node]:
-    """Return nodes so that each comes after what it reads, chains in one piece where they can be.
+    """Return nodes in topological order, keeping chains in one piece if possible.
 
     Depth first, from the nodes that nothing reads.
     """
@@ -121,7 +120,7 @@ def _all_shrunk(
     *,
     whole: bool = False,
 ) -> None:
-    """Shrink the parts in `known`, in place, one question about all of them at a time.
+    """Shrink the parts in `known`, in place, all with one question at a time.
 
     `whole` shrinks the whole graph, which is not known to be wrong.
     """
@@ -140,7 +139,7 @@ _Search = Generator[frozenset[Node], bool | None, None]
 
 
 def _next(search: _Search[Node], answer: bool | None) -> frozenset[Node] | None:
-    """Return what a search asks after an answer; None where it is at its end."""
+    """Return a search's next question after an answer; None at its end."""
     try:
         return search.send(answer)
     except StopIteration:
@@ -148,14 +147,14 @@ def _next(search: _Search[Node], answer: bool | None) -> frozenset[Node] | None:
 
 
 def _shrunk(line: Sequence[Node], near: _Near[Node]) -> _Search[Node]:
-    """Ask of ever smaller parts of a wrong one; each that is found wrong is the smallest so far.
+    """Test ever smaller parts of a wrong part; each wrong one is the smallest so far.
 
-    First how far its beginning can be left out; the node that cannot is needed. Then, nearest
-    nodes first, how few more do; the last of them is needed too, and so on.
+    First, how much of its beginning can be left out; the next node is needed. Then, nearest nodes
+    first, how few more suffice; the last of these is needed too, and so on.
 
     Args:
         line: The part, in the order of the graph.
-        near: What reads each node, and what it reads.
+        near: The readers of each node, and the nodes it reads.
     """
     first, end = 0, len(line)
     while end - first > 1:
@@ -168,14 +167,14 @@ def _shrunk(line: Sequence[Node], near: _Near[Node]) -> _Search[Node]:
     while rest and len(needed) + len(rest) > ENOUGH:
         inside = _between(needed, rest, near)
         fewer = inside if len(inside) < len(rest) else []
-        # Where many are left, it would be luck if none of them were needed.
+        # If many are left, at least one is probably needed.
         if (fewer or len(rest) < STRETCH // 2) and (yield frozenset((*needed, *fewer))):
             rest = fewer
             continue
         rest = _nearest(needed, rest, near)
         few, many, step = 0, len(rest), 2
         while many - few > 1:
-            # Ever longer steps, as far as it is wrong; then halves.
+            # Ever longer steps while wrong; then halves.
             middle = few + step if few + step < many and step else (few + many) // 2
             if (yield frozenset((*needed, *rest[:middle]))):
                 many, step = middle, 0
@@ -186,7 +185,7 @@ def _shrunk(line: Sequence[Node], near: _Near[Node]) -> _Search[Node]:
 
 
 def _between(ends: Collection[Node], among: Collection[Node], near: _Near[Node]) -> list[Node]:
-    """Return the nodes on ways through `among` that begin and end at `ends`."""
+    """Return the nodes on paths through `among` that begin and end at `ends`."""
     inside = {*ends, *among}
     ahead, behind = (reached(ends, partial(_within, inside, way)) for way in near)
     return [node for node in among if node in ahead and node in behind]
@@ -197,7 +196,7 @@ def _within(inside: Collection[Node], way: Mapping[Node, Sequence[Node]], node: 
 
 
 def _nearest(start: Collection[Node], among: Collection[Node], near: _Near[Node]) -> list[Node]:
-    """Return nodes by their distance from `start` through each other; the unconnected last."""
+    """Return nodes by distance from `start`; unconnected ones last."""
     left = dict.fromkeys(among)
     found: list[Node] = []
     waiting = deque(start)

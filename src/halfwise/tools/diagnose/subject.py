@@ -1,4 +1,4 @@
-"""What is diagnosed, and with what."""
+"""The subject of a diagnosis, and its tools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ from halfwise.wording import number
 
 @dataclass
 class Subject:
-    """A model with its inputs, and all that the rungs look at it with.
+    """A model with its inputs, and all that the rungs need.
 
     Attributes:
         case: Network, all samples (as calibration), criterion and metric.
         settings: Low format, device, and how to search.
-        folder: The run folder in the making: reproducers go there.
+        folder: The unfinished run folder, for reproducers.
         watcher: Receives progress.
-        allow_random: Whether inputs that are not real are accepted.
-        allow_unjudged: Whether outputs of FP32 that are not finite are accepted.
-        expected: Tensors that the framework gave, of each sample; None where nobody told.
+        allow_random: Whether random inputs are accepted.
+        allow_unjudged: Whether nonfinite FP32 outputs are accepted.
+        expected: The framework's tensors for each sample; None if not given.
         others: The same samples from a second pipeline; None without.
-        engines: Makes engines; None without a target.
-        inputs: The inputs as they were named, for commands.
-        tried: What the first rung tried on the inputs, where the outputs are not `expected`.
+        engines: Engine maker; None without a target.
+        inputs: The inputs as the user named them, for commands.
+        tried: The first rung's trials on the inputs, if the outputs are not `expected`.
     """
 
     case: Case
@@ -66,19 +66,19 @@ class Subject:
 
     @cached_property
     def references(self) -> list[Outputs]:
-        """What the FP32 model gives for every sample."""
+        """The FP32 model's outputs for every sample."""
         return [self.session.run(sample) for sample in self.samples]
 
     @cached_property
     def given(self) -> list[Outputs]:
-        """What the framework gave for the model's outputs, by sample; empty where nothing."""
+        """The framework's values of the model's outputs, by sample; empty if none."""
         outputs = [str(v.name) for v in self.case.network.graph.outputs]
         given: list[Outputs] = [{n: e[n] for n in outputs if n in e} for e in self.expected or ()]
         return given if given and given[0] else []
 
     @cached_property
     def against_framework(self) -> Verdict | None:
-        """ONNX Runtime judged against what the framework gave; None where it gave no output."""
+        """The verdict on ONNX Runtime against the framework; None if no output was given."""
         if not self.given:
             return None
         return judge_outputs(
@@ -92,14 +92,14 @@ class Subject:
 
     @cached_property
     def variations(self) -> list[Variation]:
-        """How the outputs vary between samples, beside their distance from the framework's."""
+        """How the outputs vary between samples, and differ from the framework's."""
         return variations(self.given, self.references) if self.given else []
 
     @property
     def foreign(self) -> Variation | None:
-        """The output that says most clearly that the framework's are those of other inputs.
+        """The output that shows most clearly that the framework had other inputs.
 
-        None where a metric decides, or where the error is small beside what outputs vary by.
+        None if a metric decides, or if the error is small against the outputs' variation.
         """
         found = [each for each in self.variations if each.foreign]
         if self.case.metric is not None or not found:
@@ -108,21 +108,21 @@ class Subject:
 
     @cached_property
     def order(self) -> tuple[int, ...] | None:
-        """Of which sample the framework's outputs are, where another order of them fits."""
+        """The sample of each framework output, if another order fits."""
         return order(self.given, self.references) if self.given else None
 
     @property
     def same_function(self) -> Criterion:
-        """What two FP32 computations of one function have in common, where no metric decides.
+        """The criterion for two FP32 computations of one function, if no metric decides.
 
-        A quantised model is none: of one, what is acceptable.
+        For a quantised model, the criterion for acceptable outputs.
         """
         if self.case.metric is not None or pairs_of(self.case.network):
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
 
     def walk(self, a: Side, b: Side) -> Walk:
-        """Return the comparison of two sides that is still to be made."""
+        """Return a comparison of two sides, not yet run."""
         return Walk(
             self.case.network,
             self.samples,
@@ -134,14 +134,14 @@ class Subject:
 
 
 def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:
-    """Return a rung that was not looked at."""
+    """Return a skipped rung."""
     return Rung(rung=rung, name=name, passed=None, how="skipped", cause=why, advice=advice)
 
 
 def signs_of(verdict: Verdict, who: str) -> list[Sign]:
-    """Return how far the outputs of `who` are from the reference, one sign for each.
+    """Return the distance of the outputs of `who` from the reference, one sign each.
 
-    Of an output that is out of tolerance, the reason tells the figures.
+    The reason gives the figures of an output that is out of tolerance.
     """
     reasoned = verdict.metric is None and not verdict.failed_runs
     signs = [Sign(severity="error", text=f"{who}: {reason}.") for reason in verdict.reasons]

@@ -1,4 +1,4 @@
-"""Find the other places of a graph where the same operators read each other in the same way."""
+"""Find other places in a graph with the same operators and connections."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -9,12 +9,12 @@ Node = TypeVar("Node", bound=str)
 def twins(
     part: frozenset[Node], reads: Mapping[Node, Sequence[Node]], labels: Mapping[Node, str]
 ) -> list[frozenset[Node]]:
-    """Return parts of the graph that look like `part`: disjoint, itself left out.
+    """Return disjoint parts of the graph that look like `part`, without `part` itself.
 
     Args:
-        part: A few nodes; where they are not connected, there are no twins.
-        reads: What each node reads, nodes alone; no circles.
-        labels: What has to be equal of a node and its twin, such as its operator.
+        part: A few nodes; unconnected ones have no twins.
+        reads: The nodes each node reads; acyclic.
+        labels: What a node and its twin must share, such as the operator.
     """
     near = {node: {*those} for node, those in reads.items()}
     for node, those in reads.items():
@@ -36,7 +36,7 @@ def twins(
 
 
 def _connected(part: frozenset[Node], near: Mapping[Node, set[Node]]) -> list[Node] | None:
-    """Return the nodes, each but the first next to one before; None where that cannot be."""
+    """Return the nodes, each adjacent to an earlier one; None if that is impossible."""
     line = [min(part)]
     for node in line:
         line += sorted((near[node] & part).difference(line))
@@ -50,7 +50,7 @@ def _matches(
     labels: Mapping[Node, str],
     near: Mapping[Node, set[Node]],
 ) -> Iterator[list[Node]]:
-    """Yield the ways to go on with a match of the first nodes of `line`."""
+    """Yield the continuations of a match of the first nodes of `line`."""
     if len(match) == len(line):
         yield match
         return

@@ -28,7 +28,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     Args:
         case: Model and samples.
         given: Names of the candidate's outputs.
-        watcher: Receives what is left out; so do the notes of the case.
+        watcher: Receives what is left out, as do the case's notes.
 
     Raises:
         CaseError: the candidate lacks another output of the model, or all outputs.

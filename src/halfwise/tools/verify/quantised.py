@@ -53,7 +53,7 @@ class Question:
 
     @cached_property
     def runner(self) -> BypassRunner:
-        """Runs the model without any pairs."""
+        """Runs the model with any set of pairs left out."""
         return BypassRunner(
             self.network, self.original, accumulate=self.accumulate, runtime=self.runtime
         )
@@ -151,7 +151,7 @@ def _gravest(
 
 
 def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] | None:
-    """Return the pairs, least harmful first, that must be left out for right outputs.
+    """Return the pairs in `ranked`, least harmful first, that must be left out.
 
     None if leaving out all is not enough.
     """
@@ -165,7 +165,7 @@ def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] |
 
 
 def _by_harm(faults: Sequence[NodeName], trials: Trials) -> dict[NodeName, float]:
-    """Return the worst sample's error with each pair as the only one of them that quantises."""
+    """Return the worst sample's error by pair, if of these only that pair quantises."""
     every = frozenset(faults)
     errors = {name: trials.contribution(every - {name}) for name in faults}
     return dict(sorted(errors.items(), key=lambda each: -each[1]))
@@ -176,7 +176,7 @@ def _faulty(
 ) -> tuple[PairLoss, ...]:
     """Return at most `MOST_CAUSES` pairs whose faults make most of the error, or none.
 
-    Each alone at least doubles the worst sample's error without any faults.
+    Each alone at least doubles the worst sample's error without all faulty pairs.
     """
     trials = question.trials
     left = trials.contribution(frozenset(harm)) if harm else 0.0
