@@ -1,4 +1,4 @@
-"""`diagnose`: the first thing that is wrong, from the inputs up to the kernels."""
+"""`diagnose`: find the first thing that is wrong, from the inputs up to the kernels."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -50,17 +50,17 @@ def diagnose(
     Args:
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
-        out: Run folder to make; must not exist. None writes nothing, reproducers neither.
-        expected: What the framework computes on the inputs: `.npz`, Polygraphy's `.json`, or
+        out: Run folder to create; must not exist. None writes nothing, not even reproducers.
+        expected: The framework's outputs on the inputs: `.npz`, Polygraphy's `.json`, or
             `file.py:factory` that returns a torch.nn.Module, which runs here.
         inputs_b: The same samples from a second pipeline.
-        runner: Whose outputs `expected` are, where they are of several runners.
+        runner: Runner whose outputs to use, if `expected` holds several.
         watcher: Receives progress.
         options: See `Options`. Without `target`, what needs engines is emulated or skipped.
 
     Raises:
-        HalfwiseError: the model, an option or `expected` cannot be used. Inputs that do not fit
-            are no error: they fail the first rung.
+        HalfwiseError: the model, an option or `expected` cannot be used. Inputs that do not fit are
+            not an error: they fail the first rung.
     """
     started = time.monotonic()
     watcher = watcher or Silent()
@@ -94,7 +94,7 @@ def _climb(
     beside: tuple[str | Path | None, Inputs | None, str | None],
     watcher: Watcher,
 ) -> tuple[tuple[Rung, ...], Sequence[Outputs]]:
-    """Return the rungs, and what FP32 gives for every sample where they ran to the end.
+    """Return the rungs, and FP32's outputs for every sample if they ran to the end.
 
     `beside` holds expected, inputs_b and runner of `diagnose`.
     """
@@ -124,7 +124,7 @@ def _climb(
 
 
 def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
-    """Return the case; where the inputs do not fit, one without samples, and why."""
+    """Return the case; if the inputs do not fit, one without samples, and the reason."""
     network, stored = upcast(load_model(model))
     try:
         return load_case(
@@ -139,9 +139,9 @@ def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
 
 
 def _is_missing(inputs: Inputs) -> bool:
-    """Return whether inputs are a file that is not there: a mistyped name, and nothing to diagnose.
+    """Return whether inputs name a missing file: a typo, not something to diagnose.
 
-    A function is named with its file, `file.py:function`.
+    Functions are named `file.py:function`.
     """
     if not isinstance(inputs, str | Path):
         return False
@@ -181,7 +181,7 @@ def _failed(rungs: Sequence[Rung]) -> Rung | None:
 def _verdict(
     case: Case, request: Request, rungs: Sequence[Rung], references: Sequence[Outputs]
 ) -> Verdict:
-    """Return whether no rung fails, and the samples test what they looked at."""
+    """Return a verdict: passed if no rung fails and the samples test what the rungs checked."""
     wrong = _failed(rungs)
     engines = any(rung.rung >= 4 and rung.how == "measured" for rung in rungs)
     verdict = Verdict(
@@ -194,7 +194,7 @@ def _verdict(
     )
     if wrong is not None:
         return with_failures(verdict, (Failure(kind="rung", text=wrong.cause),))
-    # Engines have every body, and so has the emulation with everything low.
+    # Engines contain every body, and so does the emulation with everything low.
     return with_unjudged(verdict, case, request, None, case.calibration, references)
 
 
@@ -220,18 +220,17 @@ LADDER: tuple[tuple[RungName, Callable[[Subject], Rung]], ...] = (
     ("precision", precision),
     ("kernels", low_engine),
 )
-"""The cheap and frequent causes first; each rung takes for granted what the ones below showed."""
+"""Cheap and frequent causes first; each rung relies on the ones below."""
 
 
 def climb(
     subject: Subject,
     ladder: Sequence[tuple[RungName, Callable[[Subject], Rung]]] = LADDER,
 ) -> tuple[Rung, ...]:
-    """Return the rungs up to the first that fails, that one included.
+    """Return the rungs up to and including the first that fails.
 
-    That TF32 matters is a prediction without an engine, so the next rung is looked at all the same.
-    Where that shows values that leave the low format's range, TF32 is no more than suspected: what
-    overflows does so on every device.
+    Without an engine, a TF32 failure is only a prediction, so the next rung runs too. If that shows
+    values outside the low format's range, TF32 is only suspected: overflow happens on every device.
     """
     rungs: list[Rung] = []
     for name, look in ladder:

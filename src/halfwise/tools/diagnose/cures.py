@@ -1,4 +1,4 @@
-"""Build an engine that is wrong in other ways, and measure which is right."""
+"""Rebuild a wrong engine in other ways, and measure which is right."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,12 +36,12 @@ class Cures:
     """Tries other builds of one model.
 
     Attributes:
-        engines: Makes engines of it.
-        kind: What they compute in.
-        references: What the outputs should be, by sample.
-        criterion: What is acceptable.
-        seconds: What a build may take; see `seconds_for`.
-        folder: Takes the engine of the fastest that is right, and its model where that is another.
+        engines: Engine maker of the model.
+        kind: Their arithmetic.
+        references: Right outputs by sample.
+        criterion: Criterion for acceptable outputs.
+        seconds: Time limit of a build; see `seconds_for`.
+        folder: For the fastest right engine, and its model if it differs.
     """
 
     engines: EngineMaker
@@ -52,11 +52,11 @@ class Cures:
     folder: Path
 
     def tried(self, found: EngineDiagnosis, wrong: Collection[NodeName]) -> EngineDiagnosis:
-        """Return a diagnosis with what other builds did, as many as may still be used.
+        """Return a diagnosis with the results of other builds, as many as the budget allows.
 
         Args:
             found: The diagnosis.
-            wrong: The nodes at fault; empty where they are not known.
+            wrong: The nodes at fault; empty if unknown.
 
         Raises:
             EngineFailed: the worker is lost.
@@ -99,7 +99,7 @@ class Cures:
         yield self._try(Cure(kind="anew"))
 
     def _try(self, cure: Cure) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
-        """Build what a cure tells, and return it with what came of it."""
+        """Build as a cure says, and return it with the result."""
         settings = replace(self.engines.engine_settings, build_timeout=self.seconds)
         if cure.level is not None:
             settings = replace(settings, optimization_level=cure.level)
@@ -130,7 +130,7 @@ class Cures:
         model = unrolled(network.model, nodes)
         other = normalise(model, path=None, sha256="")
         maker = self.engines.of(replace(self.engines.case, network=other))
-        # Its inputs are the same, so the profiles of the user are its own.
+        # Its inputs are the same, so the user's profiles apply.
         maker.measure.engine_settings = self.engines.engine_settings
         return maker
 
@@ -145,13 +145,13 @@ def _smallest(verdict: Verdict) -> float | None:
 
 
 def _recurrent(network: Network, wrong: Collection[NodeName]) -> tuple[NodeName, ...]:
-    """Return those of the nodes that can be written out."""
+    """Return the nodes at fault that can be unrolled."""
     nodes = (n for n in network.nodes() if n.name in wrong and is_standard(n, "GRU", "LSTM"))
     return tuple(node_name(n) for n in nodes if refusal(n) is None)
 
 
 def _inside(network: Network, wrong: Collection[NodeName]) -> tuple[TensorName, ...]:
-    """Return the tensors that one node at fault gives another; of a single node, what it gives."""
+    """Return the tensors between nodes at fault; for a single node, its outputs."""
     nodes = [node for node in network.nodes() if node.name in wrong]
     given = {TensorName(str(v.name)): v for n in nodes for v in n.outputs if is_float(v) and v.name}
     read = {name for node in nodes for name in read_by(node)}

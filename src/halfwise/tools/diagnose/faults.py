@@ -15,8 +15,8 @@ from halfwise.tools.diagnose.transplant import OFF, Transplants
 from halfwise.tools.diagnose.twins import twins
 
 MANY = 32
-"""Most suspects to test one by one. Our choice: on a GPU an engine of hundreds of parts took too
-long to build, and recurrent networks have a few dozen GRUs at most."""
+"""Up to this many suspects, all are tested. Our choice: on a GPU an engine of hundreds of parts
+took too long to build, and recurrent networks have a few dozen GRUs at most."""
 Reads = Mapping[NodeName, Sequence[NodeName]]
 
 
@@ -190,7 +190,7 @@ def _unread(part: Part, reads: Reads) -> Part:
 
 
 def _outside(reads: Reads, parts: Collection[Part]) -> dict[NodeName, list[NodeName]]:
-    """Return the nodes outside `parts` that each of them reads."""
+    """Return, for each node outside `parts`, what it reads outside them."""
     gone = frozenset().union(*parts)
     return {
         node: [one for one in those if one not in gone]

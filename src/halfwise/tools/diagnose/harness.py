@@ -21,9 +21,9 @@ _ADVICE: tuple[str, ...] = (
 
 
 def harness(subject: Subject) -> Rung:
-    """Return whether the inputs are what the model gets in use, as far as they show it.
+    """Return whether the inputs look like the model's real ones.
 
-    That they have the names, types and shapes of the model is known here: they have been read.
+    Names, types and shapes are known to fit: the inputs have been read.
     """
     signs, advice = [*_told(subject), *_ranges(subject)], _ADVICE
     frozen = _frozen(subject)
@@ -68,10 +68,10 @@ def _changed(trials: InputTrials, signs: list[Sign], samples: int) -> Rung:
 
 
 def _frozen(subject: Subject) -> FrozenSize | None:
-    """Return the size that the model insists on, where it does not run on the samples.
+    """Return the size the model requires, if it does not run on the samples.
 
     Raises:
-        RunFailed: it does not run, and no such size is the reason.
+        RunFailed: it does not run, for another reason.
     """
     try:
         _ = subject.references
@@ -104,7 +104,7 @@ def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
 
 
 def _told(subject: Subject) -> Iterator[Sign]:
-    """Yield how the inputs were read; that they are not real is an error unless it is allowed."""
+    """Yield how the inputs were read; made-up inputs are an error unless allowed."""
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
         yield Sign(severity=severity, text=stopped(capital(not_real(subject.case.made_up))))

@@ -1,4 +1,4 @@
-"""Rung 3: are the model's own outputs numbers, and has its file known faults?"""
+"""Rung 3: are the model's outputs finite, and has its file known faults?"""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -28,10 +28,10 @@ _MEANT = (
 
 
 def healthy(subject: Subject) -> Rung:
-    """Return whether FP32's outputs are finite, and the linter knows no error of the file.
+    """Return whether FP32's outputs are finite and the linter finds no error in the file.
 
-    The linter's errors are those for the target's TensorRT, if any. Of a quantised model whose
-    right outputs nobody told, pairs that have a fault are errors too.
+    The linter checks for the target's TensorRT, if any. In a quantised model without expected
+    outputs, faulty pairs are errors too.
     """
     nonfinite = _nonfinite(subject)
     bad = [*nonfinite]
@@ -64,7 +64,7 @@ def healthy(subject: Subject) -> Rung:
 
 
 def _nonfinite(subject: Subject) -> list[Sign]:
-    """Return a sign for each output that FP32 does not give finite; errors unless allowed."""
+    """Return a sign for each nonfinite FP32 output; errors unless allowed."""
     broken: dict[str, list[int]] = {}
     told = {}
     for name, first in subject.references[0].items() if subject.references else ():
@@ -95,7 +95,7 @@ def _nonfinite(subject: Subject) -> list[Sign]:
 def _origins(
     nodes: Iterable[ir.Node], output: ir.Value, nonfinite: frozenset[str]
 ) -> tuple[NodeName, ...]:
-    """Return the nodes that make NaN or infinities of finite tensors, which reach an output."""
+    """Return the nodes that turn finite tensors into NaN or inf that reach an output."""
 
     def bad(node: ir.Node | None) -> list[ir.Value]:
         inputs = () if node is None else node.inputs
@@ -107,7 +107,7 @@ def _origins(
 
 
 def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Return findings that one sentence tells, the worst first."""
+    """Return findings grouped by shared sentence, worst first."""
     groups: dict[tuple[Severity, str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)

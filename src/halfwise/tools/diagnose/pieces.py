@@ -1,8 +1,7 @@
-"""Cut parts out of a model, each fed with the true values of what it reads, in one file.
+"""Cut parts out of a model into one file, each fed the true values of its inputs.
 
-Parts that share no node stand beside each other: one engine runs all. What only follows from shapes
-is a constant there, as are integers and Booleans that a part takes from outside: builders refuse
-many of them as inputs.
+Disjoint parts sit side by side: one engine runs all. Values that follow only from shapes become
+constants, as do integers and Booleans from outside a part: builders refuse many of these as inputs.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,12 +25,12 @@ Part = frozenset[NodeName]
 
 @dataclass(frozen=True)
 class Piece:
-    """Parts of a model that stand beside each other.
+    """Parts of a model, side by side.
 
     Attributes:
         model: The model: every shape fixed, in the order of the original.
-        feed: Its inputs, on one sample.
-        outputs: What each part gives to others or to the outside, floats alone.
+        feed: Its inputs for one sample.
+        outputs: Each part's outputs to other parts or the outside, floats only.
     """
 
     model: ir.Model
@@ -45,7 +44,7 @@ class Pieces:
 
     Attributes:
         network: The model; not changed.
-        values: Returns what tensors are on one sample, the model's inputs included.
+        values: Returns tensors' values on one sample, including the model's inputs.
     """
 
     network: Network
@@ -53,7 +52,7 @@ class Pieces:
 
     @cached_property
     def varying(self) -> frozenset[TensorName]:
-        """The tensors that depend on the values of the inputs, not on their shapes alone."""
+        """The tensors that depend on the inputs' values, not only on their shapes."""
         found = {tensor_name(v) for v in self.network.graph.inputs}
         for node in self.network.nodes():
             if not is_standard(node, "Shape", "Size") and found.intersection(read_by(node)):
@@ -62,7 +61,7 @@ class Pieces:
 
     @cached_property
     def reads(self) -> dict[NodeName, tuple[NodeName, ...]]:
-        """The nodes that compute something from values, and those of them that each reads."""
+        """The nodes that compute from values, and which of these each reads."""
         made: dict[TensorName, NodeName] = {}
         found: dict[NodeName, tuple[NodeName, ...]] = {}
         for node in self.network.nodes():
@@ -75,15 +74,15 @@ class Pieces:
         return found
 
     def cut(self, parts: Collection[Part], *, read: bool = False) -> Piece:
-        """Return a model of `parts`, which share no node, on the true values of what they read.
+        """Return a model of disjoint `parts` on the true values of their inputs.
 
-        A tensor of the model that a part takes keeps its name, but for "t::given" where another
-        part computes `t`. Outputs are what the model gives out, and what a part gives that it does
-        not read itself: any other output may end a fusion. With `read` a Neg reads each, and the
-        model gives "t::negated" in its place.
+        A tensor that a part takes keeps its name, or becomes "t::given" if another part computes
+        `t`. Outputs are the model's outputs, and a part's outputs that it does not read itself: any
+        other output may end a fusion. With `read`, a Neg reads each, and the model outputs
+        "t::negated" instead.
 
         Raises:
-            CaseError: a part would have to be given something that is no tensor.
+            CaseError: a part would need an input that is not a tensor.
         """
         copy = self.network.copy()
         owners = {name: part for part in parts for name in part}
@@ -118,7 +117,7 @@ class Pieces:
         for node in model.graph:
             yield from (v for v in node.outputs if v.name)
             for v in node.outputs:
-                # Sizes that are fixed now would contradict those that were inferred.
+                # Sizes fixed now would contradict inferred ones.
                 v.shape = None
 
     def _feed(
@@ -127,7 +126,7 @@ class Pieces:
         taken: Mapping[ir.Value, Sequence[tuple[ir.Node, int]]],
         inside: Collection[ir.Node],
     ) -> dict[str, NDArray[Any]]:
-        """Give parts what they take from outside; return the inputs of the model."""
+        """Connect parts to their outside inputs; return the model's inputs."""
         if other := next((v for v in taken if not isinstance(v.type, ir.TensorType)), None):
             raise CaseError(
                 f"{other.name} is not a tensor, so it cannot be given.", "Keep it inside."
@@ -165,6 +164,6 @@ def _negated(graph: ir.Graph, value: ir.Value) -> ir.Value:
 
 
 def _owners(graph: ir.Graph) -> dict[ir.Node, ir.Node]:
-    """Return the node of the main graph that each node is, or is in a body of."""
+    """Return, for each node, itself or the main-graph node whose body holds it."""
     inner = {n: node for node in graph for body in bodies(node) for n in body.all_nodes()}
     return {**{node: node for node in graph}, **inner}

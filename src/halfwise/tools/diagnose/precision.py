@@ -21,7 +21,7 @@ from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed
 
 _MOST = 8
-"""Kept nodes and suspicions that are told; run.json of `fix` has all."""
+"""Kept nodes and suspicions reported; `fix` writes all to run.json."""
 
 _FIX = (
     "Repair the graph where that is enough, keep in FP32 what is left, and judge the model on "
@@ -30,7 +30,7 @@ _FIX = (
 
 
 def precision(subject: Subject) -> Rung:
-    """Return whether the emulation with everything low is right; else what `fix` attributes."""
+    """Return whether emulation with everything low is right; otherwise what `fix` blames."""
     low = subject.settings.fmt.name.upper()
     case = _with_opset(subject)
     verdict = judge(
@@ -54,8 +54,8 @@ def precision(subject: Subject) -> Rung:
         )
     samples, heldout = split_heldout(case.calibration)
     case_of_search = replace(case, calibration=samples, heldout=heldout)
-    with offered():  # nobody takes it: Ctrl-C ends a diagnosis
-        # What is wrong is asked, not what would do without it.
+    with offered():  # nobody takes the offer: Ctrl-C ends a diagnosis
+        # Find what is wrong, not what repairs could mend.
         settings = replace(subject.settings, no_repair=RULES)
         fixed = fix(case_of_search, settings, subject.watcher)
     nodes = tuple(k.node for k in fixed.plan.keep)
@@ -87,7 +87,7 @@ def precision(subject: Subject) -> Rung:
 
 
 def _worst_first(fixed: Fixed) -> list[KeptNode]:
-    """Return kept nodes, those with the most certain and largest suspicion first."""
+    """Return kept nodes, most certain and largest suspicion first."""
 
     def severity(kept: KeptNode) -> float:
         guard = kept.because.guard if kept.because is not None else None
@@ -103,7 +103,7 @@ def _fix(subject: Subject) -> str:
 
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
-    """Return why nodes are kept, each reason once and without the fixes, which are advice."""
+    """Return why nodes are kept: each reason once, without fixes, which are advice."""
     told: dict[str, list[NodeName]] = {}
     for each in kept:
         told.setdefault(each.why, []).append(each.node)
@@ -114,7 +114,7 @@ def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
 
 
 def _cause(fixed: Fixed, low: str) -> str:
-    """Return what is to blame, as far as the search got."""
+    """Return the cause, as far as the search got."""
     nodes = tuple(k.node for k in fixed.plan.keep)
     if not fixed.found.passed:
         return f"{low} breaks the model, and the search found no plan that repairs it."
@@ -126,7 +126,7 @@ def _cause(fixed: Fixed, low: str) -> str:
 
 
 def _with_opset(subject: Subject) -> Case:
-    """Return the case at an opset that knows the low format."""
+    """Return the case at an opset that has the low format."""
     if subject.settings.fmt != BF16:
         return subject.case
     network, _ = with_opset_for(

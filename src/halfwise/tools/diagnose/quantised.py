@@ -1,4 +1,4 @@
-"""What a quantised model loses by its pairs of Q and DQ, as signs of a diagnosis."""
+"""The loss from a quantised model's Q/DQ pairs, as signs of a diagnosis."""
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.model import node_name
@@ -11,11 +11,11 @@ from halfwise.tools.verify.quantised import Question, quantisation_loss
 
 
 def lost(subject: Subject) -> QuantisationLoss | None:
-    """Return what the pairs do to the outputs; None where there are none to leave out.
+    """Return the effect of the pairs on the outputs; None if none can be left out.
 
-    None, too, where nobody told what is right and stored weights have no scale: nothing is, then.
-    Right is what the framework gave; where nobody told, the model itself without its pairs. Weights
-    that are stored as integers stay what they are.
+    Also None without the framework's outputs if stored weights have no scale: nothing is right
+    then. Right are the framework's outputs, or without these the model's without its pairs. Weights
+    stored as integers stay unchanged.
     """
     network, settings = subject.case.network, subject.settings
     references, pairs = subject.given, pairs_of(network)
@@ -43,10 +43,10 @@ def lost(subject: Subject) -> QuantisationLoss | None:
 
 
 def signs_of_loss(loss: QuantisationLoss) -> list[Sign]:
-    """Return a sign for each pair that is a cause, and one for all together.
+    """Return a sign for each pair that is a cause, and one for all.
 
-    Errors are pairs that have a fault; that 8 bits are too few is a warning, since a diagnosis goes
-    on to what else may be wrong.
+    Faulty pairs are errors; too few bits are a warning, since a diagnosis goes on to what else may
+    be wrong.
     """
     if loss.needed == 0:
         return []

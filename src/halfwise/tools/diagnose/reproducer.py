@@ -1,4 +1,4 @@
-"""Cut out what goes wrong, with its real inputs, as a folder for a bug report."""
+"""Save what goes wrong, with its real inputs, as a folder for a bug report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,11 +24,11 @@ _SETTINGS = 'SETTINGS = {"limit_db": 60.0}  # replaced where this file is writte
 
 
 def save_reproducer(transplants: Transplants, found: EngineDiagnosis, folder: Path) -> str | None:
-    """Write the first place of the first fault into `folder`/reproducer; return its name.
+    """Write the first place of the first fault to `folder`/reproducer; return its name.
 
     It holds `model.onnx`, which the ONNX checker accepts, `inputs.npz` and `expected.npz` (one
-    sample each, with an axis for it), and `reproduce.py`, which needs tensorrt and NumPy alone.
-    Inputs are what the right side has there. None without a fault, or where it cannot be cut out.
+    sample each, with a sample axis), and `reproduce.py`, which needs only tensorrt and NumPy.
+    Inputs come from the right side. None without a fault, or if it cannot be cut out.
     """
     if not found.faults:
         return None
@@ -65,7 +65,7 @@ def save_reproducer(transplants: Transplants, found: EngineDiagnosis, folder: Pa
 
 
 def _save_arrays(path: Path, arrays: Mapping[Any, NDArray[Any]]) -> None:
-    """Write arrays as .npz, each with an axis for the sample.
+    """Write arrays as .npz, each with a sample axis.
 
     `np.savez` takes names as keywords, and cannot take "file".
     """
@@ -87,7 +87,7 @@ def part(
 ) -> tuple[ir.Model, dict[str, NDArray[Any]]]:
     """Return the part that computes `targets` from `given`, and its inputs.
 
-    Inputs are called as the tensors that they stand for, but for those that the part computes too.
+    Inputs keep their tensors' names, except for tensors that the part also computes.
 
     Args:
         network: The model; not changed.

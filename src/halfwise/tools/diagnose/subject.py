@@ -30,7 +30,7 @@ class Subject:
         settings: Low format, device, and how to search.
         folder: The unfinished run folder, for reproducers.
         watcher: Receives progress.
-        allow_random: Whether random inputs are accepted.
+        allow_random: Whether made-up inputs are accepted.
         allow_unjudged: Whether nonfinite FP32 outputs are accepted.
         expected: The framework's tensors for each sample; None if not given.
         others: The same samples from a second pipeline; None without.

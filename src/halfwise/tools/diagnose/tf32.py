@@ -25,24 +25,24 @@ from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed, number, percent
 
 RANKED = 8
-"""Nodes that are named; the rest is counted."""
+"""Nodes named; the rest is counted."""
 MEASURED = 128
-"""Products that run alone in kernels: those that may matter most by emulation."""
+"""Products run alone in kernels: those that may matter most by emulation."""
 IN_TF32 = 1e-5
 """Relative RMS error of a product above which its kernel used TF32: FP32 in another order gives
 1e-7, rounding both factors to 11 bits 1e-4 (bench/gpu/tf32_ranks.py)."""
 FOLLOWED = 32
-"""Products whose results are followed to the outputs; each takes a session of its own."""
+"""Products whose results are followed to the outputs, each in its own session."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A product that ran in an engine with TF32, on the inputs that it has in FP32.
+    """A product that ran in an engine with TF32, on its FP32 inputs.
 
     Attributes:
         own: Relative RMS error of its result.
-        effect: What that alone does to the outputs: the largest relative RMS error of one. 0 where
-            the kernel used no TF32; None where it was not followed.
+        effect: The effect of that alone: the largest relative RMS error of an output. 0 if the
+            kernel did not use TF32; None if not followed.
     """
 
     own: float
@@ -57,7 +57,7 @@ class _Ranked:
         node: Its name.
         nearest: Emulated, rounding to nearest.
         zero: Emulated, rounding toward zero.
-        ran: In a kernel; None where that was not tried.
+        ran: In a kernel; None if not tried.
     """
 
     node: NodeName
@@ -67,7 +67,7 @@ class _Ranked:
 
     @property
     def error(self) -> float:
-        """As measured; else the larger one of those emulated."""
+        """As measured; else the larger emulated one."""
         measured = None if self.ran is None else self.ran.effect
         return max(self.nearest, self.zero) if measured is None else measured
 
@@ -75,9 +75,9 @@ class _Ranked:
 def tf32(subject: Subject) -> Rung:
     """Return whether products in TF32 keep the outputs within the tolerance.
 
-    With a target, in the engine; else in emulation that rounds toward zero, as the coarsest kernels
-    do. The nodes are ranked by each product alone in TF32, on the worst sample: emulated, and with
-    a target those that may matter most in kernels too.
+    With a target, in the engine; otherwise emulated with rounding toward zero, as in the coarsest
+    kernels. Nodes are ranked by the effect of each product alone in TF32, on the worst sample:
+    emulated, and with a target the top ones in kernels too.
     """
     emulation = _Emulation(subject)
     verdict = emulation.verdict
@@ -139,10 +139,10 @@ class _Emulation:
         ).verdict
 
     def ranking(self, index: int) -> list[_Ranked]:
-        """Return each product with what it does alone on sample `index`, the largest first.
+        """Return each product with its effect alone on sample `index`, largest first.
 
-        Nothing else can be asked for afterwards: one session is alive at a time, since each holds
-        all weights twice.
+        Must be the last call: only one session is alive at a time, since each holds all weights
+        twice.
         """
         zero = self._errors(index, 0)
         del self._session
@@ -182,7 +182,7 @@ class _Emulation:
 def _measured(
     subject: Subject, engines: EngineMaker, ranked: Sequence[_Ranked], index: int
 ) -> list[_Ranked]:
-    """Return the ranking with what the first products do in kernels."""
+    """Return the ranking with the first products' effects in kernels."""
     first, rest = ranked[:MEASURED], ranked[MEASURED:]
     ran = in_kernels(subject, engines, [r.node for r in first], index)
     first = [_Ranked(r.node, r.nearest, r.zero, ran[r.node]) for r in first]
@@ -192,13 +192,13 @@ def _measured(
 def in_kernels(
     subject: Subject, engines: EngineMaker, names: Sequence[NodeName], index: int
 ) -> dict[NodeName, Ran]:
-    """Return what TF32 does in each of the products `names`, on sample `index`.
+    """Return the effect of TF32 in each of the products `names`, on sample `index`.
 
-    That is one build. In the whole engine, or the next build, a product may have another kernel.
-    Of those that ran in TF32, the first `FOLLOWED` in the order of `names` are followed.
+    Takes one build. In the whole engine, or in another build, a product may get another kernel. Of
+    the products that ran in TF32, the first `FOLLOWED` in `names` are followed.
 
     Raises:
-        HalfwiseError: no such engine can be built or run.
+        HalfwiseError: the engine cannot be built or run.
     """
     network, sample = subject.case.network, subject.samples[index]
     nodes = [node for node in network.nodes() if node_name(node) in names]
@@ -229,7 +229,7 @@ def in_kernels(
         after = behind.run(sample, made)
         if tensor in ends:
             after = {**after, tensor: made[tensor]}
-        # What cannot be run on the engine's result is as wrong as can be.
+        # What cannot run on the engine's result is maximally wrong.
         errors = [relative_rms(references[n], after[n]) if n in after else inf for n in ends]
         effect = max(errors, default=0.0)
         found[name] = Ran(own, effect)
@@ -237,7 +237,7 @@ def in_kernels(
 
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
-    """Return the verdict on the engine with TF32, and what the worker's environment does to it."""
+    """Return the verdict on the engine with TF32, and the effect of the worker's environment."""
     side = engines.side("tf32")
     build, _ = side.plain()
     verdict = engines.judge(build, subject.references, subject.case.criterion)
