@@ -1,7 +1,7 @@
-"""Rung 2: what the framework computes; whether it belongs to these samples, in this order.
+"""Rung 2: do the framework's outputs belong to these samples, in this order?
 
-Outputs that hardly vary between samples are alike within any tolerance on their size, whichever
-samples they are of.
+Outputs that hardly vary between samples agree within any tolerance on their size, whatever the
+samples.
 """
 
 from collections.abc import Sequence
@@ -23,22 +23,22 @@ from halfwise.tools.pytorch import Module, demand_torch
 from halfwise.wording import listed, number
 
 SHARE = 0.25
-"""Error, in units of what an output varies by between samples, from which it says nothing of these
-samples: outputs of other samples come to about √2."""
+"""Error, relative to an output's spread between samples, from which it says nothing about these
+samples: other samples' outputs give about √2."""
 ROUNDING = 1e-5
-"""Error, in units of an output's size, that FP32 rounding in other kernels explains."""
+"""Error, relative to an output's size, that FP32 rounding in other kernels explains."""
 _LONGEST = 4096
 
 
 @dataclass(frozen=True)
 class Variation:
-    """How an output varies between samples; RMS values, over the RMS of the output.
+    """How an output varies between samples; RMS values over the RMS of the output.
 
     Attributes:
         name: The output.
         size: RMS of the output over all samples.
-        spread: That of its deviation from its mean over the samples, ≥ 0.
-        error: That of the difference from what was given, ≥ 0.
+        spread: RMS deviation from its mean over the samples, ≥ 0.
+        error: RMS difference from the given output, ≥ 0.
     """
 
     name: str
@@ -48,24 +48,24 @@ class Variation:
 
     @property
     def foreign(self) -> bool:
-        """Whether the error is of the order of the spread, and no rounding."""
+        """Whether the error is of the order of the spread, beyond rounding."""
         return self.error > max(ROUNDING, SHARE * self.spread)
 
     @property
     def constant(self) -> bool:
-        """Whether it varies by no more than rounding does."""
+        """Whether it varies only by rounding."""
         return self.spread <= ROUNDING
 
 
 def variations(given: Sequence[Outputs], computed: Sequence[Outputs]) -> list[Variation]:
-    """Return how each output varies; of those in `given` that hold finite floats of one shape.
+    """Return how each output in `given` varies, if it holds finite floats of one shape.
 
     Args:
         given: What the framework gave, by sample.
         computed: What the model gives, by sample; at least these outputs.
 
     Returns:
-        Nothing of fewer than two samples.
+        Empty for fewer than two samples.
     """
     found = []
     for name in given[0] if len(given) > 1 else ():
@@ -79,13 +79,12 @@ def variations(given: Sequence[Outputs], computed: Sequence[Outputs]) -> list[Va
 
 
 def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
-    """Return of which sample each given output is, where another order of the samples fits.
+    """Return the sample of each given output, if another order of the samples fits.
 
-    Each is matched with the computed outputs that are nearest; outputs that are alike in all
-    samples say nothing.
+    Each is matched with the nearest computed outputs; outputs alike in all samples say nothing.
 
     Returns:
-        An index for each sample; None where the nearest are no other order, or do not fit.
+        An index for each sample; None if the nearest form no other order, or do not fit.
     """
     parts = []
     for each in variations(given, computed):
@@ -112,7 +111,7 @@ def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, .
 def _rows(
     name: str, given: Sequence[Outputs], computed: Sequence[Outputs]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return an output of both sides, a row for each sample; None of others than finite floats."""
+    """Return an output of both sides, a row per sample; None unless finite floats."""
     arrays: list[NDArray[Any]] = [side[name] for both in (given, computed) for side in both]
     if len({a.shape for a in arrays}) > 1 or any(is_discrete(a.dtype) for a in arrays):
         return None
@@ -125,10 +124,10 @@ def _rms(array: NDArray[np.float64]) -> float:
 
 
 def reordered(order: Sequence[int], ids: Sequence[str]) -> str:
-    """Return that the expected outputs are of the same samples in another order.
+    """Say that the expected outputs are of the same samples in another order.
 
     Args:
-        order: Of which sample each is.
+        order: The sample of each output.
         ids: Names of the samples.
     """
     moved = [(given, of) for given, of in enumerate(order) if given != of]
@@ -141,7 +140,7 @@ def reordered(order: Sequence[int], ids: Sequence[str]) -> str:
 
 
 def foreign(varying: Variation) -> str:
-    """Return that the expected outputs tell these samples from others no better than chance."""
+    """Say that the expected outputs tell these samples from others no better than chance."""
     return (
         f"Output {varying.name} varies by only {number(varying.spread)} of its size between "
         f"samples but differs from the expected one by {number(varying.error)} (RMS): either the "
@@ -150,7 +149,7 @@ def foreign(varying: Variation) -> str:
 
 
 def constant_outputs(varying: Sequence[Variation]) -> str:
-    """Return that nothing shows whether the expected outputs are those of the inputs."""
+    """Say that nothing shows whether the expected outputs belong to the inputs."""
     most = max(varying, key=lambda each: each.spread)
     return (
         "This does not show that the expected outputs belong to these inputs: "
@@ -160,15 +159,15 @@ def constant_outputs(varying: Sequence[Variation]) -> str:
 
 
 def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequence[Outputs]:
-    """Return what the framework gives for each sample of a case, by the model's names of tensors.
+    """Return the framework's tensors for each sample of a case, by the model's tensor names.
 
     Args:
         case: Model and samples.
-        source: Tensors on record, see `recorded_tensors`; or `file.py:factory` that returns a
-            torch.nn.Module (or it and example inputs). The file is run, as the user asked, and the
-            module in FP32 and eval mode. Its inputs and outputs go by name where the names are the
+        source: Recorded tensors, see `recorded_tensors`; or `file.py:factory` that returns a
+            torch.nn.Module (or one and example inputs). The file runs, as the user asked, and the
+            module in FP32 and eval mode. Its inputs and outputs match by name if the names are the
             model's, else in order.
-        runner: Whose tensors, where those of several are on record.
+        runner: Runner whose tensors to use, if several are recorded.
 
     Raises:
         BackendMissing: PyTorch is not installed.

@@ -1,4 +1,4 @@
-"""Rung 1: what a second pipeline does to the inputs, and what a framework may have done to them.
+"""Rung 1: how a second pipeline changes the inputs, and how a framework may have.
 
 With the framework's outputs: would other inputs explain them?
 """
@@ -28,34 +28,34 @@ from halfwise.wording import number, percent
 
 CODE_FILE = "framework_inputs.py"
 _CLEARLY = 10.0
-"""Times by which the error of a sample must fall for it to show anything."""
+"""Factor by which a sample's error must fall to count as evidence."""
 _FEWEST = 3
-"""Independent numbers that must have become right. One of 200 changes brings one number to within
-1e-3 of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000."""
+"""Independent numbers that must become right. One of 200 changes brings one number to within 1e-3
+of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000."""
 _DIRECTIONS = 8
 _NUDGE = 0.05
 _CURVED = 0.2
-"""Singular value of eight directions of length 1 that curvature and float rounding may explain: at
-nudges of a twentieth, the second of what follows one number is at most 0.06."""
+"""Singular value of eight directions of length 1 that curvature and float rounding may explain:
+with nudges of a twentieth, outputs that follow one number have a second value of at most 0.06."""
 _FLOAT = 1e-6
 _EXACT = 1e-5
-"""Errors that the rounding of one operation explains, and of a whole model in other kernels."""
+"""Errors that rounding explains, in one operation and in a whole model in other kernels."""
 _LONGEST = 4096
 _ALIKE = 3.0
-"""Times the smallest error up to which the simpler one of two changes is preferred."""
+"""Factor over the smallest error up to which the simpler of two changes wins."""
 
 
 def changed_inputs(subject: Subject) -> InputTrials | None:
-    """Return what changes of the inputs make of the outputs, where they are not the framework's.
+    """Return the effect of input changes on outputs that differ from the framework's.
 
-    Each is tried on the sample that is worst, then, as long as they match, on all others. One is
-    accepted if all outputs of all samples match, and what did not match before is enough to tell it
-    from chance. Of several, the simplest of those with about the smallest error. Its Python is
-    written into the run folder.
+    Each is tried on the worst sample, then, while outputs match, on all others. One is accepted if
+    all outputs of all samples match, and enough did not match before to rule out chance. Of
+    several, the simplest with about the smallest error wins. Its Python is written into the run
+    folder.
 
     Returns:
-        None where nothing was tried: the outputs match, or do in another order of the samples, or
-        none of them holds floats.
+        None if nothing was tried: the outputs match, perhaps in another order of the samples, or
+        none holds floats.
     """
     verdict = subject.against_framework
     if verdict is None or (verdict.passed and subject.foreign is None) or subject.order:
@@ -97,12 +97,12 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
 
 @dataclass(frozen=True)
 class _Try:
-    """A change that was tried.
+    """A tried change.
 
     Attributes:
         hypothesis: The change.
         error: The largest error with it, over the samples up to the first that does not match.
-        shown: How many samples were wrong and became right; 0 where one does not match.
+        shown: How many samples were wrong and became right; 0 if one does not match.
         numbers: How many independent numbers these hold.
     """
 
@@ -122,7 +122,7 @@ def _record(tried: _Try) -> TriedInputs:
 
 
 class _Expected:
-    """What the framework gave, and how far outputs are from it.
+    """The framework's outputs, and the distance of others from them.
 
     Attributes:
         before: The error of each sample without a change.
@@ -147,11 +147,11 @@ class _Expected:
         return max(self.before)
 
     def error(self, index: int, outputs: Outputs) -> float:
-        """Return the largest error of an output of one sample; inf where something is unlike.
+        """Return the largest error of an output of one sample; inf if something does not match.
 
-        That of floats is the RMS error over the RMS of the output over all samples, or over what it
-        varies by between them where only that tells the framework's from it. Others are alike where
-        as many elements are equal as the criterion asks for.
+        For floats, the RMS error over the output's RMS over all samples, or over its spread between
+        them if only that separates it from the framework's. Others match if as many elements are
+        equal as the criterion requires.
         """
         worst = 0.0
         for name, wanted in self._given[index].items():
@@ -164,7 +164,7 @@ class _Expected:
         return worst
 
     def row(self, outputs: Outputs) -> NDArray[np.float64]:
-        """Return the float outputs as one row over their RMS, of long ones every few elements."""
+        """Return the float outputs as one row over their RMS, subsampling long ones."""
         parts = [np.ravel(outputs[name]) for name in self.floats if self._rms[name]]
         rms = [self._rms[name] for name in self.floats if self._rms[name]]
         return np.concatenate(
@@ -182,7 +182,7 @@ def _rms(arrays: list[NDArray[Any]]) -> float:
 
 
 def _tried(subject: Subject, told: _Expected, planned: list[Hypothesis]) -> Iterator[_Try]:
-    """Yield the changes that still fit the time, up to one that nothing can surpass."""
+    """Yield the changes that fit the time, up to one that nothing can surpass."""
     settings, unit = subject.settings, len(subject.samples)
     budget = Budget(settings.time_budget, work=settings.budget * unit)
     order = sorted(range(len(subject.samples)), key=lambda index: -told.before[index])
@@ -212,10 +212,10 @@ def _try(subject: Subject, told: _Expected, order: list[int], hypothesis: Hypoth
 
 
 def _independent(subject: Subject, told: _Expected, sample: Sample) -> int:
-    """Return in how many directions the outputs move when parts of the inputs are changed a little.
+    """Return in how many directions outputs move when parts of the inputs change a little.
 
-    That many numbers of one sample have to match by themselves: a map of a thousand elements that
-    all follow the brightness is one number.
+    This is the sample's count of independent numbers: a map of a thousand elements that all follow
+    the brightness is one number.
     """
     draw = np.random.default_rng(0)
     base = told.row(subject.session.run(sample))
@@ -234,7 +234,7 @@ def _independent(subject: Subject, told: _Expected, sample: Sample) -> int:
 
 
 def _nudged(array: NDArray[Any], draw: np.random.Generator) -> NDArray[Any]:
-    """Return the array with a drawn box of it changed: floats by a twentieth, others exchanged."""
+    """Return the array with a random box changed: floats by a twentieth, others exchanged."""
     places = [np.sort(draw.integers(0, max(1, n), 2)) for n in array.shape]
     box = tuple(slice(first, last + 1) for first, last in places)
     changed = array.copy()
@@ -246,7 +246,7 @@ def _nudged(array: NDArray[Any], draw: np.random.Generator) -> NDArray[Any]:
 
 
 def _error(subject: Subject, told: _Expected, index: int, sample: Sample) -> float:
-    """Return the error on a changed sample; inf where the model does not run on it."""
+    """Return the error on a changed sample; inf if the model does not run on it."""
     try:
         return told.error(index, subject.session.run(sample))
     except RunFailed:
@@ -256,7 +256,7 @@ def _error(subject: Subject, told: _Expected, index: int, sample: Sample) -> flo
 PIPELINES_CODE = "a_to_b.py"
 _SAME = 1e-6
 """Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
-order comes to less."""
+order differs by less."""
 MAKE_ALIKE = (
     "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
     "precision can repair a difference here."
@@ -265,9 +265,9 @@ _NAMES = "with A of --inputs and B of --inputs-b"
 
 
 def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[str, ...]]:
-    """Return what differs between the inputs of two pipelines, and what to do.
+    """Return how the inputs of two pipelines differ, and what to do.
 
-    Where NumPy can turn A into B, the Python for it is written into the run folder.
+    If NumPy can turn A into B, the Python for it is written into the run folder.
     """
     inputs, effects = _errors(subject, others)
     signs: list[Sign] = []

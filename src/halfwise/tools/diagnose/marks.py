@@ -1,8 +1,8 @@
-"""What an engine computes where all its float tensors are outputs, and which nodes go wrong there.
+"""Mark all float tensors of an engine as outputs, and find the nodes that go wrong.
 
-A node is a suspect where it makes something else of what it is given than in FP32. So an error that
-it only passes on counts for nothing, and one build tells of all nodes. Marks end fusions, so what
-is found has to show itself on true inputs too.
+A node is a suspect if its result on its own inputs differs from FP32's. So inherited errors do not
+count, and one build covers all nodes. Marks end fusions, so suspects must also be wrong on true
+inputs.
 """
 
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ from halfwise.tools.diagnose.transplant import OFF, Transplants
 
 @dataclass
 class Marked:
-    """What marks told.
+    """Results of marking.
 
     Attributes:
-        effect: What the engine does with them; None where that was not told.
-        suspects: Nodes that go wrong there, each once.
+        effect: The engine's result with marks; None if unknown.
+        suspects: Nodes that go wrong there, without duplicates.
     """
 
     effect: MarksEffect | None = None
@@ -37,10 +37,10 @@ class Marked:
 
 
 def look(transplants: Transplants, marked: Marked) -> None:
-    """Build the model with all float tensors as outputs, and note what that tells, in place.
+    """Build the model with all float tensors as outputs, and record the results in place.
 
-    Where the builder refuses, that is done with the first half of them, and with the other; where
-    that takes too long, not.
+    If the builder refuses, mark the first half and then the other half, unless the build took too
+    long.
 
     Raises:
         Spent: no more builds may be used.
@@ -72,16 +72,16 @@ def look(transplants: Transplants, marked: Marked) -> None:
 
 
 def _floats(transplants: Transplants) -> list[TensorName]:
-    """Return the float tensors that depend on values of the inputs, in graph order."""
+    """Return the float tensors that depend on the inputs' values, in graph order."""
     network, varying = transplants.engines.case.network, transplants.pieces.varying
     floats = {v.name for node in network.nodes() for v in node.outputs if is_float(v)}
     return [name for name in comparable(network) if name in varying and name in floats]
 
 
 def _suspects(transplants: Transplants, given: Outputs) -> Iterator[Part]:
-    """Yield the nodes that give what they do not compute of what an engine gave them.
+    """Yield the nodes whose outputs do not follow from their inputs in the engine.
 
-    Where tensors are not given, a few nodes between those that are; more tell nothing.
+    If tensors are missing, yield the few nodes between known ones; more would show nothing.
     """
     network, sample = transplants.engines.case.network, transplants.one
     have = [name for name in _floats(transplants) if name in given]

@@ -13,9 +13,9 @@ from halfwise.tools.verify.quantised import Question, quantisation_loss
 def lost(subject: Subject) -> QuantisationLoss | None:
     """Return the effect of the pairs on the outputs; None if none can be left out.
 
-    Also None without the framework's outputs if stored weights have no scale: nothing is right
-    then. Right are the framework's outputs, or without these the model's without its pairs. Weights
-    stored as integers stay unchanged.
+    Also None without the framework's outputs if stored weights have no scale: then nothing is known
+    to be right. Right are the framework's outputs, or without these the model's own without its
+    pairs. Weights stored as integers stay unchanged.
     """
     network, settings = subject.case.network, subject.settings
     references, pairs = subject.given, pairs_of(network)

@@ -1,11 +1,10 @@
-"""Build an engine of model.onnx, run it on inputs.npz, and hold it against expected.npz.
+"""Build an engine of model.onnx, run it on inputs.npz, and compare with expected.npz.
 
     python reproduce.py
 
-Needs Python >= 3.8, tensorrt >= 8.5, NumPy and an NVIDIA driver. Exits with 0 where the engine is
-right, with 1 where it is not, cannot be built, or cannot run to its end, and with 2 where nothing
-can be told, since something that it needs is missing or fails; a crash of the builder ends the
-process.
+Needs Python >= 3.8, tensorrt >= 8.5, NumPy and an NVIDIA driver. Exits with 0 if the engine is
+right, with 1 if it is wrong, cannot be built, or cannot finish a run, and with 2 if that is
+unknown, since a requirement is missing or fails; a crash of the builder ends the process.
 """
 
 import ctypes
@@ -26,7 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Cuda:
-    """What is needed of the driver library."""
+    """The parts of the driver library needed here."""
 
     def __init__(self):
         """Take the first device."""
@@ -41,13 +40,13 @@ class Cuda:
         self.stream = stream
 
     def call(self, name, *arguments):
-        """Call a function; it has to return 0."""
+        """Call a function, which must return 0."""
         status = getattr(self.library, name)(*arguments)
         if status:
             raise RuntimeError("{} returned error {}".format(name, status))
 
     def memory(self, size):
-        """Return the address of device memory, and host memory that can be copied to it."""
+        """Return the address of device memory, and host memory to copy to it."""
         device, host = ctypes.c_uint64(), ctypes.c_void_p()
         self.call("cuMemAlloc_v2", ctypes.byref(device), ctypes.c_size_t(max(1, size)))
         self.call("cuMemAllocHost_v2", ctypes.byref(host), ctypes.c_size_t(max(1, size)))
@@ -86,7 +85,7 @@ def build(logger):
 
 
 def run(cuda, plan, logger, inputs):
-    """Return the outputs by name; None where the engine does not run to its end."""
+    """Return the outputs by name; None if the engine does not finish."""
     engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
     context = None if engine is None else engine.create_execution_context()
     if context is None:
@@ -107,7 +106,7 @@ def run(cuda, plan, logger, inputs):
             device, host = cuda.memory(size)
             outputs[name] = (device, host, size, shape, dtype)
         context.set_tensor_address(name, device.value)
-    # What is wrong from here on, the engine does.
+    # From here on, failures are the engine's.
     cuda.call("cuStreamSynchronize", cuda.stream)
     if not context.execute_async_v3(cuda.stream.value):
         return None
@@ -125,7 +124,7 @@ def run(cuda, plan, logger, inputs):
 
 
 def snr_db(expected, found):
-    """Return 20 log10 of RMS over RMS error; -inf where it is not finite."""
+    """Return 20 log10 of RMS over RMS error; -inf if it is not finite."""
     wanted, got = expected.astype(np.float64), found.astype(np.float64)
     noise, signal = np.sum(np.square(got - wanted)), np.sum(np.square(wanted))
     if not np.isfinite(noise) or (noise and not signal):
@@ -134,7 +133,7 @@ def snr_db(expected, found):
 
 
 def main():
-    """Say what the engine gives."""
+    """Report the engine's result."""
     print("TensorRT {}, {}".format(trt.__version__, SETTINGS))
     cuda = Cuda()
     logger = trt.Logger(trt.Logger.WARNING)
@@ -144,7 +143,7 @@ def main():
         return 1
     inputs = np.load(os.path.join(HERE, "inputs.npz"))
     expected = np.load(os.path.join(HERE, "expected.npz"))
-    # The first axis of what is stored counts samples.
+    # The first stored axis counts samples.
     found = run(cuda, plan, logger, {name: inputs[name][0] for name in inputs.files})
     if found is None:
         print("The engine fails to run.")

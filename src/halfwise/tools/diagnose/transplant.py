@@ -1,4 +1,4 @@
-"""Whether parts of a model are wrong in an engine, on the true values of what they read."""
+"""Test whether parts of a model are wrong in an engine, on the true values of their inputs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,37 +30,37 @@ from halfwise.tools.diagnose.localise import ENOUGH, Spent
 from halfwise.tools.diagnose.pieces import NEGATED, Part, Piece, Pieces, Values
 
 MOST_BYTES = 1 << 29
-"""Of tensors that parts beside each other are given, and give: bounds memory here and there."""
+"""Size of the inputs and outputs of side-by-side parts: bounds memory here and on the worker."""
 
 
 LEAST_SECONDS = 60.0
 LONGER = 5.0
-"""A build may take so many times what the engine itself took, and so many seconds in any case. Our
-choice: a part is less than the whole, but an input and an output for each node are more."""
+"""A build may take this many times as long as the engine itself, and this many seconds in any case.
+Our choice: a part is less than the whole, but an input and an output per node are more."""
 
 
 def seconds_for(plain: float, most: float) -> float:
-    """Return the seconds that a build may take where the engine itself took `plain`.
+    """Return the seconds a build may take if the engine itself took `plain`.
 
-    `most` is what any build may take.
+    `most` is the limit for any build.
     """
     return min(most, max(LEAST_SECONDS, LONGER * plain))
 
 
 def most_builds(nodes: int) -> int:
-    """Return how many builds may be spent on finding what is wrong among `nodes` (≥ 1)."""
+    """Return the budget of builds for finding what is wrong among `nodes` (≥ 1)."""
     return 4 + int(2 * log2(nodes))
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """How an engine is wrong: its outputs are off, there is none, or none that runs.
+    """How an engine is wrong: its outputs are off, or it does not build or run.
 
     Attributes:
-        kind: Which.
+        kind: Kind of symptom.
         status: How a build or run ended.
-        signal: By which signal.
-        said: Kinds of errors that the builder's log has.
+        signal: The signal that ended it.
+        said: Kinds of errors in the builder's log.
     """
 
     kind: SymptomKind
@@ -70,7 +70,7 @@ class Symptom:
 
     @property
     def late(self) -> bool:
-        """Whether it was ended since it took too long."""
+        """Whether it was stopped because it took too long."""
         return self.status == "timeout"
 
 
@@ -78,28 +78,28 @@ OFF = Symptom("outputs")
 
 
 def symptom_of(build: BuildOutcome) -> Symptom:
-    """Return how a build is wrong that gave no engine."""
+    """Return the symptom of a build without an engine."""
     said = frozenset(f.kind for f in explain(build.log) if f.severity == "error")
     return Symptom("build", build.status, build.signal, said)
 
 
 @dataclass
 class Transplants:
-    """Asks engines of parts of a model, on one sample.
+    """Tests parts of a model in engines, on one sample.
 
     Attributes:
-        engines: Makes engines of the model.
-        kind: What they compute in, as for `EngineMaker.side`.
-        right: What is true.
-        sample: The sample's place.
-        symptom: How the engine of the whole is wrong.
-        seconds: What a build may take; see `seconds_for`.
+        engines: Engine maker of the model.
+        kind: Their arithmetic, as for `EngineMaker.side`.
+        right: The right side.
+        sample: The sample's index.
+        symptom: How the whole model's engine is wrong.
+        seconds: Time limit of a build; see `seconds_for`.
         late: Builds that took longer.
-        builds: Builds used, that of the whole included.
-        known: Which parts are wrong; None where that could not be told.
-        errors: The largest relative RMS error of what a part gives, where an engine ran.
-        single: Parts whose engine held nothing else.
-        spare: Builds of these that `ask` leaves: for the proof.
+        builds: Builds used, including the whole model's.
+        known: Whether parts are wrong; None if unknown.
+        errors: The largest relative RMS error of a part's outputs, if an engine ran.
+        single: Parts tested in engines of their own.
+        spare: Builds that `ask` leaves for the proof.
     """
 
     engines: EngineMaker
@@ -117,7 +117,7 @@ class Transplants:
 
     @cached_property
     def most(self) -> int:
-        """How many builds may be used."""
+        """The budget of builds."""
         return most_builds(len(list(self.engines.case.network.nodes())))
 
     @cached_property
@@ -126,14 +126,14 @@ class Transplants:
         return Pieces(self.engines.case.network, self.values)
 
     def values(self, names: Sequence[TensorName]) -> Values:
-        """Return what tensors truly are."""
+        """Return the true values of tensors."""
         alone = self.right.samples.select([self.sample])
         right = replace(self.right, samples=alone, failures={})
         return {**self.one, **next(right.get(list(names)))}
 
     @property
     def tolerance(self) -> float:
-        """Relative RMS error up to which a tensor is right: that of its arithmetic in kernels."""
+        """Relative RMS error up to which a tensor is right: its arithmetic's in kernels."""
         return max(OTHER_KERNELS, TOLERANCES[self.kind])
 
     @property
@@ -143,14 +143,14 @@ class Transplants:
 
     @property
     def together(self) -> bool:
-        """Whether an engine of parts beside each other tells which of them are wrong."""
+        """Whether an engine of side-by-side parts shows which are wrong."""
         network = self.engines.case.network
         names = [n for n in comparable(network) if n in self.pieces.varying]
         sizes = tensor_bytes(network.model, names, self.one)
         return self.symptom == OFF and sum(sizes.values()) <= MOST_BYTES
 
     def ask(self, parts: Sequence[Part]) -> list[bool | None]:
-        """Return whether each part is wrong; None where that could not be told.
+        """Return whether each part is wrong; None if unknown.
 
         Raises:
             Spent: no more builds may be used.
@@ -173,9 +173,9 @@ class Transplants:
         return self.known[part]
 
     def inside(self, part: Part) -> bool | None:
-        """Return whether a part is wrong where what it gives is read in the engine, and no output.
+        """Return whether a part is wrong when the engine reads its outputs itself.
 
-        None where that could not be told.
+        None if unknown.
 
         Raises:
             Spent: no more builds may be used.
@@ -197,9 +197,9 @@ class Transplants:
         return self.known.pop(part)
 
     def without(self, parts: Collection[Part]) -> tuple[bool | None, float | None]:
-        """Return whether the model is wrong where the true outputs of `parts` are fed in.
+        """Return whether the model is wrong with the true outputs of `parts` fed in.
 
-        And the largest relative RMS error of what it gives then, inputs of `parts` included, where
+        Also the largest relative RMS error of its outputs then, including inputs of `parts`, if
         there is an engine.
 
         Raises:
@@ -210,7 +210,7 @@ class Transplants:
         return self.known.pop(rest), self.errors.pop(rest, None)
 
     def _look(self, parts: Sequence[Part], what: str, *, again: bool = True) -> None:
-        """Ask one engine of all parts; where there is none, two of half of them each."""
+        """Test all parts in one engine; if that fails, half of them in each of two."""
         self.known |= dict.fromkeys(parts)
         try:
             piece = self.pieces.cut(parts)
@@ -239,13 +239,13 @@ class Transplants:
     def built(
         self, maker: EngineMaker, what: str, marks: Sequence[TensorName], sample: Sample
     ) -> tuple[Symptom, Outputs]:
-        """Return how another engine ends, and what it gives.
+        """Return how another engine ends, and its outputs.
 
         Args:
-            maker: Makes it.
-            what: What it is.
-            marks: Tensors that are outputs too.
-            sample: What to run.
+            maker: Engine maker.
+            what: Description.
+            marks: Tensors to mark as outputs.
+            sample: Inputs to run on.
 
         Raises:
             Spent: no more builds may be used, or Ctrl-C came.
@@ -272,7 +272,7 @@ class Transplants:
             return Symptom("run", failed.status), {}
 
     def _run(self, piece: Piece, what: str) -> tuple[Symptom, Outputs]:
-        """Return how an engine of a piece ends, and what it gives."""
+        """Return how an engine of a piece ends, and its outputs."""
         network = normalise(piece.model.clone(), path=None, sha256="")
         samples = Samples(("part",), lambda _: piece.feed)
         case = replace(self.engines.case, network=network, calibration=samples, metric=None)
@@ -292,7 +292,7 @@ class Transplants:
         self.known[part] = any(errors[name] > natural[name] for name in above)
 
     def _natural(self, part: Part, names: Sequence[TensorName]) -> dict[TensorName, float]:
-        """Return what roundings in a part, and of what it reads, explain at most."""
+        """Return the largest error that rounding in a part and of its inputs explains."""
         network = self.engines.case.network
         nodes = [node for node in network.nodes() if node.name in part]
         made = {v.name for node in nodes for v in node.outputs}
@@ -308,7 +308,7 @@ class Transplants:
 
 
 def _named(parts: Sequence[Part], network: Network) -> str:
-    """Return what parts are, in a few words."""
+    """Return a short description of parts."""
     if len(parts) > 1:
         what = "nodes" if all(len(part) == 1 for part in parts) else "parts"
         return f"{len(parts)} {what}"
