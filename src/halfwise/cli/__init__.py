@@ -1,6 +1,6 @@
 """The command line: options in, reports and exit codes out.
 
-Command functions import the library when they run, so that `halfwise --help` does not wait for it.
+Commands import the library when they run, so `halfwise --help` does not wait for it.
 """
 
 import gc
@@ -23,18 +23,18 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
 
 LONGEST_MESSAGE = 800
-"""Characters of an error or hint."""
+"""Most characters of an error or hint."""
 
 OBJECTS_PER_COLLECTION = 100_000
-"""Objects that Python makes between two searches for unreachable ones, in place of 700.
+"""Objects allocated between two garbage collections, instead of 700.
 
-Graphs of thousands of nodes are millions of objects that live on. At 1,500 nodes searching took
-half of the time outside ONNX Runtime; now it takes little, for 8 % more memory.
+Graphs of thousands of nodes are millions of long-lived objects. At 1,500 nodes collection took half
+of the time outside ONNX Runtime; now it takes little, for 8 % more memory.
 """
 
 COLLECTIONS = (20, 50)
-"""Searches among young objects before one among older ones, and of these before one among all, in
-place of 10 and 10: at 5,000 nodes a fifth of that time, and 5 % more memory.
+"""Young collections before a middle one, and middle ones before a full one, instead of 10 and 10:
+at 5,000 nodes a fifth of that time, and 5 % more memory.
 """
 
 app = typer.Typer(
@@ -47,14 +47,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# What decides comes first, then what finds causes, what prepares a model, and engines; Typer lists
-# groups last.
+# Verdicts come first, then diagnosis, model preparation, and engines; Typer lists groups last.
 inputs = typer.Typer(no_args_is_help=True, help="Compare two preprocessing pipelines.")
 inputs.command("compare")(models.compare_inputs)
 constraints = typer.Typer(
     no_args_is_help=True, help="Check precision constraints in trtexec's notation."
 )
-# Options of trtexec are part of what is checked.
+# trtexec's options are part of the input.
 constraints.command("check", context_settings={"ignore_unknown_options": True})(
     engines.check_constraints
 )
@@ -108,7 +107,7 @@ def _run(ended: Ended) -> None:
         _say(ended)
         sys.exit(ended.exit_code)
     except SystemExit as end:
-        # Typer turns Ctrl-C into this exit code without a word.
+        # Typer turns Ctrl-C into this exit code without a message.
         if end.code == INTERRUPTED:
             _say(ended)
             sys.exit(ended.exit_code)
@@ -118,13 +117,13 @@ def _run(ended: Ended) -> None:
 def _complain(error: HalfwiseError) -> None:
     for title, text in (("error", error.message), ("hint", error.hint)):
         if text:
-            # ONNX Runtime's messages have several lines; further ones are indented.
+            # ONNX Runtime's messages span lines; indent all but the first.
             lines = "\n  ".join(clean(line) for line in _readable(text).splitlines())
             typer.echo(f"{title}: {lines}", err=True)
 
 
 def _readable(text: str) -> str:
-    """Return a text, cut in the middle where it is too long to read: names may be."""
+    """Return a text, cut in the middle if too long to read, as names may be."""
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 

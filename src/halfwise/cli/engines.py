@@ -1,4 +1,4 @@
-"""Commands about TensorRT: engines, recipes, constraints, logs, and where it is."""
+"""Commands about TensorRT: engines, recipes, constraints, logs, workers."""
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 

@@ -1,4 +1,4 @@
-"""Commands about a model and its inputs: what is wrong with them, and what makes a better one."""
+"""Commands that check, rewrite or export a model, or check its inputs."""
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 

@@ -1,7 +1,6 @@
-"""Parameters of commands, made of the options that are declared.
+"""Parameters of commands, made from the declared options.
 
-None of them has a default here: one that is not given is not passed on, so that the library's own
-default holds.
+They have no defaults here: an option not given is not passed on, so the library's default holds.
 """
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
@@ -23,7 +22,7 @@ from halfwise.errors import UsageError
 
 
 def trust(asked: bool) -> None:
-    """Trust the nearest halfwise.toml where that is asked for."""
+    """Trust the nearest halfwise.toml if asked to."""
     if asked:
         from halfwise.tensorrt.workers import trust_nearest
 
@@ -50,12 +49,12 @@ RunnerOption = Annotated[
 
 
 class Display(NamedTuple):
-    """What a command prints: a first screen; or one of these.
+    """What a command prints: a first screen, or one of these.
 
     Attributes:
-        as_json: The record.
-        full: The whole report; None where that is all there is.
-        quiet: The verdict alone, and no progress.
+        as_json: The record as JSON.
+        full: The whole report; None if there is no shorter one.
+        quiet: Only the verdict, and no progress.
     """
 
     as_json: bool = False
@@ -87,19 +86,19 @@ _TRUST = inspect.Parameter(
         ),
     ],
 )
-"""Acts on the command line alone; stands wherever a worker can be named."""
+"""Only for the command line; available wherever a worker can be named."""
 
 
 def accepts(
     *groups: type | str, full: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command options in place of its `**options` and `display`.
+    """Return a decorator that replaces a command's `**options` and `display` by options.
 
-    The command finds those that were given in `options`.
+    The command receives the given ones in `options`.
 
     Args:
         groups: Classes that declare options, and names of single ones.
-        full: Whether it prints one screen unless the whole report is asked for.
+        full: Whether it prints one screen unless asked for the whole report.
     """
     declared: dict[str, Any] = {}
     for group in groups:
@@ -143,17 +142,17 @@ _ALONE = {
     for name, hint in Options.__annotations__.items()
     if option(hint).alone is not None
 }
-"""What options mean that stand without a value."""
+"""Values of options given without one."""
 
 
 class Command(TyperCommand):
-    """A command some of whose options need no value: see `Option.alone`."""
+    """A command with options that need no value: see `Option.alone`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's context
-        """Give such an option its value where none follows: another option, or nothing at all.
+        """Give such an option its value if an option or nothing follows it.
 
         Raises:
-            UsageError: what follows names a file, which is meant for an argument then.
+            UsageError: a file name follows, which is meant as an argument.
         """
         whole: list[str] = []
         for arg, following in zip_longest(args, args[1:]):
@@ -175,11 +174,11 @@ def _names_file(word: str) -> bool:
 
 
 def parameter(name: str, hint: Any) -> inspect.Parameter:  # noqa: ANN401 - as declared
-    """Return the parameter from which Typer makes an option; None is not given.
+    """Return the parameter from which Typer makes an option; None means not given.
 
     Args:
         name: Its name in the library.
-        hint: How it is declared.
+        hint: Its declaration.
     """
     declared, kind = option(hint), shell_type(hint)
     if get_origin(kind) is Sequence:

@@ -1,4 +1,4 @@
-"""Call the library while the terminal shows progress; show what it returns, and exit."""
+"""Call the library while the terminal shows progress; show the result, and exit."""
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from halfwise.reporting.parts import Report
 
 WHOLE = "This is only part of the report; --full prints all of it."
-"""Printed below a partial report that lies in no folder."""
+"""Printed below a partial report that is not stored."""
 
 R = TypeVar("R")
 Shown = TypeVar("Shown", bound="Record")
@@ -30,11 +30,11 @@ Shown = TypeVar("Shown", bound="Record")
 def watched(
     call: "Callable[[Watcher], R]", display: Display, worker: Mapping[str, Any] | None = None
 ) -> R:
-    """Return what the library returns to `call`, which gets what tells of progress.
+    """Return the result of `call`, which gets a watcher that shows progress.
 
     Args:
         call: Calls the library.
-        display: What is printed.
+        display: What to print.
         worker: Options that name a worker to start while the library is imported.
     """
     with nullcontext() if worker is None else worker_ahead(worker):
@@ -50,9 +50,9 @@ def watched(
 
 @contextmanager
 def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
-    """Start the worker that `options` name; the first that is asked for in the block is that one.
+    """Start the worker that `options` name; the block's first request for a worker gets it.
 
-    What is wrong with the options is left to the command itself.
+    Errors in the options are left to the command itself.
     """
     from halfwise.tensorrt.worker.transport import started
     from halfwise.tensorrt.workers import resolve
@@ -94,7 +94,7 @@ def end(*, passed: bool) -> NoReturn:
 def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
     """Print the run and exit with 0 where its verdict passed, else 10.
 
-    `folder` is where it is stored; None where it is not.
+    `folder` is the run folder; None if it is not stored.
     """
     from halfwise.reporting.screen import screen
     from halfwise.reporting.terminal import fitted, print_report, print_verdict
@@ -113,7 +113,7 @@ def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
 
 
 def _more(folder: Path | None) -> str:
-    """Return where the whole report is."""
+    """Return where to find the whole report."""
     if folder is None:
         return WHOLE
     page = folder / "report.html"

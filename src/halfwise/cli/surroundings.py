@@ -1,4 +1,4 @@
-"""The environment of a process: streams that fail, signals, working directory, open files."""
+"""A process' environment: failing streams, signals, working directory, open files."""
 
 import errno
 import io
@@ -18,13 +18,13 @@ from halfwise.errors import UsageError
 from halfwise.interruption import Interruption, offered
 
 _FILES = 1024
-"""How many files may be open, where that can be had: what Linux gives by default."""
+"""Limit on open files to ask for: Linux's default."""
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
-"""System errors of a program that makes wrong calls."""
+"""System errors that a program causes by wrong calls."""
 _KEPT = (
     b"\ninterrupted: the search stops and keeps what it found so far; Ctrl-C again quits at once\n"
 )
@@ -36,20 +36,20 @@ class Ended:
     """Whether a signal ends the run.
 
     Attributes:
-        by: The signal; SIGINT, Ctrl-C, where no other came.
+        by: The signal; SIGINT (Ctrl-C) if no other came.
     """
 
     by: signal.Signals = signal.SIGINT
 
     @property
     def exit_code(self) -> int:
-        """128 and the number of the signal, as shells report it."""
+        """128 plus the signal's number, as shells report it."""
         return 128 + self.by
 
 
 @contextmanager
 def surroundings() -> Iterator[Ended]:
-    """Make the process fit for a command; undo it.
+    """Prepare the process for a command; undo that afterwards.
 
     Raises:
         UsageError: the working directory is gone.
@@ -67,7 +67,7 @@ def surroundings() -> Iterator[Ended]:
 
 
 def demand_folder() -> None:
-    """Raise UsageError where the working directory is gone: every relative path would fail."""
+    """Raise UsageError if the working directory is gone: every relative path would fail."""
     try:
         Path.cwd()
     except OSError as error:
@@ -77,10 +77,10 @@ def demand_folder() -> None:
 
 
 def told(error: OSError) -> UsageError | None:
-    """Return the message for a system error; None where it could be a fault of halfwise.
+    """Return the message for a system error; None if it could be a bug in halfwise.
 
     Args:
-        error: What reached the command line.
+        error: The error that reached the command line.
     """
     name = error.filename
     what = os.fsdecode(name) if isinstance(name, str | bytes) else None
@@ -95,7 +95,7 @@ def told(error: OSError) -> UsageError | None:
     if what is None:
         if error.errno in _OURS:
             return None
-        # Such as that there is no folder for temporary files, with those that were tried.
+        # For example: no folder for temporary files, with the folders tried.
         return UsageError(
             f"The system reported: {error.strerror}.", "Check the environment of the command."
         )
@@ -105,9 +105,9 @@ def told(error: OSError) -> UsageError | None:
 
 
 class _Stream:
-    """A standard stream; once it fails, what is written to it is dropped.
+    """A standard stream; after a failure, it drops what is written.
 
-    A reader that is gone (`| head`) does not end the command: the exit code is the verdict's.
+    A closed reader (`| head`) does not end the command: the exit code is the verdict's.
     """
 
     def __init__(self, stream: TextIO, *, whatever: bool = False) -> None:
@@ -115,7 +115,7 @@ class _Stream:
         self._stream, self._whatever = stream, whatever
 
     def write(self, text: str) -> int:
-        # Click asks by writing nothing whether a stream takes bytes, and drops what is raised.
+        # Click writes an empty string to test for byte streams, and swallows errors.
         if not isinstance(text, str):
             raise TypeError("a text stream")
         if text:
@@ -132,20 +132,20 @@ class _Stream:
         try:
             yield
         except OSError as error:
-            # What it still holds would fail again when Python ends.
+            # Its buffer would fail again when Python exits.
             with suppress(OSError), Path(os.devnull).open("wb") as null:
                 os.dup2(null.fileno(), self._stream.fileno())
             if not self._whatever and error.errno != errno.EPIPE:
                 error.filename = "standard output"
                 raise
 
-    # Whatever else a text stream has.
+    # All other attributes of a text stream.
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._stream, name)
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null as each standard stream that is closed: the next file would become it."""
+    """Open /dev/null for each closed standard stream: the next file would become it."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -163,7 +163,7 @@ def _write_any_name() -> None:
 
 
 def _allow_files() -> None:
-    """Raise the limit on open files where it is low and may be raised."""
+    """Raise a low limit on open files, if allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -173,23 +173,23 @@ def _allow_files() -> None:
 
 @contextmanager
 def _interrupting() -> Iterator[Ended]:
-    """Let signals that end a process act as Ctrl-C: everything temporary is removed."""
+    """Let terminating signals act as Ctrl-C, which removes everything temporary."""
     ended = Ended()
 
     def end(number: int, _: FrameType | None) -> None:
         ended.by = signal.Signals(number)
         if ignored:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Not KeyboardInterrupt: who handles Ctrl-C at this moment handles this, too.
+        # Not KeyboardInterrupt: the current handler of Ctrl-C must handle this too.
         signal.raise_signal(signal.SIGINT)
 
     if threading.current_thread() is not threading.main_thread():
         yield ended
         return
 
-    # Some start a command so that these do not end it: nohup.
+    # Ignored signals, as under nohup, stay ignored.
     own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
-    # Shells start so what a script puts into the background: Ctrl-C does not end that.
+    # Shells start a script's background jobs this way: Ctrl-C does not end them.
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     for number in own:
         signal.signal(number, end)
@@ -204,17 +204,17 @@ def _interrupting() -> Iterator[Ended]:
 
 @contextmanager
 def _keeping(interruption: Interruption, ended: Ended) -> Iterator[None]:
-    """Let the first Ctrl-C be `interruption`'s where that takes it; nothing is raised then."""
+    """Give the first Ctrl-C to `interruption` if it takes it; nothing is raised then."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if ended.by == signal.SIGINT and interruption.take():
-            # Not through Python's streams: the main thread may be writing there at this moment.
+            # Not through Python's streams: the main thread may be writing to them.
             with suppress(OSError):
                 os.write(2, _KEPT)
         else:
             signal.default_int_handler(number, frame)
 
-    # In another thread there are no signals, and what is ignored stays so.
+    # Other threads get no signals, and ignored signals stay ignored.
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
         yield

@@ -220,7 +220,7 @@ def verify(
 
 
 def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with one worker in place of lists; a list of several does not apply."""
+    """Return the options with one worker instead of lists; several do not apply."""
     lists = {name: options[name] for name in options if name in Workers.__annotations__}
     if (named := sum(map(len, lists.values()))) > 1:
         raise UsageError(
@@ -237,7 +237,7 @@ def _repeat(
     options: dict[str, Any],
     display: Display,
 ) -> NoReturn:
-    """Judge the plan of a run on several workers; exit with their joint verdict."""
+    """Judge a run's plan on several workers; exit with their joint verdict."""
     from halfwise.reporting.inspection import repeated
 
     others = options.keys() - RepeatOptions.__annotations__.keys()

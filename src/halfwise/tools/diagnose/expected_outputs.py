@@ -1,4 +1,4 @@
-"""Rung 2: do the framework's outputs belong to these samples, in this order?
+"""Rung 2: the framework's outputs; do they belong to these samples, in this order?
 
 Outputs that hardly vary between samples agree within any tolerance on their size, whatever the
 samples.

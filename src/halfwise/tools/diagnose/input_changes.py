@@ -134,7 +134,7 @@ class _Expected:
         self.floats = [n for n, a in self._given[0].items() if not is_discrete(a.dtype)]
         self._rms = {name: _rms([given[name] for given in self._given]) for name in self.floats}
         if subject.foreign is not None:
-            # What outputs have in common says nothing of the inputs. FP32 rounding still passes.
+            # What all outputs share says nothing about the inputs. FP32 rounding still passes.
             self._rms |= {
                 v.name: v.size * max(v.spread, ROUNDING / OTHER_KERNELS) for v in subject.variations
             }
