@@ -103,7 +103,7 @@ def export(
 
     Raises:
         UsageError: no such kind, version, typing or device, or `out` cannot be written to.
-        CaseError: the recipe does not exist; the message says why.
+        CaseError: the run has no such recipe; the message says why.
         RecordMismatch: the run folder is damaged, or the model differs.
     """
     _check(kind, inputs, out)

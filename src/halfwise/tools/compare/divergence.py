@@ -180,7 +180,7 @@ def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
     `rounds` bounds the requests for a few tensors, each with its own build.
 
     Engines without marks show whether an output is wrong; engines with marks, where that begins. If
-    an output is wrong only without marks, no single node is to blame, and the output's region is
+    an output is wrong only without marks, nothing inside is to blame, and the output's region is
     all that leads to it.
     """
     engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide)]

@@ -143,7 +143,7 @@ def _explain(found: Found, transplants: Transplants) -> None:
 def _confirmed(suspects: Collection[Part], transplants: Transplants) -> list[Part]:
     """Return the suspects that are also wrong on their true inputs, and those that look alike.
 
-    Of many, one per operator and shapes is tested: these determine the kernel.
+    Of many, one per operator and shapes is tested: kernels are chosen by these.
     """
     nodes = {node_name(node): node for node in transplants.engines.case.network.nodes()}
     kinds: dict[tuple[str, ...], list[Part]] = {}

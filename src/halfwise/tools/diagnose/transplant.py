@@ -173,7 +173,7 @@ class Transplants:
         return self.known[part]
 
     def inside(self, part: Part) -> bool | None:
-        """Return whether a part is wrong when the engine reads its outputs itself.
+        """Return whether a part is wrong if its outputs are read in the engine, and are not output.
 
         None if unknown.
 

@@ -75,10 +75,10 @@ class Question:
 def quantisation_loss(question: Question) -> QuantisationLoss | None:
     """Return the pairs to leave out for acceptable outputs.
 
-    Bisects the pairs on the worst sample, all others left out, into the more harmful half each
-    time, to find those that do most harm alone. As many of these as possible are put back; each of
-    the rest is needed and a cause. If these do not suffice, the causes are pairs with a fault that
-    make most of the error.
+    With all other pairs left out, tries halves of the pairs on the worst sample, then halves of the
+    more harmful half, to find those that do most harm alone. As many of these as possible are put
+    back; each of the rest is needed and a cause. If these do not suffice, the causes are pairs with
+    a fault that make most of the error.
 
     Returns:
         None if no pair can be left out, or if ONNX Runtime cannot run that model, perhaps for lack
