@@ -165,7 +165,7 @@ def _faulty(
     signs: Sequence[Sign] = (),
     worst: str | None = None,
 ) -> Rung:
-    """Return where a wrong engine is wrong, and what helps.
+    """Return where a faulty engine is wrong, and what helps.
 
     From here on Ctrl-C ends only the search; results so far are reported.
     """

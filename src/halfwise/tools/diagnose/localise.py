@@ -91,7 +91,7 @@ def in_order(reads: Mapping[Node, Sequence[Node]]) -> list[Node]:
 
 
 _Near = tuple[Mapping[Node, Sequence[Node]], Mapping[Node, Sequence[Node]]]
-"""What reads each node, and what it reads."""
+"""The readers of each node, and the nodes it reads."""
 
 
 def _near(reads: Mapping[Node, Sequence[Node]]) -> _Near[Node]:

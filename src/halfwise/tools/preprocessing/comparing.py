@@ -56,7 +56,7 @@ class Pair:
 
     Attributes:
         a: Samples of A.
-        b: Samples of B, as many.
+        b: Samples of B, equally many.
         layouts: Image layout in A's and B's samples.
         turn: Turn that makes A look like B.
         order: The sample of A for each of B.
@@ -87,7 +87,7 @@ def compare_arrays(
 
     Args:
         a: Samples of A: finite numbers of any shape, which may vary between samples.
-        b: Samples of B, as many.
+        b: Samples of B, equally many.
         name: Name of the input in A.
         name_b: Name in B, if it differs.
         raws: The raw image behind each sample of A, [h, w], [h, w, c] or [c, h, w] with values from

@@ -32,7 +32,7 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
 
     Args:
         a: Samples of A: numbers of any shape, or text, compared for equality.
-        b: Samples of B, as many.
+        b: Samples of B, equally many.
         name: Name of the input in A.
         name_b: Name in B.
     """
