@@ -1,7 +1,7 @@
-"""The INT8 form of a node: it reads what QuantizeLinear and DequantizeLinear leave of its inputs.
+"""The INT8 form of a node: it reads its inputs through QuantizeLinear and DequantizeLinear.
 
-It computes in FP32, as the file does that is written: FP32 holds sums of up to 1,000 products of
-two INT8 numbers exactly.
+It computes in FP32, as the written file does: FP32 holds sums of up to 1,000 products of two INT8
+numbers exactly.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from halfwise.graph.model import node_name
 from halfwise.records import NodeName
 
 Slots = Mapping[int, ir.Value]
-"""Per input slot of a node what it reads there in the quantised network; slots in which it reads
-what it does in the network without pairs are left out."""
+"""What a node reads in the quantised network, per input slot; slots that read the same without
+pairs are left out."""
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Readings:
     """Lets kept nodes read through pairs.
 
     Attributes:
-        graph: The main graph of the switched model: scales, zero points and integers go there.
-        slots: Of each node that may have INT8.
+        graph: The main graph of the switched model, which takes scales, zero points and integers.
+        slots: The slots of each node that may be INT8.
     """
 
     graph: ir.Graph
@@ -33,9 +33,9 @@ class Readings:
     _constants: dict[str, ir.Value] = field(default_factory=dict)
 
     def read(self, node: ir.Node, inputs: list[ir.Value | None], path: str) -> list[ir.Node]:
-        """Change what a node reads, `inputs`, to its INT8 form; return the nodes that this takes.
+        """Replace a node's `inputs` by their INT8 form; return the nodes that this adds.
 
-        They are made for each reader anew: a builder folds pairs into their readers as well.
+        Each reader gets its own: a builder, too, folds pairs into their readers.
         """
         made = list[ir.Node]()
         for slot, value in self.slots.get(node_name(node), {}).items():
@@ -45,13 +45,13 @@ class Readings:
     def _through(
         self, value: ir.Value, raw: ir.Value | None, suffix: str, made: list[ir.Node]
     ) -> ir.Value:
-        """Append copies of the nodes that make `value`, from `raw` on or from constants."""
+        """Append copies of the nodes that compute `value` from `raw` or from constants."""
         steps, result = chain(value), raw
         source = steps[0].inputs[0]
         if source is not None and source.const_value is not None:
             result = self._constant(source)
         else:
-            # Behind a pair of one scale data may move as well before it.
+            # With one scale, data may move before the pair as well as after it.
             steps = steps[:2]
         for step in steps:
             others = [v if v is None else self._constant(v) for v in step.inputs[1:]]
@@ -66,7 +66,7 @@ class Readings:
         name = value.name or ""
         if name not in self._constants:
             own = ir.val(f"halfwise::{name}", type=value.type, shape=value.shape)
-            own.const_value = copy(value.const_value)  # which the other network goes on holding
+            own.const_value = copy(value.const_value)  # the other network keeps the original
             own.const_value.name = own.name
             self.graph.register_initializer(own)
             self._constants[name] = own
@@ -74,7 +74,7 @@ class Readings:
 
 
 def chain(value: ir.Value) -> list[ir.Node]:
-    """Return the nodes that make `value` of a tensor or of constants, from its pair on.
+    """Return the nodes that compute `value` from a tensor or constants, from its pair on.
 
     The first is the pair's QuantizeLinear, or its DequantizeLinear where integers are stored.
     """
@@ -82,7 +82,7 @@ def chain(value: ir.Value) -> list[ir.Node]:
     source: ir.Value | None = value
     while source is not None and (node := source.producer()) is not None:
         found.insert(0, node)
-        if node.op_type == "QuantizeLinear":  # ONNX Runtime has its own beside the standard one
+        if node.op_type == "QuantizeLinear":  # in ONNX Runtime's own domain or the standard one
             break
         source = node.inputs[0]
     return found

@@ -1,22 +1,22 @@
-"""What emulations are made of: roundings, the values that need none, and the input that switches.
+"""Building blocks of emulations: roundings, fused values that need none, and the switch input.
 
 Emulation rounds every value between two low nodes, as if each were stored. A builder that fuses
-nodes stores fewer. What TensorRT 8.6.0 did on an H200, with weak typing, follows two rules:
+nodes stores fewer. TensorRT 8.6.0 on an H200, with weak typing, followed two rules:
 
-- A value between two pointwise nodes that nothing else reads is not rounded.
-- A factor, that is a product with a constant scalar, goes into the constant operand of the matrix
-  product that alone reads it: what it would give is never stored.
+- A value between two pointwise nodes is not rounded if nothing else reads it.
+- A factor, that is, a product with a constant scalar, is folded into the constant operand of the
+  matrix product that is its only reader: its result is never stored.
 
-Everything else is rounded as it is without fusion. So are squares that a sum reads, although both
-are in one kernel: with those in FP32 the emulation misses errors that engines show to three digits
-(`bench/gpu/fusion_fit.py` compares the rules). So is the border to a kept node, which asks for
-FP32 by itself: there a builder converts.
+Everything else is rounded as without fusion. That includes squares that a sum reads, although both
+are in one kernel: with squares in FP32 the emulation misses errors that it otherwise matches to
+three digits (`bench/gpu/fusion_fit.py` compares the rules). It also includes the border to a kept
+node, where a builder converts to FP32.
 
 A builder may also compute a whole block in FP32 because it measured that to be faster. No rule
-tells which; `fp32_nodes` reads it off an engine.
+predicts which; `fp32_nodes` reads it off an engine.
 
-The profile is one of a version, a GPU and a regime, fitted to a few models: it proposes, and is
-never a verdict. docs/tensorrt-measured.md tells its error.
+The profile holds for one version, GPU and typing regime, and is fitted to a few models: it
+proposes, and never decides a verdict. docs/tensorrt-measured.md gives its error.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def new_node(
     attributes: Mapping[str, Any] | None = None,
     dtype: ir.DataType = ir.DataType.FLOAT,
 ) -> ir.Node:
-    """Return a node of one output of type `dtype`, which has the node's name."""
+    """Return a node with one output of type `dtype`, which takes the node's name."""
     outputs = [ir.val(name, dtype)]
     return ir.node(op_type, list(inputs), attributes, name=name, outputs=outputs)
 
@@ -82,10 +82,10 @@ def instance(node: ir.Node, inputs: Sequence[ir.Value | None], suffix: str) -> i
 
 
 class Steps:
-    """Nodes in the making, in order; each is named after the prefix, its turn and its type."""
+    """Collects nodes in order; each is named after the prefix, its position and its type."""
 
     def __init__(self, prefix: str) -> None:
-        """Start without any."""
+        """Start without nodes."""
         self.prefix, self.nodes = prefix, list[ir.Node]()
 
     def next_name(self, what: str) -> str:
@@ -119,7 +119,7 @@ def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
 
 
 def limit_value(value: ir.Value, limit: float, prefix: str) -> tuple[tuple[ir.Node, ...], ir.Value]:
-    """Return nodes that send |x| > `limit` to ±inf and leave other elements as they are.
+    """Return nodes that turn elements with |x| > `limit` into ±inf and keep the others.
 
     Used for headroom: a tensor that would overflow at h times its observed range is treated as
     having a range of max / h. Written as x + Relu(|x| - limit) · inf would give NaN at 0 · inf, so
@@ -142,7 +142,7 @@ POINTWISE = frozenset(
         *("Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Where"),
     )
 )
-"""Operators that compute each element from the elements at its place."""
+"""Operators that compute each element from the input elements at its position."""
 _PRODUCTS = ("Gemm", "MatMul")
 
 
@@ -166,8 +166,8 @@ FUSED: Mapping[Fusion, Callable[[Network], frozenset[TensorName]]] = {
     "usual": fused_tensors,
     "all": _inner_tensors,
 }
-"""The values that stay FP32 between low nodes: none, those of the profile above, or all that nodes
-compute, as much as a builder might fuse."""
+"""The values that stay FP32 between low nodes: none, those of the profile above, or all node
+outputs, the most that a builder might fuse."""
 
 
 def _is_fused(value: ir.Value) -> bool:
@@ -181,7 +181,7 @@ def _is_fused(value: ir.Value) -> bool:
 
 
 def _is_folded(factor: ir.Node, product: ir.Node) -> bool:
-    """Return whether `factor` multiplies by a scalar, and `product` by a constant."""
+    """Return whether `factor` scales by a constant scalar and `product` has a constant operand."""
     if not (is_standard(factor, "Mul", "Div") and is_standard(product, *_PRODUCTS)):
         return False
     scalars = [
@@ -195,11 +195,11 @@ def _is_folded(factor: ir.Node, product: ir.Node) -> bool:
 
 
 def fp32_nodes(network: Network, layers: Iterable[EngineLayer]) -> frozenset[NodeName]:
-    """Return the nodes that an engine computes in FP32, by what its inspector shows.
+    """Return the nodes that an engine computes in FP32, according to its inspector.
 
-    Those of layers that are FP32, and those in fused blocks that read and give FP32 alone. Of such
-    a block the inspector names the last node at least: those before it that no other layer names
-    are in the block too.
+    They are the nodes of FP32 layers, and of fused blocks whose inputs and outputs are all FP32.
+    The inspector names at least the last node of such a block; the nodes before it that no other
+    layer names belong to the block too.
     """
     layers = tuple(layers)
     owner = {name: layer for layer in layers for name in layer.nodes}
@@ -235,20 +235,20 @@ _SPLIT_BY_INPUT = 13
 class Elements:
     """Hands out the elements of a new graph input, bool[count].
 
-    Each is taken out of a group, not out of the input: what reads inputs alone could run at once,
-    and ONNX Runtime loads a model with many such nodes in n² steps (see `small_constant`).
+    Each is gathered from a group, not from the input: nodes that read only inputs can run at once,
+    and ONNX Runtime takes n² steps to load a model with many of them (see `small_constant`).
     """
 
     def __init__(self, graph: ir.Graph, name: str, count: int) -> None:
-        """Make the input, which is not among those of `graph` before it is put there."""
+        """Make the input; the caller adds it to `graph`."""
         self.input = ir.val(name, ir.DataType.BOOL, ir.Shape([count]))
         self._graph, self._count = graph, count
         self._groups: dict[int, ir.Value] = {}
 
     def at(self, place: int, name: str) -> list[ir.Node]:
-        """Return nodes to be put before the reader; the last gives element `place`, bool[].
+        """Return nodes to insert before the reader; the last gives element `place`, bool[].
 
-        Of the elements of a group, the first that is asked for has to be read first.
+        The first element requested of a group must also be read first.
         """
         start, nodes = place - place % _GROUP, []
         if start not in self._groups:

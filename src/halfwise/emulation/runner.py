@@ -1,4 +1,4 @@
-"""What runs a model on samples, and what lies inside it: tensors, shapes, what is not finite."""
+"""Run a model on samples, and inspect its tensors: shapes, sizes, non-finite values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -30,19 +30,19 @@ TOLERANCES: Mapping[Arithmetic, float] = {
     "bf16": 1.6e-2,
     "int8": 3e-2,
 }
-"""Relative RMS error that the arithmetic alone explains at one node. Of the low formats four times
-the largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded; of
-FP32 what sums of 10⁴ terms in another order come to, √10⁴ · 2⁻²⁴, with some room. Of INT8 what data
-and weights lose together that are rounded to 127 steps of a largest value eight times their RMS:
-√2 · 8 / (127 √12) = 2.6 %, with some room."""
+"""Relative RMS error that the arithmetic alone explains at one node. Low formats: four times the
+largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded. FP32:
+what reordering a sum of 10⁴ terms causes, √10⁴ · 2⁻²⁴, with some room. INT8: data and weights
+rounded to 127 steps of a largest value eight times their RMS, √2 · 8 / (127 √12) = 2.6 %, with some
+room."""
 
 OTHER_KERNELS = 10 ** (-FP32_SNR_DB / 20)
-"""Relative RMS error up to which two FP32 computations of one function count as the same, where the
-kernels are not the same: an SNR of `FP32_SNR_DB`."""
+"""Relative RMS error up to which two FP32 computations of one function count as the same, if their
+kernels differ: an SNR of `FP32_SNR_DB`."""
 
 
 class Runner(Protocol):
-    """What runs one model on given samples: ONNX Runtime, an emulation, an engine, a record.
+    """Runs one model on given samples: ONNX Runtime, an emulation, an engine, a record.
 
     Attributes:
         label: What it is, for people.
@@ -53,7 +53,7 @@ class Runner(Protocol):
     arithmetic: Arithmetic
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, those of `names` that it has, the inner ones of the model too."""
+        """Yield, for each sample, the tensors among `names` that it has, inner ones included."""
 
     def lack(self, name: TensorName) -> TensorStatus | None:
         """Return why it has no tensor `name`; None if it has it, or nobody knows yet."""
@@ -63,22 +63,22 @@ class Runner(Protocol):
 class ModelRunner:
     """A model in ONNX Runtime: the model itself, an emulation of it, or another file.
 
-    Each time a session is made that computes no more than it is asked for: ONNX Runtime keeps all
-    that a session could give out as long as it runs, so memory is that of plain inference and of
-    what is asked for at a time.
+    Each call makes a session that computes only the tensors asked for: ONNX Runtime keeps every
+    possible output of a session alive while it runs. So memory is that of plain inference plus the
+    tensors asked for.
 
     Attributes:
         model: The model.
         samples: The samples to run it on.
         label: What it is.
         arithmetic: What it computes in.
-        exact: Whether it is the reference itself, where no error can be born.
-        optimise: Let ONNX Runtime fuse.
-        partial: Where a node fails on a sample, give what is computed without it.
+        exact: Whether it is the reference itself, where no error can start.
+        optimise: Whether ONNX Runtime may fuse.
+        partial: If a node fails on a sample, yield the tensors that do not depend on it.
         runtime: Where to run.
-        few: Whether only few tensors should be asked for.
+        few: Whether to ask for only a few tensors.
         builds: Engines built so far.
-        failures: Samples that could not be run to the end so far, by their identifiers.
+        failures: Samples that have failed so far, by identifier.
     """
 
     model: ir.Model
@@ -96,7 +96,7 @@ class ModelRunner:
 
     @cached_property
     def names(self) -> frozenset[TensorName]:
-        """What nodes of the main graph compute."""
+        """Outputs of the main graph's nodes."""
         return frozenset(TensorName(v.name) for n in self.model.graph for v in n.outputs if v.name)
 
     @property
@@ -111,7 +111,7 @@ class ModelRunner:
 
         Raises:
             CaseError: ONNX Runtime cannot load the model (see `Session`).
-            RunFailed: it cannot be run on a sample, and partial results were not asked for.
+            RunFailed: it fails on a sample, and `partial` is false.
         """
         wanted = None if names is None else [name for name in names if name in self.names]
         if wanted == []:
@@ -130,13 +130,13 @@ class ModelRunner:
                 )
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "constant" for what is a constant there, "missing" for what is not there."""
+        """Return "constant" for a constant of the model, "missing" for a tensor it lacks."""
         if name in self.names:
             return None
         return "constant" if name in self.model.graph.initializers else "missing"
 
     def notes(self) -> tuple[str, ...]:
-        """Return where it could not be run to the end; else nothing, since labels say it all."""
+        """Return a note on the samples that failed, if any; labels say the rest."""
         return tuple(
             f"{self.label}: {len(self.failures)} of the samples do not run to the end; "
             f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
@@ -149,10 +149,10 @@ class ModelRunner:
         return Session(model, optimise=self.optimise, runtime=self.runtime)
 
     def _without(self, node: str, names: Sequence[TensorName], sample: Sample) -> Outputs:
-        """Return those of `names` that can be computed on `sample` without a node that fails."""
+        """Return the tensors among `names` that `sample` gives without a node that fails."""
         lost = _behind(self.model, node)
         left = [name for name in names if name not in lost]
-        # ONNX Runtime may name a node that it has made: nothing is known of what needs it.
+        # ONNX Runtime may name a node of its own making, whose readers are unknown.
         if not left or len(left) == len(names):
             return {}
         try:
@@ -162,7 +162,7 @@ class ModelRunner:
 
 
 def _behind(model: ir.Model, node: str) -> frozenset[str | None]:
-    """Return the values that cannot be computed without the node of that name, maybe of a body."""
+    """Return the values that depend on the node of that name, which may be in a body."""
     lost: set[ir.Value] = set()
     for one in model.graph:
         inside = (n.name for body in bodies(one) for n in body.all_nodes())
@@ -183,7 +183,7 @@ def tensor_bytes(
     *,
     runtime: Runtime = CPU,
 ) -> dict[TensorName, int]:
-    """Return how many bytes tensors take on a sample; of strings, what their references take.
+    """Return how many bytes tensors take on a sample; strings count as references.
 
     Args:
         model: The model; not changed.
@@ -205,7 +205,7 @@ def _bytes_of(dtype: ir.DataType | None) -> int:
 def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
-    Tensors that nothing uses are not told, nor those in bodies: `seen_in_bodies` has them.
+    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
@@ -218,14 +218,14 @@ def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> 
 def seen_in_bodies(
     network: Network, samples: Sequence[Sample], *, runtime: Runtime = CPU
 ) -> tuple[dict[Key, float], Shapes]:
-    """Return how often each body of If, Loop and Scan runs on a sample, on average, and its shapes.
+    """Return how often each body of If, Loop and Scan runs per sample on average, and its shapes.
 
-    The shapes are the mean over all runs, those of its FP32 inputs and of what it computes; where
-    it ran on no sample, none.
+    The shapes of its FP32 inputs and of what it computes are means over all runs; a body that never
+    ran has none.
 
     Raises:
-        CaseError, BackendMissing, RunFailed: as for `Session`; the first also where the model is
-            too old (opset below 10) or its bodies too unusual to be asked.
+        CaseError, BackendMissing, RunFailed: as for `Session`; the first also if the model is too
+            old (opset below 10) or its bodies are too unusual to measure.
     """
     copy = network.copy()
     asked = tell_shapes(copy)
@@ -249,15 +249,15 @@ def _shapes(
 ) -> Shapes:
     """Return the shapes of tensors that nodes compute, given in graph order.
 
-    The model runs once, and gives out shapes alone, so no tensor lives longer than it has to.
+    The model runs once and outputs only shapes, so no tensor lives longer than needed.
     """
     if not names:
         return {}
     copy = giving_out(model, names)
     values = list(copy.graph.outputs)
     copy.graph.outputs.clear()
-    # Written last tensor first, so that ONNX Runtime does not run the whole model before the first
-    # of them (see `probe`).
+    # Written last tensor first, or ONNX Runtime would run the whole model before the first Shape
+    # (see `probe`).
     for value in reversed(values):
         shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
         copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
@@ -271,8 +271,8 @@ class Nonfinite:
     """NaN and infinities of one tensor.
 
     Attributes:
-        counts: How many there are in each sample that has some.
-        samples: Indices of these samples, at least one, in ascending order.
+        counts: Their number in each affected sample.
+        samples: Indices of the affected samples, at least one, ascending.
     """
 
     counts: tuple[int, ...]
@@ -284,7 +284,7 @@ class Nonfinite:
         return sum(self.counts)
 
     def first(self, samples: int) -> "Nonfinite | None":
-        """Return those of the first so many samples; None if these have none."""
+        """Return those of the first `samples` samples; None if these have none."""
         there = sum(index < samples for index in self.samples)
         return Nonfinite(self.counts[:there], self.samples[:there]) if there else None
 
@@ -296,17 +296,17 @@ def inspect_samples(
     *,
     runtime: Runtime = CPU,
 ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
-    """Return the outputs of each sample, and per tensor what is not finite.
+    """Return the outputs of each sample, and the non-finite values per tensor.
 
     Args:
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
         tensors: Tensors of the main graph.
-        samples: What to run it on; without any nothing is loaded.
+        samples: What to run it on; if there are none, nothing is loaded.
         runtime: Where to run.
 
     Returns:
-        Outputs in the order of the samples, or why it could not be run on one, and the tensors that
-        have NaN or infinities, in the order in which they were met.
+        Outputs in sample order, or why a sample failed, and the tensors with NaN or infinities, in
+        the order in which they were met.
     """
     outputs: list[Computed] = []
     nonfinite: dict[TensorName, Nonfinite] = {}
@@ -329,13 +329,13 @@ def inspect_samples(
 
 
 class Switching(Protocol):
-    """What runs a model of which nodes can be changed; as `SwitchedRunner` does."""
+    """Runs a model whose nodes can be changed, as `SwitchedRunner` does."""
 
     def prepare(self, changed: frozenset[NodeName], /) -> None:
-        """Load what runs it with these changed."""
+        """Load what is needed to run with these nodes changed."""
 
     def release(self) -> None:
-        """Let go of what can be loaded again."""
+        """Free what can be loaded again."""
 
     def run(self, sample: Sample, changed: frozenset[NodeName], /) -> Outputs:
         """Return the outputs; raises RunFailed."""

@@ -1,4 +1,4 @@
-"""Cut a graph into stretches of nodes whose precision is chosen together where it is the same."""
+"""Cut a graph into stretches of nodes whose precision is switched together if it is the same."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import NodeName
 
 SIZE = 24
-"""Nodes of a stretch, about. Longer ones have less at their borders, and are mixed more often."""
+"""Approximate nodes per stretch. Longer ones have fewer borders, but more often mix precisions."""
 
 _END = 1 << 62
 
@@ -20,13 +20,13 @@ def stretches(
     size: int = SIZE,
     apart: Container[NodeName] = frozenset(),
 ) -> list[list[ir.Node]]:
-    """Return the nodes in order, cut where few values cross; those that stand alone are alone.
+    """Return the nodes in order, cut where few values cross; nodes that cannot join are alone.
 
     Args:
         nodes: The nodes of the main graph, in topological order.
         roles: Their roles.
-        size: About how many nodes a stretch has, from half to one and a half times as many.
-        apart: Nodes that are likely of another precision than those around them.
+        size: Approximate nodes per stretch; the actual number is 0.5 to 1.5 times that.
+        apart: Nodes likely to differ in precision from their neighbours.
     """
     last = _last_readers(nodes, roles)
     found: list[list[ir.Node]] = []
@@ -44,7 +44,7 @@ def stretches(
 def _joinable(
     nodes: Sequence[ir.Node], roles: Roles, apart: Container[NodeName]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the longest ranges of nodes that an If may hold, and that are likely alike."""
+    """Yield the longest ranges of nodes that an If may hold and that likely share a precision."""
     start, side = 0, False
     for i, node in enumerate(nodes):
         free, joins = roles[node_name(node)].free, _may_join(node, roles)
@@ -68,7 +68,7 @@ def _may_join(node: ir.Node, roles: Roles) -> bool:
 
 
 def _can_leave_if(value: ir.Value) -> bool:
-    """Return whether ONNX Runtime's If gives it out: no sequences, nothing packed."""
+    """Return whether ONNX Runtime's If can output it: no sequences, no packed types."""
     if not isinstance(value.type, ir.TensorType) or value.dtype is None:
         return False
     return value.dtype in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL) or is_float(
@@ -77,7 +77,7 @@ def _can_leave_if(value: ir.Value) -> bool:
 
 
 def _last_readers(nodes: Sequence[ir.Node], roles: Roles) -> dict[ir.Value, int]:
-    """Return where each value is read last, `_END` for graph outputs; what is not read is left."""
+    """Return where each value is read last, `_END` for graph outputs; unread values are omitted."""
     place = {node_name(n): i for i, n in enumerate(nodes)}
     last: dict[ir.Value, int] = {}
     for node in nodes:
@@ -91,7 +91,7 @@ def _last_readers(nodes: Sequence[ir.Node], roles: Roles) -> dict[ir.Value, int]
 def _best_cut(
     nodes: Sequence[ir.Node], last: dict[ir.Value, int], start: int, end: int, size: int
 ) -> int:
-    """Return where a stretch from `start` ends: where least crosses, the longest of such."""
+    """Return where a stretch from `start` ends: where fewest values cross, as late as possible."""
     if end - start <= size * 3 // 2:
         return end
     cuts = range(start + max(1, size // 2), start + max(1, size * 3 // 2) + 1)

@@ -1,13 +1,12 @@
 """Switched emulation: one model that runs any assignment, chosen by a Boolean input.
 
 Every float value exists twice: as FP32 consumers see it, and rounded, as low consumers see it. A
-node becomes an If with two forms of itself. Low: it reads rounded inputs, and both versions of its
-output are rounded. Kept: it reads the FP32 versions, and only the second version of its output is
-rounded. So an edge is rounded if and only if one of its ends is low: what the rewriter's Casts do.
+node becomes an If with two forms. Low: it reads rounded inputs, and both versions of its output are
+rounded. Kept: it reads the FP32 versions, and only the second version of its output is rounded. So
+an edge is rounded if and only if one of its ends is low, as the rewriter's Casts do.
 
-Most neighbours are of one precision in most assignments. So stretches of nodes have three forms:
-all low and all kept, without switches and without versions that nobody reads, and each node as its
-own switch says.
+Neighbours share a precision in most assignments. So stretches of nodes have three forms: all low
+and all kept, without switches or unread versions, and mixed, each node following its own switch.
 """
 
 import gc
@@ -35,17 +34,17 @@ from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
 _MANY = 1000
-"""Nodes from which on what is unreachable is worth a search: 1 to 3 s at 5,000, for 100 MiB."""
+"""Nodes from which a search for unreachable objects pays: 1 to 3 s at 5,000, for 100 MiB."""
 
 
 @dataclass(frozen=True)
 class Switches:
-    """What the extra input of a switched model says.
+    """Meaning of the extra input of a switched model.
 
     Attributes:
-        nodes: The switchable nodes, in the order of that input.
-        stretches: Ranges of `nodes` that have forms in common: first, and behind the last.
-        alike: Whether the nodes of a stretch have no other forms.
+        nodes: The switchable nodes, in input order.
+        stretches: Ranges of `nodes` that share forms: the first index, and one past the last.
+        alike: Whether the nodes of a stretch have no forms of their own.
     """
 
     nodes: tuple[NodeName, ...]
@@ -55,14 +54,14 @@ class Switches:
     def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
         """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
         low = np.array([name not in fp32 for name in self.nodes], bool)
-        before = np.concatenate([[0], np.cumsum(low)])  # How many are low up to each.
+        before = np.concatenate([[0], np.cumsum(low)])  # Number of low nodes before each.
         first, end = np.array(self.stretches, int).reshape(-1, 2).T
         count = before[end] - before[first]
         together = np.stack([(count > 0) & (count < end - first), count > 0], axis=1)
         return np.concatenate([low, together.ravel()])
 
     def runs(self, switch: np.ndarray) -> bool:
-        """Return whether the model emulates the assignment of which `switch` is the value."""
+        """Return whether the model emulates the assignment that `switch` encodes."""
         return not self.alike or not switch[len(self.nodes) :: 2].any()
 
 
@@ -72,9 +71,9 @@ class Switched:
 
     Attributes:
         model: FP32 model with the extra input `SWITCH_INPUT`, bool[len(nodes) + 2 len(stretches)]:
-            for each node whether it is low, then for each stretch whether its nodes differ, and
+            for each node whether it is low, then for each stretch whether its nodes differ and
             whether all are low.
-        switches: What that input says.
+        switches: The meaning of that input.
     """
 
     model: ir.Model
@@ -103,18 +102,18 @@ def emulate_switched(
         roles: Roles of its nodes.
         fmt: The low format.
         accumulate: "fp32", or "fp16" for running sums of low nodes in the low format, or "products"
-            for those of matrix products and convolutions alone, outside of bodies.
-        limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf if
-            the tensor is rounded (headroom).
+            for those of matrix products and convolutions outside bodies only.
+        limits: Limits of tensors that need headroom: larger magnitudes become ±inf if the tensor is
+            rounded.
         low_io: Float graph inputs and outputs that have the low type.
-        weights: The network's weights in the low format, where they are made already. Those in a
-            file stay low, and each reader widens them for itself.
-        fused: Values that one low node hands on to another unrounded; see `rounding.py`. Where one
-            of both is kept, they are rounded as all others.
-        size: About how many nodes a stretch has.
-        apart: Nodes that are likely of another precision than those around them.
-        alike: Leave out what most of the model is for: stretches whose nodes differ in precision.
-        quantised: What nodes read where they have INT8: those that are not low do.
+        weights: The network's weights in the low format, if already converted. Weights in a file
+            stay low, and each reader widens them for itself.
+        fused: Values that one low node passes to another unrounded; see `rounding.py`. If either
+            node is kept, they are rounded like all others.
+        size: Approximate nodes per stretch.
+        apart: Nodes likely to differ in precision from their neighbours.
+        alike: Omit the mixed form of stretches, which is most of the model.
+        quantised: What nodes read in INT8, which all nodes that are not low use.
     """
     copy = network.copy()
     parts = stretches(list(copy.graph), roles, size, apart)
@@ -147,13 +146,13 @@ class SwitchedRunner:
         *,
         runtime: Runtime = CPU,
     ) -> None:
-        """Load it; raises as `Session` does.
+        """Make and load the model; raises as `Session` does.
 
         Args:
-            make: Makes the model, which is not held; may be one that is alike in its stretches,
-                which is made in a third of the time.
-            whole: Makes the one of the same network that emulates every assignment; then needed.
-            runtime: Where it runs.
+            make: Makes the model, which is not kept. It may omit mixed stretches (`alike`), which
+                takes a third of the time.
+            whole: Makes the model that emulates every assignment; needed if `make` does not.
+            runtime: Where to run.
         """
         self._whole, self._runtime = whole, runtime
         self._session: Session | None
@@ -161,14 +160,14 @@ class SwitchedRunner:
         self._switch = lru_cache(maxsize=4)(self.switches.switch)
 
     def prepare(self, fp32: frozenset[NodeName]) -> None:
-        """Load what runs an assignment, where that is not loaded; raises as `Session`."""
+        """Load what runs an assignment, unless it is loaded; raises as `Session` does."""
         if self._session is None or not self.switches.runs(self._switch(fp32)):
             assert self._whole is not None
-            self._session = None  # Both together would be more than either.
+            self._session = None  # Two sessions at once would need more memory.
             self._session, self.switches = _load(self._whole, self._runtime)
 
     def release(self) -> None:
-        """Let go of the session, and its memory; another run loads it again."""
+        """Free the session and its memory; the next run loads it again."""
         if self._whole is not None:
             self._session = None
 
@@ -184,7 +183,7 @@ class SwitchedRunner:
 
 
 def _load(make: Callable[[], Switched], runtime: Runtime) -> tuple[Session, Switches]:
-    """Return the session of a model, and let go of the graph, the largest of a run."""
+    """Return the session of a model, and free its graph, the largest object of a run."""
     switched = make()
     session, switches = Session(switched.model, runtime=runtime), switched.switches
     del switched
@@ -194,9 +193,9 @@ def _load(make: Callable[[], Switched], runtime: Runtime) -> tuple[Session, Swit
 
 
 def _shorten(model: ir.Model) -> None:
-    """Name what bodies compute by numbers.
+    """Rename the values that bodies compute to numbers.
 
-    ONNX Runtime has each name a dozen times, in memory of its own from 16 characters on.
+    ONNX Runtime stores each name a dozen times, on the heap from 16 characters on.
     """
     own = set(model.graph)
     inner = (v for n in model.graph.all_nodes() if n not in own for v in n.outputs if v.name)
@@ -246,7 +245,7 @@ class _Builder:
         self._round_outputs()
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-        """Return what reads the switches of `nodes`, which follow each other, in a branch."""
+        """Return the nodes that read the switches of consecutive `nodes` in a branch."""
         places = [self.places[node_name(n)] for n in nodes]
         names = [f"{n.name}::is_low" for n in nodes]
         return self.is_low.within(range(places[0], places[-1] + 1), names)
@@ -308,7 +307,7 @@ class _Builder:
         self._replace([node], [*reading, chosen], seen)
 
     def _switch_together(self, nodes: Sequence[ir.Node]) -> None:
-        """Replace a stretch by an If of its nodes' own forms, and one of those in common."""
+        """Replace a stretch by an If over its nodes' own forms and their common forms."""
         free = [self.places[name] for n in nodes if (name := node_name(n)) in self.places]
         at, prefix = len(self.places) + 2 * len(self.ranges), f"{nodes[0].name}::stretch"
         self.ranges.append((free[0], free[-1] + 1))

@@ -14,17 +14,17 @@ from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
 TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""What TensorRT and cuDNN may compute in TF32; sums and the bias stay FP32."""
+"""Operators that TensorRT and cuDNN may compute in TF32; sums and the bias stay FP32."""
 TF32_PRECISION = 11
 """Significant bits, the implicit one included (NVIDIA's A100 white paper: 10 bits of mantissa)."""
 
 TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
-"""The same with what is not emulated here, since it may have any number of factors."""
+"""The same and Einsum, which is not emulated here since it may have any number of factors."""
 
 Rounding = Literal["nearest", "zero"]
-"""How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and picks anew
-with each build. Toward zero, the error is 3 times as large. What a product does to outputs is one
-of the two, to 4 % (bench/gpu/tf32_ranks.py)."""
+"""How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and each build may pick
+another. Rounding toward zero triples the error. A product's effect on the outputs matches one of
+the two to within 4 % (bench/gpu/tf32_ranks.py)."""
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
 SWITCH_INPUT = "halfwise::tf32"
@@ -33,16 +33,15 @@ TF32_MARK = "halfwise.tf32"
 
 _SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)
 _STEP_DOWN = 1 - 1.25 * 2.0**-TF32_PRECISION
-"""A number of 11 bits times this rounds to the one before it: it falls by 0.62 to 1.25 spacings."""
+"""An 11-bit number times this rounds to the next smaller one: it falls by 0.62 to 1.25 spacings."""
 _LARGEST_SPLIT = 2.0**100
-"""Beyond, the product with the splitter could overflow; such numbers stay as they are."""
+"""Larger numbers could overflow when multiplied by the splitter; they are left unrounded."""
 
 
 def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
-    """Return the products that TF32 concerns, in graph order.
+    """Return the products that may run in TF32, in graph order.
 
-    Those inside the bodies of If, Loop and Scan are not among them, and stay FP32; nor are those of
-    integers.
+    Products in bodies of If, Loop and Scan stay FP32 and are left out, as are integer products.
     """
     integers = quantised_nodes(network)
     names = (node_name(n) for n in network.nodes() if _is_product(n))
@@ -52,10 +51,10 @@ def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
 def emulate_tf32(
     network: Network, *, switched: bool = False, rounding: Rounding = "nearest"
 ) -> ir.Model:
-    """Return a model that rounds both factors of every product to TF32, as it runs.
+    """Return a model that rounds both factors of every product to TF32.
 
-    With `switched` it has the further input `SWITCH_INPUT`, bool[len(tf32_nodes(network))]: which
-    of them are TF32.
+    With `switched`, a further input `SWITCH_INPUT`, bool[len(tf32_nodes(network))], says which
+    products are TF32.
     """
     model = network.copy()
     concerned = frozenset(tf32_nodes(network))
@@ -69,10 +68,10 @@ def emulate_tf32(
 
 
 def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
-    """Mark all FP32 products of a main graph as those that may be TF32; without it, none.
+    """Mark all FP32 products of a main graph as possibly TF32, or none unless `allowed`.
 
-    That is one switch of an engine; ONNX has no such type, so a node's metadata say it. Marks that
-    the user's model has are of another plan.
+    An engine has one switch for this. ONNX has no TF32 type, so the mark is in the node's metadata.
+    Marks already in the user's model belong to another plan and are removed.
     """
     for node in graph:
         node.metadata_props.pop(TF32_MARK, None)
@@ -81,9 +80,9 @@ def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
 
 
 def round_marked(graph: ir.Graph) -> None:
-    """Let the marked products of a graph read what TF32 makes of their factors.
+    """Round the factors of a graph's marked products to TF32.
 
-    Toward zero, as the coarsest kernels round.
+    They are rounded toward zero, as the coarsest kernels do.
     """
     marked = [n for n in graph if TF32_MARK in n.metadata_props and _is_product(n)]
     _round_products(graph, marked, "zero", None)
@@ -114,9 +113,9 @@ def _round_products(
 def _round_constant(
     graph: ir.Graph, value: ir.Value, prefix: str, when: ir.Value | None, rounding: Rounding
 ) -> tuple[tuple[ir.Node, ...], ir.Value]:
-    """Do as `round_tf32` does, once: rounding all weights in each run would take most of its time.
+    """Round a constant once: rounding all weights in each run would take most of its time.
 
-    Those that several products share are stored once.
+    A constant shared by several products is stored once.
     """
     name = f"{value.name}::tf32"
     if name not in graph.initializers:
@@ -160,10 +159,10 @@ def round_tf32(
     """Return nodes that round an FP32 value to TF32, and their result.
 
     Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
-    bits, to nearest; ties may go either way. Toward zero, what was rounded away from it becomes the
-    number before. NaN, infinities and magnitudes from 2¹⁰⁰ on stay as they are. TF32
-    has the range of FP32; its coarser subnormal numbers are not emulated. Where `when` (bool[])
-    is given and false, everything stays as it is.
+    bits, to nearest; ties may go either way. For "zero", a result rounded away from zero is
+    replaced by the number before it. NaN, infinities and magnitudes from 2¹⁰⁰ on are not rounded.
+    TF32 has the range of FP32; its coarser subnormal numbers are not emulated. If `when` (bool[])
+    is given and false, nothing is rounded.
     """
     steps, boolean = Steps(prefix), ir.DataType.BOOL
     splitter, largest = steps.scalar(_SPLITTER), steps.scalar(_LARGEST_SPLIT)
@@ -177,7 +176,7 @@ def round_tf32(
         before = nearest(steps.op("Mul", [high, steps.scalar(_STEP_DOWN)]))
         away = steps.op("Greater", [steps.op("Abs", [high]), magnitude], dtype=boolean)
         high = steps.op("Where", [away, before, high])
-    # Of NaN this is false.
+    # False for NaN.
     splits = steps.op("Less", [magnitude, largest], dtype=boolean)
     if when is not None:
         splits = steps.op("And", [splits, when], dtype=boolean)

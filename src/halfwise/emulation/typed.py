@@ -1,7 +1,7 @@
 """Typed emulation: any model with low-precision tensors as an FP32 model that rounds.
 
-Knows nothing of plans. It reads the types in the graph, so it judges the rewriter's output, a
-peer's mixed model and a plain FP16 export alike.
+It reads the types in the graph and needs no plan, so it judges the rewriter's output, a peer's
+mixed model and a plain FP16 export alike.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,22 +24,21 @@ from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, LowWei
 def emulate_typed(
     model: ir.Model, *, accumulate: str = "fp32", large_from: int = LARGE_MODEL_BYTES
 ) -> ir.Model:
-    """Return an FP32 model that computes what `model` would with its low tensors rounded.
+    """Return an FP32 model that computes what `model` does, rounding its low tensors.
 
     Args:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
-        accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
-            their own format (see `accumulate.py`); those of BF16 nodes stay FP32, since tensor
-            cores add up BF16 products in FP32 only.
-        large_from: Bytes of float weights in files above which low ones stay low and are widened
-            while the model runs, one after another.
+        accumulate: "fp32" for FP32 arithmetic inside ops, "fp16" for FP16 nodes that sum in FP16
+            (see `accumulate.py`); BF16 nodes always sum in FP32, as tensor cores do.
+        large_from: Bytes of float weights in files above which low weights stay low and are widened
+            one by one while the model runs.
 
-    What a plan computes in TF32 rounds its factors (`tf32.mark_tf32`).
+    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`).
 
     Returns:
-        A model with the same input and output names; low inputs and outputs are FP32 there, and
-        hold rounded values.
+        A model with the same input and output names; low inputs and outputs become FP32 and hold
+        rounded values.
     """
     result = model.clone()
     low_sums_from = opset_of(model) if accumulate == "fp16" else None
@@ -67,9 +66,9 @@ class _Widener:
 
     Attributes:
         graph: The graph.
-        low_sums_from: The opset where sums of low nodes are to be low, else None.
+        low_sums_from: The opset if low nodes sum in the low format, else None.
         large: Whether weights stay low and are widened while the model runs.
-        formats: Format of each value that is low in the original, or was rounded here or outside.
+        formats: Format of each value that is low in the original or has been rounded.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class _Widener:
             self._widen_late(value)
 
     def widen(self) -> None:
-        """Round what the nodes store in low values."""
+        """Round the low values that the nodes compute."""
         for node in self.nodes:
             for attribute in list(node.attributes.values()):
                 self._widen_attribute(node, attribute)
@@ -109,10 +108,10 @@ class _Widener:
                 self._round_outputs(self._with_low_sums(node))
 
     def _widen_late(self, value: ir.Value) -> None:
-        """Put a Cast behind a weight that is stored low, for its readers in this graph.
+        """Put a Cast after a weight stored low, for its readers in this graph.
 
-        At the start of the graph: ONNX Runtime takes what is written first last, so it widens each
-        weight just before its reader (see `probe.py`), and frees it after.
+        At the start of the graph: ONNX Runtime runs what is written first last, so it widens each
+        weight just before its reader (see `probe.py`) and frees it afterwards.
         """
         uses = [(u.node, u.idx) for u in value.uses() if u.node.graph is self.graph]
         if uses:
@@ -131,7 +130,7 @@ class _Widener:
             upcast_attribute(node, attribute)
 
     def round_input(self, value: ir.Value) -> None:
-        """Round what comes in as a low value of the model."""
+        """Round a low input of the model."""
         uses = value.uses()
         if value not in self.formats or not uses:
             return
@@ -170,7 +169,7 @@ class _Widener:
         }
 
     def _with_low_sums(self, node: ir.Node) -> ir.Node:
-        """Replace a low node by its expansion with low sums, if it has one; return the last."""
+        """Replace a low node by its expansion with low sums, if any; return the last node."""
         output = node.outputs[0]
         wide = any(v not in self.formats for v in self._float_inputs(node))
         if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
@@ -198,15 +197,15 @@ def emulate_bodies(
     *,
     low_sums_from: int | None,
 ) -> None:
-    """Give `node` low bodies of its own, emulated as those of the rewritten model are.
+    """Give `node` its own low bodies, emulated like those of the rewritten model.
 
     Args:
         node: A low If, Loop or Scan; its bodies are replaced, not changed.
         roles: Roles of the network's nodes.
         weights: The network's weights in the low format.
-        rounded: Rounded versions of what low nodes of the main graph read, by name: FP32 values
-            that are rounded, or weights in the low type.
-        low_sums_from: The opset where sums of low nodes are to be low, None for FP32 sums.
+        rounded: Rounded versions of what low nodes of the main graph read, by name: rounded FP32
+            values, or weights in the low type.
+        low_sums_from: The opset if low nodes sum in the low format, None for FP32 sums.
     """
     for attribute in list(node.attributes.values()):
         if attribute.type != ir.AttributeType.GRAPH:
@@ -217,7 +216,7 @@ def emulate_bodies(
         captured = _read_rounded(graphs, roles, rounded)
         lower_bodies(graphs, roles, weights)
         formats = dict.fromkeys(captured, weights.fmt)
-        # Its low inputs become FP32 ones that have to hold rounded values.
+        # Its low inputs become FP32 inputs, which must hold rounded values.
         _Widener(clone, low_sums_from, formats, large=weights.large).widen()
         _rename((clone, *clone.subgraphs()), "::body")
 
@@ -225,7 +224,7 @@ def emulate_bodies(
 def _read_rounded(
     graphs: Collection[ir.Graph], roles: Roles, rounded: Mapping[str, ir.Value]
 ) -> list[ir.Value]:
-    """Let bodies read rounded versions of what they take low from outside; return these."""
+    """Let bodies read rounded versions of the low values they capture; return these."""
     captured = []
     for node in (n for graph in graphs for n in graph):
         part = roles.part(node)
@@ -239,11 +238,11 @@ def _read_rounded(
 
 
 def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
-    """Append `suffix` to every name in bodies: their originals are in the model too."""
+    """Append `suffix` to every name in bodies: the originals are in the model too."""
     for graph in graphs:
         for value in values_of(graph):
             if value.const_value is not None:
-                # The tensor is shared, and has the name of the value.
+                # The tensor is shared, and carries the value's name.
                 value.const_value = copy(value.const_value)
             if value.name:
                 value.name += suffix

@@ -1,8 +1,8 @@
-"""`--metric auto`: what the outputs are recognised as decides, each by its own metric.
+"""`--metric auto`: each output is judged by the metric of the kind it is recognised as.
 
-Where one thing is recognised and there is no other output, auto becomes its metric, as if that had
-been named. Else all hold together: every metric within its default drop, and outputs that nothing
-recognises within the default tolerance.
+If one thing is recognised and there is no other output, auto becomes its metric, as if the user had
+named it. Otherwise all must hold: every metric within its default drop, and unrecognised outputs
+within the default tolerance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,27 +27,27 @@ from halfwise.records import Criterion, Recognised, Unjudged
 from halfwise.wording import listed
 
 AUTO = "auto"
-"""The metric that what is recognised decides."""
+"""The metric that depends on the recognised outputs."""
 
 
 def has_to_see(criterion: Criterion) -> bool:
-    """Return whether its metric is known only once FP32's outputs are, and they are not yet."""
+    """Return whether the metric depends on FP32's outputs and has not been settled yet."""
     return criterion.metric in (AUTO, *BY_LAYOUT) and not criterion.recognised
 
 
 def settle(
     criterion: Criterion, references: Sequence[Outputs], inputs: Inputs, *, labelled: bool
 ) -> Criterion:
-    """Return the criterion with what its metric is of, and what "auto" becomes.
+    """Return the criterion with "auto" resolved and the outputs that its metric judges.
 
     Args:
-        criterion: Its metric is "auto", or one that has to know how boxes are read.
+        criterion: Its metric is "auto", or one that needs the layout of boxes.
         references: FP32 outputs by sample; the first eight are looked at.
         inputs: Shape of every input, on the first sample.
         labelled: Whether there are labels.
 
     Raises:
-        UsageError: nothing is recognised, or no boxes; there are labels for boxes, or for several
+        UsageError: nothing, or no box, is recognised; labels are given for boxes, or for several
             outputs at once.
     """
     found = recognise(references, inputs)
@@ -84,10 +84,10 @@ def settle(
 
 
 def settled_metric(criterion: Criterion) -> Metric | None:
-    """Return the metric of recognised outputs; None if the criterion tells of none.
+    """Return the metric of the criterion's recognised outputs; None if it has none.
 
-    That of several is 1 less the largest part of its allowance that any of them uses up, so that
-    0 just passes; -inf if a candidate is not finite.
+    For several outputs it is 1 minus the largest share of its allowance that any of them uses, so 0
+    just passes; -inf if a candidate is not finite.
     """
     if not criterion.recognised:
         return None
@@ -102,7 +102,7 @@ def untested_task(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> tuple[Unjudged, ...]:
-    """Return what no sample tests of a metric, as `untested_metric`, and of all that "auto" joins.
+    """Return what no sample tests of a metric, as `untested_metric`, or of all those in "auto".
 
     Args:
         criterion: What is acceptable.
@@ -134,7 +134,7 @@ def _together(
 
 
 def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
-    """Raise UsageError where there are labels, and they are of no use or may be of any output."""
+    """Raise UsageError if there are labels that are of no use, or could belong to any output."""
     if not labelled:
         return
     if len(found) > 1:

@@ -4,7 +4,7 @@ Everything is widened to float64 (integers are subtracted exactly), so FP16, BF1
 neither overflow nor lose digits, and no temporary outgrows a chunk. The same chunks give the same
 sums wherever they are taken, so measures that share them agree to the last bit.
 
-A pair of elements is one of three:
+A pair of elements is one of:
 
 - both finite: its error is |candidate - reference|;
 - the same non-finite value (NaN and NaN, infinities of one sign): left out of every error;
@@ -23,14 +23,14 @@ from halfwise.errors import CaseError
 from halfwise.metrics.rare import Rare
 
 CHUNK = 1 << 16
-"""Elements per chunk: a few float64 temporaries of this length fit a core's second-level cache."""
+"""Elements per chunk: a few float64 temporaries of this length fit into a core's L2 cache."""
 
 
 def is_discrete(dtype: DTypeLike) -> bool:
     """Return whether elements of `dtype` are judged by equality: integers, Booleans and strings.
 
     Args:
-        dtype: Any dtype that an ONNX tensor has, those of ml_dtypes (bfloat16, int4 …) included.
+        dtype: Any dtype of an ONNX tensor, including those of ml_dtypes (bfloat16, int4 …).
 
     Raises:
         CaseError: The dtype is complex.
@@ -53,22 +53,22 @@ def _slices(size: int) -> Iterator[slice]:
 
 
 def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Return Σ a·b of two vectors of one length, in one thread.
+    """Return Σ a·b of two vectors of equal length, in one thread.
 
-    NumPy's own product asks BLAS, whose threads wait for each other: on a busy machine up to a
-    third of a second for ten thousand elements.
+    NumPy's own product calls BLAS, whose threads wait for each other: up to a third of a second for
+    ten thousand elements on a busy machine.
     """
     return float(np.einsum("i,i->", a, b))
 
 
 @dataclass
 class Spread:
-    """Moments of the finite elements of an array or of many, in float64.
+    """Moments of the finite elements of one or more arrays, in float64.
 
     Attributes:
         count: Number of finite elements.
-        minimum: Smallest of them; inf if there is none.
-        maximum: Largest of them; -inf if there is none.
+        minimum: Smallest finite element; inf if there is none.
+        maximum: Largest finite element; -inf if there is none.
         mean: Their mean; 0 if there is none.
         scatter: Σ (x - mean)².
         energy: Σ x²; inf if magnitudes exceed about 1e154.
@@ -131,7 +131,7 @@ class Chunk(NamedTuple):
     Attributes:
         reference: f64[n], n ≤ `CHUNK`; may hold NaN and inf.
         candidate: f64[n]; may hold NaN and inf.
-        finite: bool[n], both sides are; None if all are.
+        finite: bool[n], whether both sides are finite; None if all are.
         error: f64[m], m ≤ n: ≥ 0, never NaN; equal non-finite pairs are left out.
         noise: Σ error².
         nonfinite: How many errors are infinite because one side is not finite.
@@ -148,12 +148,11 @@ class Chunk(NamedTuple):
 def chunks(reference: NDArray[Any], candidate: NDArray[Any]) -> Iterator[Chunk]:
     """Yield the element pairs of two arrays of one shape, in C order.
 
-    A string becomes the number 1 on the reference's side, and 1 or 0 on the candidate's as it is
-    equal or not. Booleans are 0 and 1. Differences of integers of one dtype are exact before they
-    become float64.
+    A string becomes 1 on the reference's side, and on the candidate's 1 if equal, else 0. Booleans
+    are 0 and 1. Differences of integers of one dtype are exact before they become float64.
 
     Args:
-        reference: [*shape] of any dtype but complex; may be empty.
+        reference: [*shape] of any dtype except complex; may be empty.
         candidate: [*shape]; may have another numeric dtype, such as FP16 against FP32.
     """
     left, right = np.ravel(reference), np.ravel(candidate)
@@ -175,8 +174,8 @@ def _chunk(reference: NDArray[Any], candidate: NDArray[Any]) -> Chunk:
             error = left - right
             np.abs(error, out=error)
         noise = dot(error, error)
-        # A non-finite value on either side makes the error inf or NaN, and so the sum: one number
-        # tells that all n pairs are finite, without looking at them again.
+        # A non-finite value on either side makes the error, and so the sum, inf or NaN: a finite
+        # sum shows that all n pairs are finite, without a second pass.
         if math.isfinite(noise):
             return Chunk(left, right, None, error, noise, 0)
         finite = np.isfinite(left) & np.isfinite(right)
@@ -199,11 +198,11 @@ class Difference:
         product: Σ reference · candidate over finite pairs; 0 if cosine terms were not asked for.
         reference_energy: Σ reference² over finite pairs; 0 likewise.
         candidate_energy: Σ candidate² over finite pairs; 0 likewise.
-        mismatched: Pairs that are not equal (discrete outputs only).
+        mismatched: Unequal pairs (discrete outputs only).
         nonfinite: Pairs that are NaN or infinite on one side and something else on the other.
         misshapen: Samples in which the two shapes differ; their elements enter no sum.
         by_group: Largest error in each of the output's groups of slices (`slices`); empty if it has
-            none, or nobody asked.
+            none, or if not asked for.
         rare: Elements that are not the output's common value; empty likewise.
     """
 
@@ -266,7 +265,7 @@ class Difference:
             return math.nan
         if self.noise == 0:
             return 1.0
-        # One root each: the product of two energies may leave the range of float64.
+        # Separate roots: the product of two energies may leave the range of float64.
         norm = math.sqrt(self.reference_energy) * math.sqrt(self.candidate_energy)
         return min(1.0, max(-1.0, self.product / norm)) if norm else 0.0
 
@@ -275,7 +274,7 @@ def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -
     """Return how one output of one sample differs from its reference.
 
     Args:
-        reference: [*shape] of any dtype but complex.
+        reference: [*shape] of any dtype except complex.
         candidate: [*shape]; another shape is counted as misshapen, not an error.
         cosine: Whether the terms of the cosine are needed; they double the work.
 
@@ -292,7 +291,7 @@ def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -
 
 
 def decibel(signal: float, noise: float) -> float:
-    """Return 10 log10(signal / noise): inf without noise, -inf without signal in noise."""
+    """Return 10 log10(signal / noise): inf without noise, -inf for noise without signal."""
     if noise == 0:
         return math.inf
     ratio = signal / noise

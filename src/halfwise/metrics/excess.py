@@ -1,4 +1,4 @@
-"""One number for all outputs: how much worse than allowed, known as far as samples were seen."""
+"""One number for all outputs: how much worse than allowed, over the samples seen so far."""
 
 import math
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ from halfwise.records import Criterion
 class Excess:
     """Worst measure over all outputs divided by what the criterion allows; > 1 is a failure.
 
-    - max_abs, rel_max: largest error against the one allowed (`rel_max` of `OutputTotals.absmax`,
-      and in each of its groups of that group's scale);
+    - max_abs, rel_max: largest error over the allowed one (`rel_max` times `OutputTotals.absmax`,
+      and in each group times the group's scale);
     - snr_db: 10^((required - actual) / 20), a ratio of amplitudes;
-    - cosine: √((1 - actual) / (1 - required)), about a ratio of angles;
-    - agreement: fraction of mismatches against the fraction allowed, of all elements and of those
-      that are not what most are (`rare`).
+    - cosine: √((1 - actual) / (1 - required)), roughly a ratio of angles;
+    - agreement: fraction of mismatches over the allowed fraction, among all elements and among the
+      uncommon ones (`rare`).
 
     0 means no error at all. inf means a non-finite value that the reference does not have, a
-    differing shape, or an error where the criterion allows none. With a metric in the criterion
-    no threshold counts: 0, or inf for a new non-finite value.
+    different shape, or an error where the criterion allows none. If the criterion has a metric, no
+    threshold counts: 0, or inf for a new non-finite value.
     """
 
     def __init__(self, criterion: Criterion, totals: Mapping[str, OutputTotals]) -> None:
@@ -37,7 +37,7 @@ class Excess:
 
         Args:
             criterion: What is acceptable; the default tolerance is filled in here.
-            totals: Of every output, over all the samples to be judged, from `totals`.
+            totals: Totals of every output over all samples to be judged, from `totals`.
         """
         self._criterion = effective(criterion)
         self._totals = totals
@@ -46,11 +46,11 @@ class Excess:
         self._value = 0.0
 
     def update(self, reference: Outputs, candidate: Computed) -> float:
-        """Add one sample and return the excess that it reaches on its own.
+        """Add one sample and return its own excess.
 
-        That is `value` as if the other samples had no error: where it exceeds 1, this sample alone
-        makes the result fail. Costs one pass over the elements, two with a cosine, and
-        one for each axis with groups.
+        That is `value` as if the other samples had no error: above 1, this sample alone makes the
+        result fail. Costs one pass over the elements, two with a cosine, and one more per axis with
+        groups.
 
         Args:
             reference: Its outputs, all of them among the totals.
@@ -74,7 +74,7 @@ class Excess:
             seen.merge(part)
             own = max(own, lower_bound(self._criterion, total, part))
             self._value = max(self._value, lower_bound(self._criterion, total, seen))
-        # Rounding alone could leave one sample's bound above that of all so far.
+        # By rounding alone, one sample's bound could exceed the bound over all so far.
         self._value = max(self._value, own)
         return own
 
@@ -82,8 +82,8 @@ class Excess:
     def value(self) -> float:
         """Lower bound of the final excess over all samples, ≥ 0; never falls.
 
-        Above 1 the final result fails, whatever the remaining samples are, given that the totals
-        are those of all samples.
+        Above 1 the final result fails whatever the remaining samples are, provided the totals cover
+        all samples.
         """
         return self._value
 

@@ -1,7 +1,7 @@
-"""Names that speak against a kind: what an output is called outweighs what its values look like.
+"""Names that speak against a kind: an output's name outweighs what its values look like.
 
-Values of landmarks, shares of a portfolio or quantiles can be just as those of class scores and
-boxes are; their names are not.
+Landmarks, portfolio shares or quantiles can have values like class scores and boxes; their names
+differ.
 """
 
 import re
@@ -11,7 +11,7 @@ from halfwise.records import Kind
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _LONG = 5
-"""Letters of a word that is looked for anywhere in a name; shorter ones begin a word of it."""
+"""Letters of a word that is sought anywhere in a name; shorter ones must begin a word."""
 _PLACES = (
     "landmark", "keypoint", "kpt", "kps", "joint", "pose", "coord", "offset", "delta", "displac",
     "mesh", "vertices", "rotat", "transl", "quat", "angle", "velocity", "traject", "normals",
@@ -59,26 +59,26 @@ _FOR: Mapping[Kind, tuple[str, ...]] = {
     "embedding": ("embed", "latent", "represent"),
     "segmentation": ("seg", "semantic", "class"),
 }
-"""Words that outweigh those against: of a joint embedding, of the probabilities of landmarks."""
+"""Words that outweigh those against: joint embeddings, probabilities of landmarks."""
 _WEIGHTS = ("attention", "attn", "alignment", "weight", "gate")
 
 
 def begins(name: str, *words: str) -> bool:
-    """Return whether a word of a name begins with one of some words.
+    """Return whether a word of a name begins with one of `words`.
 
-    Words end at a sign, a digit or a capital: "perspective" is no spectrum.
+    Words end at punctuation, a digit or a capital: "perspective" is not a spectrum.
     """
     own = [part.lower() for part in _WORD.findall(name)]
     return any(part.startswith(word) for part in own for word in words)
 
 
 def is_against(kind: Kind, name: str) -> bool:
-    """Return whether a name says that an output is something else than a kind."""
+    """Return whether a name says that an output is not of a kind."""
     return _tells(name, _AGAINST[kind]) and not begins(name, *_FOR.get(kind, ()))
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a name says how much is taken from where: no kind at all."""
+    """Return whether a name says that an output holds weights, which are of no kind."""
     return any(word in name.lower() for word in _WEIGHTS)
 
 

@@ -1,8 +1,8 @@
-"""Recognised outputs: the metric that asks what they are used for, and how a candidate does by it.
+"""Recognised outputs: the metric that fits their use, and how a candidate scores by it.
 
-An output that only its shape speaks for is not recognised: a metric that fits it by chance would
-accept what is wrong. What is required is that of FP32 itself less the metric's default drop.
-Outputs that nothing recognises must hold the default tolerance beside those that are.
+An output with only its shape as evidence is not recognised: a metric that fits by chance would
+accept wrong results. The required value is FP32's own less the metric's default drop. Unrecognised
+outputs must keep within the default tolerance.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,16 +26,16 @@ from halfwise.metrics.untested import untested_metric
 from halfwise.records import Boxes, Criterion, Recognised, TaskScore, Unjudged
 
 REL_MAX = "rel-max"
-"""What outputs that nothing recognises are held to: the default tolerance."""
+"""What unrecognised outputs are held to: the default tolerance."""
 _OF_BOXES: dict[
     str, Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[str], Boxes], float]
 ] = {"detection-f1": f1, "map": mean_ap}
 BY_LAYOUT = tuple(_OF_BOXES)
-"""Built-in metrics that have to know how outputs are to be read."""
+"""Built-in metrics that need the layout of outputs."""
 
 
 def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
-    """Return the outputs whose kind the evidence shows, boxes first; empty if none is.
+    """Return the outputs whose kind the evidence shows, boxes first; may be empty.
 
     Args:
         references: FP32 outputs by sample; the first eight are looked at. May be empty.
@@ -57,13 +57,13 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
 
 
 def metric_of(one: Recognised) -> Metric:
-    """Return the metric of recognised outputs, which looks at these alone.
+    """Return the metric of recognised outputs, which reads only these.
 
-    A detection metric takes no labels, and raises CaseError where there are any.
+    A detection metric raises CaseError if there are labels.
     """
     if one.boxes is not None:
         return partial(_of_boxes, one, one.boxes)
-    # What is taken for an embedding may go on into other layers, where its length counts.
+    # An embedding may feed other layers, where its length counts.
     metric = cosine_and_length if one.metric == "cosine" else resolve(one.metric)
     assert metric is not None
 
@@ -103,10 +103,10 @@ def untested_part(
     labels: Sequence[Any] | None,
     drop: float | None = None,
 ) -> tuple[Unjudged, ...]:
-    """Return what of recognised outputs no sample tests: the metric, or outputs that it leaves out.
+    """Return what no sample tests of recognised outputs: the metric, or outputs that it ignores.
 
-    Boxes are not tested where FP32 detects none on any sample, nor is a segmentation where it has a
-    single class; for others see `untested_metric`.
+    Boxes are untested if FP32 detects none on any sample, and a segmentation if it has a single
+    class; for others see `untested_metric`.
 
     Args:
         one: The outputs.
@@ -136,19 +136,19 @@ def task_scores(
     candidates: Sequence[Outputs],
     labels: Sequence[Any] | None = None,
 ) -> tuple[TaskScore, ...]:
-    """Return how a candidate does by the metric of each recognised output.
+    """Return a candidate's score by the metric of each recognised output.
 
     Args:
-        recognised: What was recognised, of these samples or of others of the same model.
+        recognised: What was recognised on these or other samples of the same model.
         references: FP32 outputs by sample, at least one.
-        candidates: The candidate's outputs of the same samples; NaN and other shapes are wrong.
-        labels: The truth, one label per sample, of the one recognised output. Of several outputs,
-            and where labels do not fit, FP32's own outputs are the truth.
+        candidates: The candidate's outputs on the same samples; NaN and other shapes are wrong.
+        labels: The truth for a single recognised output, one label per sample. For several outputs,
+            or if labels do not fit, FP32's own outputs are the truth.
 
     Returns:
-        In the order of `recognised`; none if that is empty. With labels, what is required is
-        FP32's own value less the default drop. The last is that of the other outputs, if there are
-        any: "rel-max", minus the largest error as `Criterion` has it by default.
+        Scores in the order of `recognised`; none if that is empty. With labels, the required value
+        is FP32's own less the default drop. Other outputs, if any, come last as "rel-max": minus
+        the largest error, as `Criterion` measures it by default.
     """
     found = []
     for one in recognised:
@@ -171,9 +171,9 @@ def shortfall(
     candidates: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return the largest part of its allowance that any of the outputs uses up; inf beyond all.
+    """Return the largest share of its allowance that any output uses; inf for NaN.
 
-    Arguments as of `task_scores`; what is not recognised is held to the default tolerance. 1 just
+    Arguments as for `task_scores`; unrecognised outputs are held to the default tolerance. 1 just
     passes; 0 is as good as the reference.
 
     Raises:
@@ -183,7 +183,7 @@ def shortfall(
     for one in recognised:
         score, drop = _score(one, references, candidates, labels), _drop(one, labels)
         off = score.required - score.value
-        # Where nothing may fall, all that does is beyond.
+        # If no drop is allowed, any drop exceeds it.
         used.append(1 + off / drop if drop else (inf if off > 0 else 1.0))
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
@@ -193,9 +193,9 @@ def shortfall(
 def support_of(
     criterion: Criterion, references: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> Support:
-    """Return what a criterion's one metric counts in the truth; nothing where it is none of ours.
+    """Return what a criterion's single metric counts in the truth; nothing if it is not built in.
 
-    Arguments after the first as of `task_scores`.
+    Arguments after the first as for `task_scores`.
     """
     if criterion.recognised:
         return _support(criterion.recognised[0], references, labels)
@@ -211,7 +211,7 @@ def _support(
 
 
 def falling(one: Recognised, drop: float) -> Recognised:
-    """Return recognised outputs whose metric may fall by another drop than its default."""
+    """Return recognised outputs whose metric may fall by `drop` instead of its default."""
     least = one.required + _drop(one, None) - drop
     return one.model_copy(update={"drop": drop, "required": least})
 

@@ -1,4 +1,4 @@
-"""Metrics of vectors and signals, whose worst one counts: a mean would hide one that is broken."""
+"""Metrics of vectors and signals. The worst one counts: a mean would hide a broken one."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from halfwise.metrics.targets import by_target
 
 Floats = NDArray[np.float64]
 _FAINT = 1e-6
-"""Power over that of the loudest signal where a signal counts as faded."""
+"""Power relative to the loudest signal below which a signal counts as faded."""
 
 
 def cosine(
@@ -24,11 +24,11 @@ def cosine(
     """Return the smallest cosine similarity of all vectors, in [-1, 1].
 
     A vector runs along the last axis of a float output; beyond two, trailing axes of length 1 are
-    dropped. Vectors of zeros have no direction and are left out where the target is one; of a
-    candidate they count as 0. A candidate that is not finite, or has another shape, gives -inf.
+    dropped. Zero vectors have no direction: a zero target is left out, and a zero candidate counts
+    as 0. A candidate that is not finite, or has another shape, gives -inf.
 
     Args:
-        reference: Float outputs [*vectors, dimensions]; the target where there are no labels.
+        reference: Float outputs [*vectors, dimensions]; the target if there are no labels.
         candidate: The same outputs, any float type.
         labels: Per sample the target vectors, as for `psnr`, or None.
 
@@ -52,7 +52,7 @@ def si_sdr(
     -inf.
 
     Args:
-        reference: Float outputs [*channels, time]; the target where there are no labels.
+        reference: Float outputs [*channels, time]; the target if there are no labels.
         candidate: The same outputs, any float type.
         labels: Per sample the target signals, as for `psnr`, or None.
 
@@ -67,11 +67,11 @@ def cosine_and_length(
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return the smallest cosine similarity of all vectors, lowered where their lengths differ.
+    """Return the smallest cosine similarity of all vectors, lowered if their lengths differ.
 
-    1 - d²/2 with d the distance of a pair over the length of the target, which is the cosine where
-    both are as long, or the cosine itself where that is less: what goes on into other layers may
-    point the right way and be wrong. Arguments and errors as of `cosine`; -inf to 1.
+    The smaller of the cosine and 1 - d²/2, with d the distance of a pair over the target's length;
+    both agree for equal lengths. A vector that feeds other layers can have the right direction and
+    still be wrong. Arguments and errors as for `cosine`; -inf to 1.
     """
     return _worst("cosine", _likenesses, reference, candidate, labels, highest=1.0)
 
@@ -84,14 +84,14 @@ def snr(
     """Return the smallest signal-to-noise ratio of all signals in dB, ≤ 100.
 
     10 log10(Σ s² / Σ (s - c)²) of the target s and the candidate c: unlike `si_sdr` it sees a wrong
-    loudness. A signal is an element along the first axis of a float output, all of it where there
-    is one axis. Where its power is more than 60 dB below that of the output's loudest, that counts
-    instead: it is where a sound is taken to have died away (ISO 3382's reverberation time). What is
-    not finite in the target is left out; a candidate that is not finite, or has another shape,
+    loudness. A signal is one element along the first axis of a float output, or all of an output
+    with one axis. If its power is more than 60 dB below the loudest of the output, that level
+    counts instead: there a sound is taken to have died away (ISO 3382's reverberation time).
+    Non-finite target elements are left out; a candidate that is not finite, or has another shape,
     gives -inf.
 
     Args:
-        reference: Float outputs [*shape]: waveforms, spectra; the target where there are no labels.
+        reference: Float outputs [*shape]: waveforms, spectra; the target if there are no labels.
         candidate: The same outputs, any float type.
         labels: Per sample the target signals, as for `psnr`, or None.
 
@@ -123,7 +123,7 @@ def snr(
 
 
 def signals_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many signals `snr` compares; arguments as there."""
+    """Return how many signals `snr` compares; the arguments are the same."""
     targets = by_target(reference, reference, labels, float_outputs)
     return sum(len(_signals(target)) for _, target, _ in targets if target.size)
 
@@ -139,7 +139,7 @@ def _finite(array: Floats) -> Floats:
 def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
     with np.errstate(divide="ignore"):
         ratio = 10 * np.log10(np.maximum(power, least) / noise)
-    # A candidate that is not finite has noise that is NaN or inf.
+    # The noise of a non-finite candidate is NaN or inf.
     return np.where(np.isfinite(noise), np.minimum(ratio, SI_SDR_CAP_DB), -np.inf)
 
 
@@ -152,7 +152,7 @@ def _worst(
     *,
     highest: float,
 ) -> float:
-    """Return the smallest value of `measure` of the vectors whose target is not zero."""
+    """Return the smallest `measure` over the vectors whose target is not zero."""
     worst, count = highest, 0
     for _, target, found in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
@@ -162,14 +162,14 @@ def _worst(
             worst = -np.inf
         elif known.any():
             values = measure(rows[known], _rows(found.astype(np.float64))[known])
-            # NaN is lower than anything.
+            # NaN ranks lowest.
             worst = min(worst, float(np.where(np.isnan(values), -np.inf, values).min()))
     at_least_one(name, count)
     return worst
 
 
 def vectors_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many vectors, or signals, are compared; arguments as of `cosine`."""
+    """Return how many vectors or signals are compared; arguments as for `cosine`."""
     targets = by_target(reference, reference, labels, float_outputs)
     return sum(int(_known(_rows(target)).sum()) for _, target, _ in targets)
 
@@ -194,7 +194,7 @@ def _cosines(target: Floats, found: Floats) -> Floats:
 
 
 def _likenesses(target: Floats, found: Floats) -> Floats:
-    """Return 1 - d²/2 of each pair of rows, or its cosine if less; NaN as of `_cosines`."""
+    """Return 1 - d²/2 of each pair of rows, or its cosine if less; NaN as for `_cosines`."""
     largest = np.abs(target).max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", over="ignore"):
         one, other = target / largest, found / largest
@@ -215,6 +215,6 @@ def _ratios(target: Floats, found: Floats) -> Floats:
 
 
 def _up_to_one(rows: Floats) -> Floats:
-    """Return rows over their largest magnitude, so that no square overflows; zeros as they are."""
+    """Return rows over their largest magnitude, so that no square overflows; zeros unchanged."""
     largest = np.abs(rows).max(axis=1, keepdims=True)
     return np.asarray(np.divide(rows, largest, out=0 * rows, where=largest != 0))

@@ -1,11 +1,11 @@
-"""Slices of one output that have scales of their own: boxes up to 640 beside scores up to 1.
+"""Slices of one output that have their own scales: boxes up to 640 next to scores up to 1.
 
-Every axis is looked at by itself, the samples as one more. The scale of a slice is its largest
-finite |reference| over all samples; slices are sorted by it and parted where a scale is more than
-`GAP` times the one before it. So a continuum (channels of features, rows of an image, bins of a
-spectrum) is one group, and boxes beside scores are two. An element is held to the tightest of its
-groups. Values that lie on an offset are held to what they span, be they a group or the whole.
-The thresholds are from 2,020 inner tensors of 14 models (docs/decisions/0019).
+Each axis is examined separately, with the samples as one more axis. The scale of a slice is its
+largest finite |reference| over all samples; slices are sorted by scale and split where a scale is
+more than `GAP` times the previous one. So a continuum (channels of features, rows of an image, bins
+of a spectrum) is one group, and boxes next to scores are two. An element is held to the tightest of
+its groups. Values on an offset are held to their span, whether they are a group or the whole
+output. The thresholds come from 2,020 inner tensors of 14 models (docs/decisions/0019).
 """
 
 import math
@@ -21,38 +21,38 @@ from halfwise.records import SliceGroup
 from halfwise.wording import number
 
 GAP = 4.0
-"""How many times larger the next scale is where slices of an axis part."""
+"""Ratio of successive scales above which the slices of an axis are split."""
 SAMPLE_GAP = 10.0
-"""The same for samples: loud and quiet ones are of one kind, and few of them leave gaps by chance.
-An error of a tenth of a sample's own scale is the most that a neighbour can then hide."""
+"""The same for samples: loud and quiet ones are alike, and a few leave gaps by chance. A neighbour
+can then hide an error of at most a tenth of a sample's own scale."""
 FEWEST = 8
-"""Values that a slice needs before its largest says anything: of 8 that are even around 0, the
-largest is below a quarter of the range with probability 4^-8."""
+"""Fewest values that make a slice's largest meaningful: of 8 uniform around 0, the largest is below
+a quarter of the range with probability 4^-8."""
 FILLED = 0.25
-"""Of the fullest slice's share of nonzero values, what a slice needs to have a scale: a channel
-behind a Relu that hardly ever fires has none."""
+"""Share of nonzero values, relative to the fullest slice, that a slice needs to have a scale: a
+channel after a Relu that rarely fires has none."""
 FLOOR = 1e-4
-"""Of the output's largest value, the smallest scale of a group: -80 dB. A silent recording or frame
-is not held to its hiss."""
+"""Smallest scale of a group relative to the output's largest value: -80 dB. A silent recording or
+frame is not held to its hiss."""
 ROUNDING = 2.0**-24
-"""Of the output's largest value, FP32's rounding. A slice that is larger has no floor if it is
-`FULL` and of an axis of at most `SHORT`: a quantity beside others, in its own unit."""
+"""FP32's rounding relative to the output's largest value. A larger slice has no floor if it is
+`FULL` and its axis has at most `SHORT` slices: a quantity next to others, in its own unit."""
 FULL = 0.9
-"""Share of nonzero values that such a slice has at least."""
+"""Least share of nonzero values in such a slice."""
 SHORT = 12
-"""Slices of an axis of quantities, at most; frames, places and the bins of a spectrum are more,
-which a pure tone leaves at 1e-5 (cepstra start at 13)."""
+"""Most slices on an axis of quantities. Frames, positions and the bins of a spectrum, which a pure
+tone leaves at 1e-5, are more (cepstra start at 13)."""
 SPANS = 10.0
-"""Times the range of values that lie on an offset, which is their scale where that is less than the
-largest: at 1 % a tenth of what they span may be off, as with `SAMPLE_GAP`."""
+"""Scale of values on an offset, as a multiple of their span, if less than the largest: at 1 %,
+errors of a tenth of the span pass, as with `SAMPLE_GAP`."""
 LEAST = 0.2
-"""Of the largest value, the smallest scale by the range: at 1 % it leaves four times the 2^-11 that
-FP16 makes of the offset itself."""
+"""Smallest scale by span, relative to the largest value: at 1 % it allows four times the 2^-11 by
+which FP16 rounds the offset itself."""
 SHARE = 0.1
-"""Of the slices of an axis: groups that are fewer have `ROOM`; a tenth of it is no group."""
+"""Share of an axis's slices below which a group has `ROOM`; below a tenth of it, it is no group."""
 ROOM = 10.0
-"""Times the tolerance that a group of few slices has: enough to see what is plainly wrong, and not
-what FP16 makes of one faint channel among many."""
+"""Multiple of the tolerance for a group of few slices: it shows what is plainly wrong, but not
+FP16's rounding of one faint channel among many."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class Group:
     """Slices of one scale.
 
     Attributes:
-        axis: The axis that they are slices of; None if they are samples.
-        slices: Their indices, ascending; of samples, their places among the references.
-        largest: Largest finite |reference| in them, at least a floor of the output's; > 0.
-        room: Times the tolerance that they have, ≥ 1.
-        span: Their largest value less their smallest, where these are on an offset; None if the
-            largest is their scale.
+        axis: Their axis; None if they are samples.
+        slices: Their indices, ascending; for samples, positions among the references.
+        largest: Largest finite |reference| in them, at least the floor of the output; > 0.
+        room: Multiple of the tolerance, ≥ 1.
+        span: Their largest value minus their smallest, for values on an offset; None if the largest
+            is their scale.
     """
 
     axis: int | None
@@ -76,11 +76,11 @@ class Group:
 
     @property
     def scale(self) -> float:
-        """What the tolerance is a share of: `largest`, or by the span; > 0."""
+        """What the tolerance is relative to: `largest`, or a scale by the span; > 0."""
         return self.largest if self.span is None else max(SPANS * self.span, LEAST * self.largest)
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Return the slices as runs: first and last index of each."""
+        """Return the slices as runs: the first and last index of each."""
         breaks = np.flatnonzero(np.diff(self.slices) > 1) + 1
         runs = np.split(self.slices, breaks)
         return tuple((int(run[0]), int(run[-1])) for run in runs)
@@ -103,12 +103,12 @@ class _Extents:
         self.values += values.size // values.shape[axis]
 
     def quantities(self) -> NDArray[np.bool_]:
-        """Return which slices may be quantities in units of their own."""
+        """Return which slices may be quantities in their own units."""
         return (self.filled >= FULL * self.values) & (self.filled.size <= SHORT)
 
 
 class Slices:
-    """Gathers the scales of one output, sample by sample."""
+    """Collects the scales of one output, sample by sample."""
 
     def __init__(self) -> None:
         self._common: tuple[int | None, ...] | None = None
@@ -118,7 +118,7 @@ class Slices:
         self._ends = (math.inf, -math.inf)
 
     def add(self, array: NDArray[Any]) -> None:
-        """Add a sample's reference: any shape and dtype; discrete ones have no scale."""
+        """Add a sample's reference: any shape and dtype; a discrete one has no scale."""
         if is_discrete(array.dtype):
             return
         common = self._common = _common(self._common, array.shape)
@@ -137,7 +137,7 @@ class Slices:
         self._ends = min(least, self._ends[0]), max(most, self._ends[1])
 
     def groups(self) -> tuple[Group, ...]:
-        """Return the groups of every axis that has more than one; ascending scales in each."""
+        """Return the groups of every axis that has more than one, by ascending scale."""
         found: list[Group] = []
         for axis, size in enumerate(self._common or ()):
             extents = self._axes.get(axis)
@@ -154,7 +154,7 @@ class Slices:
         return tuple(found)
 
     def _on_an_offset(self) -> list[Group]:
-        """Return all samples as one group where all values lie on an offset."""
+        """Return all samples as one group if all values lie on an offset; else nothing."""
         if (span := _span(*self._ends)) is None:
             return []
         largest = max(map(abs, self._ends))
@@ -164,7 +164,7 @@ class Slices:
 def _common(
     before: tuple[int | None, ...] | None, shape: tuple[int, ...]
 ) -> tuple[int | None, ...]:
-    """Return the sizes that all samples have; nothing where their ranks differ."""
+    """Return the sizes common to all samples; empty if their ranks differ."""
     if before is None:
         return shape
     if len(before) != len(shape):
@@ -173,7 +173,7 @@ def _common(
 
 
 def _finite(array: NDArray[Any]) -> NDArray[Any]:
-    """Return float32 or float64 with 0 in the place of NaN and infinities."""
+    """Return float32 or float64 with 0 for NaN and infinities."""
     wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     finite = np.isfinite(wide)
     return wide if finite.all() else np.where(finite, wide, 0)
@@ -188,7 +188,7 @@ def _grouped(
     *,
     gap: float,
 ) -> list[Group]:
-    """Return the groups of one axis, in ascending order of scale; none if there is but one."""
+    """Return the groups of one axis, by ascending scale; none if there is only one."""
     own = np.maximum(largest, -smallest)
     known = np.flatnonzero((own > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
     if known.size < 2:
@@ -201,7 +201,7 @@ def _grouped(
     if axis is not None:
         parts = _units_joined(parts, (smallest >= 0) & (largest <= 1), scale)
     tops = np.array([scale[part].max() for part in parts])
-    # What is nearly all zeros has no scale: it joins the smallest group that holds its values.
+    # A slice of nearly all zeros has no scale: it joins the smallest group that covers its values.
     label = np.full(own.size, -1)
     for index, part in enumerate(parts):
         label[part] = index
@@ -218,7 +218,7 @@ def _grouped(
 
 
 def _span(least: float, most: float) -> float | None:
-    """Return the span of values that lie on an offset; None of others, and within [0, 1]."""
+    """Return the span of values on an offset; None for others, and within [0, 1]."""
     span = most - least
     on_an_offset = SPANS * span < max(abs(least), abs(most)) and not 0 <= least <= most <= 1
     return span if on_an_offset else None
@@ -227,9 +227,9 @@ def _span(least: float, most: float) -> float | None:
 def _units_joined(
     parts: list[NDArray[np.intp]], unit: NDArray[np.bool_], scale: NDArray[np.float64]
 ) -> list[NDArray[np.intp]]:
-    """Return the parts with those joined whose values are all in [0, 1]: they are one kind.
+    """Return the parts, joining those whose values are all in [0, 1]: they are one kind.
 
-    A class that never occurs, at 1e-4, is a score as the others are.
+    A class that never occurs, at 1e-4, is a score like the others.
     """
     units = [part for part in parts if unit[part].all()]
     others = [part for part in parts if not unit[part].all()]
@@ -238,7 +238,7 @@ def _units_joined(
 
 
 def _roomy(axis: int | None, label: NDArray[np.intp], tops: NDArray[np.float64]) -> list[Group]:
-    """Return the groups by their labels; those of few slices have room, or join the next."""
+    """Return the groups by label; those of few slices have room, or join the next."""
     found: list[Group] = []
     waiting = np.zeros(0, np.intp)
     for index, top in enumerate(tops):
@@ -258,17 +258,17 @@ def group_errors(
 ) -> tuple[float, ...]:
     """Return the largest error of one sample in each of the output's groups.
 
-    A sample belongs to the smallest group of samples that holds its largest value, so one that was
-    not among the references has its place too.
+    A sample belongs to the smallest group of samples that covers its largest value, so samples
+    outside the references have a group too.
 
     Args:
-        groups: Of the output, from `Slices`.
+        groups: The output's groups, from `Slices`.
         reference: [*shape], floats.
-        candidate: [*shape], numbers; what is not finite on either side counts for nothing here.
+        candidate: [*shape], numbers; elements non-finite on either side are ignored here.
     """
     if not groups:
         return ()
-    # The difference of two arrays of rank 0 is no array.
+    # The difference of two arrays of rank 0 is not an array.
     with np.errstate(all="ignore"):
         error = np.asarray(np.abs(reference.astype(np.float64) - candidate.astype(np.float64)))
     error[~np.isfinite(error)] = 0
@@ -293,7 +293,7 @@ def _absmax(array: NDArray[Any]) -> float:
 
 
 def place(group: SliceGroup, samples: Sequence[str]) -> str:
-    """Return which slices a group is, in words, such as `slices 4-83 of axis 1`.
+    """Return a group's slices in words, such as `slices 4-83 of axis 1`.
 
     Args:
         group: The group.
@@ -310,13 +310,13 @@ def place(group: SliceGroup, samples: Sequence[str]) -> str:
 
 
 def runs(ranges: Sequence[tuple[int, int]], most: int | None = None) -> str:
-    """Return runs of slices, such as `0, 4-83`; of more than `most`, these and `…`."""
+    """Return runs of slices, such as `0, 4-83`; beyond `most` runs, `…`."""
     told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges[:most])
     return told if most is None or len(ranges) <= most else f"{told} …"
 
 
 def extent(group: SliceGroup) -> str:
-    """Return what a group's tolerance is a share of, in words, such as `up to 640`."""
+    """Return the scale of a group's tolerance in words, such as `up to 640`."""
     if group.span is None:
         return f"up to {number(group.scale)}"
     return f"spanning {number(group.span)} on an offset"

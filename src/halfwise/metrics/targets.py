@@ -34,7 +34,7 @@ def by_sample(
 
 
 def images(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an output as [images, ...]: four axes and more are a batch, fewer are one image."""
+    """Return an output as [images, ...]: four or more axes are a batch, fewer are one image."""
     return array if array.ndim > 3 else array[None]
 
 

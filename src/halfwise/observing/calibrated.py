@@ -1,4 +1,4 @@
-"""Compare TensorRT's calibration cache with what a model's tensors reach on samples."""
+"""Compare TensorRT's calibration cache with the ranges of a model's tensors on samples."""
 
 from math import isfinite
 from pathlib import Path
@@ -18,18 +18,18 @@ from halfwise.wording import listed
 
 _LEVELS = -128.0, 127.0
 _MADE_UP = "(Unnamed"
-"""How names begin that TensorRT makes up for its own layers."""
+"""Prefix of the names that TensorRT makes up for its own layers."""
 _OWN = 0.5
-"""Part of a cache's names that its own model has: others are of what an exporter wrote twice."""
+"""Least share of a cache's names found in its own model; the rest an exporter wrote twice."""
 
 
 def calibrated(
     network: Network, samples: Samples, path: Path, *, runtime: Runtime = CPU
 ) -> CalibrationCheck:
-    """Return how the ranges of a cache do on samples.
+    """Return how the ranges of a cache fit the samples.
 
     Raises:
-        CaseError: no cache, or one of another model: most of its names are not this model's.
+        CaseError: not a cache, or one of another model: most of its names are not this model's.
         RunFailed: ONNX Runtime failed on a sample.
     """
     cache = read_cache(path)
@@ -74,7 +74,7 @@ def _is_set(scale: float) -> bool:
 
 
 def _range(name: TensorName, scale: float, reach: Reach) -> CalibratedRange:
-    # What is zero on all samples needs no scale.
+    # A tensor that is zero on all samples needs no scale.
     unset = not _is_set(scale)
     return CalibratedRange(
         tensor=name,

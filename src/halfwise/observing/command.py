@@ -1,4 +1,4 @@
-"""`observe`: what every float tensor of the FP32 model looks like."""
+"""`observe`: statistics of every float tensor of the FP32 model."""
 
 from pathlib import Path
 from typing import Unpack
@@ -28,13 +28,13 @@ def observe(
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Observations:
-    """Return what every float tensor of the FP32 model looks like on the samples.
+    """Return statistics of every float tensor of the FP32 model on the samples.
 
     Args:
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
-        cache: A calibration cache of TensorRT, which is compared with them on at most 32 samples.
-        watcher: Is told about progress.
+        cache: A TensorRT calibration cache to compare with them on at most 32 samples.
+        watcher: Receives progress.
         options: See `Options`.
     """
     watcher = watcher or Silent()

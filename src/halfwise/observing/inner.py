@@ -1,7 +1,7 @@
-"""What happens inside an op and shows in none of its tensors.
+"""What happens inside an op and shows in none of its tensors: squares, sums, cancellation, margins.
 
-Squares follow from extrema. Sums are computed by the model itself: beside each op that sums, its
-twin on magnitudes. Cancellation and margins need elements, so they are views on tensors.
+Squares follow from extrema. The model computes sums itself: each op that sums gets a twin on
+magnitudes. Cancellation and margins need elements, so they are views on tensors.
 """
 
 import math
@@ -32,7 +32,7 @@ from halfwise.records import InnerObservation, NodeName, TensorName
 
 Kind = Literal["square", "sum", "cancellation", "margin", "roundoff"]
 
-# The rank of their median is within 0.4 % of one half, and finding it takes 2 ms.
+# The rank of the drawn elements' median is within 0.4 % of one half, and finding it takes 2 ms.
 _MEDIAN_ELEMENTS = 1 << 16
 
 
@@ -43,7 +43,7 @@ class InnerNumbers:
     _worst: dict[NodeName, dict[Kind, tuple[float, int]]] = field(default_factory=dict)
 
     def add(self, node: NodeName, kind: Kind, value: float, sample: int) -> None:
-        """Take a number into account; NaN is ignored."""
+        """Add a number; NaN is ignored."""
         if np.isnan(value):
             return
         kinds = self._worst.setdefault(node, {})
@@ -101,13 +101,13 @@ def squares(
 
 
 def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName, NodeName]]:
-    """Return a model, without outputs, that also computes what running sums can reach, and where.
+    """Return a model without outputs that also bounds running sums, and the node of each bound.
 
     Each node that sums and may be low gets a twin of the same operator on |inputs|, without bias
     (added after the sum): Σ|a||b| for MatMul, Gemm and Conv, Σ|x| for ReduceSum, ReduceMean and
     GlobalAveragePool.
-    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact but for
-    FP32 rounding; one run costs about twice plain inference.
+    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact up to FP32
+    rounding; one run costs about twice plain inference.
     """
     model = network.copy()
     opset = opset_of(model)
@@ -120,7 +120,7 @@ def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName
         if twin:
             model.graph.insert_after(node, twin)
             sums[tensor_name(twin[-1].outputs[0])] = name
-    # Whoever runs it wants the sums; an output would be fetched on every run.
+    # Callers want only the sums; an output would be fetched on every run.
     model.graph.outputs.clear()
     return model, sums
 
@@ -132,14 +132,14 @@ def views(
     inner: InnerNumbers,
     chosen: Sequence[int],
 ) -> dict[NodeName, View]:
-    """Return the views that measure cancellation and margins, by the node they are about.
+    """Return the views that measure cancellation and margins, by node.
 
     Args:
         network: The model.
-        roles: Role per node; only nodes that may be low are measured, and NonMaxSuppression.
+        roles: Role per node; only nodes that may be low and NonMaxSuppression are measured.
         fmt: The low format, the unit of margins.
-        inner: Takes the numbers.
-        chosen: The samples that are viewed.
+        inner: Collects the numbers.
+        chosen: The samples to view.
     """
 
     def add(node: NodeName, kind: Kind, value: float, place: int) -> None:
@@ -149,7 +149,7 @@ def views(
     for node in network.nodes():
         name = node_name(node)
         view = None
-        # NonMaxSuppression takes no FP16, but the scores that it reads may have been rounded.
+        # NonMaxSuppression takes no FP16, but its input scores may have been rounded.
         if roles[name].free or node.op_type == "NonMaxSuppression":
             view = margin_view(node, fmt, partial(add, name, "margin"))
         if roles[name].free and node.op_type in ("Add", "Sub"):
@@ -174,14 +174,14 @@ def cancellation(
         a: f32[*A].
         b: f32[*B], broadcastable with `a`.
         sign: +1 for a + b, -1 for a - b.
-        constant: Whether an operand is a constant. Then results of zero do not count: what equals
-            a constant, such as 1 in 1 - mask, rounds to what the constant rounds to.
-        beyond: The least that is asked for: finding a median takes longer than all the rest.
+        constant: Whether an operand is a constant. Then results of zero do not count: a value equal
+            to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
+        beyond: Smallest median of interest: finding a median takes longer than all the rest.
 
     Returns:
         At least 0.5, inf if most results are zero. Elements that are non-finite or zero in both
-        operands do not count; NaN if none is left, or where the median is at most `beyond`.
-        Beyond 2¹⁶ elements, the median is that of 2¹⁶ elements drawn at random with a fixed seed.
+        operands do not count; NaN if none is left, or if the median is at most `beyond`. Of more
+        than 2¹⁶ elements, 2¹⁶ are drawn at random with a fixed seed.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     wide_a, wide_b = (
@@ -190,7 +190,7 @@ def cancellation(
         else np.broadcast_to(each, shape)
         for each in (a, b)
     )
-    # In binary32 all of this is exact but for sum and quotient.
+    # In binary32 everything here is exact except the sum and the quotient.
     largest = np.maximum(np.abs(wide_a), np.abs(wide_b))
     combine = np.add if sign > 0 else np.subtract
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -201,7 +201,7 @@ def cancellation(
         if not counts.all():
             largest, total = largest[counts], total[counts]
         ratio = np.divide(largest, np.abs(total), dtype=np.float64)
-    # A median beyond that has as many elements beyond it, at least.
+    # If the median exceeds `beyond`, so does at least half of the elements.
     if 2 * np.count_nonzero(ratio > beyond) < ratio.size:
         return float("nan")
     median = float(np.median(ratio)) if ratio.size else float("nan")
@@ -210,9 +210,9 @@ def cancellation(
 
 @lru_cache(maxsize=32)
 def _drawn(shape: tuple[int, ...], own: tuple[int, ...]) -> NDArray[np.intp]:
-    """Return places in an array of shape `own` that stand for those drawn from `shape`.
+    """Return the indices in an array of shape `own` that broadcast to those drawn from `shape`.
 
-    They are in the order in which the whole lies in memory: a median asks for none.
+    They are in memory order; a median needs no particular order.
     """
     size = math.prod(shape)
     drawn = np.sort(np.random.default_rng(0).integers(size, size=_MEDIAN_ELEMENTS))
@@ -255,7 +255,7 @@ def _cancellation_view(
 
 
 def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
-    """Return new nodes, the last of which computes the sums of `node`; none if it has none."""
+    """Return new nodes, the last of which computes the sums of `node`; empty if it has no sums."""
     ins = list(node.inputs)
     match node.op_type:
         case "MatMul" | "Conv" | "Gemm":
@@ -278,14 +278,14 @@ def _product_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
     (of_a, a), (of_b, b) = _magnitude(ins[0], f"{prefix}::a"), _magnitude(ins[1], f"{prefix}::b")
     bias: list[ir.Value | None] = []
     if node.op_type == "Gemm":
-        # Before opset 11 the bias is not optional.
+        # Before opset 11 the bias is required.
         bias = ins[2:] if opset < 11 else []
         attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
     return [*of_a, *of_b, new_node(node.op_type, [a, b, *bias], prefix, attributes)]
 
 
 def _magnitude(value: ir.Value | None, name: str) -> tuple[list[ir.Node], ir.Value]:
-    """Return |value|, and the nodes that compute it; of a small constant, it is one, made once."""
+    """Return the nodes that compute |value|, and |value|; a small constant's is computed once."""
     array, graph = small_constant(value), value.graph if value is not None else None
     if value is None or array is None or not isinstance(graph, ir.Graph):
         node = new_node("Abs", [value], name)
@@ -310,7 +310,7 @@ def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
     inputs: list[ir.Value | None] = [node.outputs[0]]
     axis = node.attributes.get_int("axis", 1 if opset < 13 else -1)
     if opset < 13:
-        # There, Softmax works on its input flattened to two axes.
+        # In these opsets, Softmax flattens its input to two axes.
         nodes = [new_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
         inputs, axis = [nodes[0].outputs[0]], 1
     axes, given, attributes = _axes([axis], prefix, opset)

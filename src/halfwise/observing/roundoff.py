@@ -1,7 +1,7 @@
 """The effect of rounding alone on the values that logarithms and denominators read.
 
-It is measured, not bounded: a twin of each node computes from rounded values beside the original,
-and ONNX Runtime takes the difference, so that no activation leaves it.
+It is measured, not bounded: next to each node, a twin computes from rounded values. ONNX Runtime
+takes the difference itself, so no activation has to be fetched.
 """
 
 from collections.abc import Set
@@ -24,19 +24,19 @@ _PREFIX = "halfwise::rounded::"
 def with_roundoff(
     network: Network, roles: Roles, fmt: Format
 ) -> tuple[ir.Model, dict[TensorName, NodeName]]:
-    """Return a model, without outputs, that computes relative errors, and the node of each.
+    """Return a model without outputs that computes relative errors, and the node of each.
 
     Every tensor of a node that may be low, every weight and every graph input is rounded to the
-    significand of `fmt` with the exponents of FP32: what underflows or overflows is another matter.
+    significand of `fmt` with the exponents of FP32: underflow and overflow are not counted here.
     Elements that are zero in the original count with their absolute error. Choices (comparisons,
-    indices, shapes) stay those of the original, and If, Loop and Scan compute as they did.
+    indices, shapes) are those of the original, and If, Loop and Scan compute as there.
 
-    Measured are the nodes behind the operands of `amplifiers`, as far as `chain` goes.
+    The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes.
     """
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
     names = {node_name(n) for n in wanted}
     if not names:
-        # Most models have none, and a copy of thousands of nodes takes a while.
+        # Most models have none, and copying thousands of nodes takes a while.
         return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
     twins = _Twins(model.graph, roles, fmt, network.opset)
@@ -60,7 +60,7 @@ def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
 
 
 def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
-    """Return the nodes that those called `names` are computed by, in graph order."""
+    """Return the nodes that `names` depend on, in graph order."""
     needed = {n for n in graph if node_name(n) in names}
     for node in reversed(graph):
         if node in needed:
@@ -69,7 +69,7 @@ def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
 
 
 class _Twins:
-    """Rounded twins of values, added to the graph they are in."""
+    """Rounded twins of values, added to the values' graph."""
 
     def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format, opset: int) -> None:
         self.graph, self.roles, self.fmt = graph, roles, fmt
@@ -86,7 +86,7 @@ class _Twins:
             self.ends = [self._constant(-edge, "lowest"), self._constant(edge, "highest")]
 
     def add(self, node: ir.Node) -> None:
-        """Add the twin of `node` behind it, if it computes float values from such."""
+        """Add the twin of `node` after it, if it computes float values from float values."""
         role = self.roles[node_name(node)]
         floats = [v for v in node.outputs if is_float(v)]
         if not floats or bodies(node) or not any(is_float(v) for v in node.inputs):
@@ -132,9 +132,9 @@ class _Twins:
             if (array := small_constant(value)) is not None:
                 self.twin[value] = self._constant(rounded(array, self.fmt), str(value.name))
             else:
-                # A graph input, what a body gives, or a large weight, which is rounded as the
-                # model runs: at the start of the graph, so that ONNX Runtime does it just before
-                # the first reader (see `probe.py`), and no copies of all weights are alive.
+                # A graph input, an output of a body, or a large weight, rounded while the model
+                # runs: at the start of the graph, so ONNX Runtime rounds it just before its first
+                # reader (see `probe.py`), and copies of all weights are never alive at once.
                 step = self._round(value)
                 node = value.producer()
                 if node is None:
