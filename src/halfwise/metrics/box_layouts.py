@@ -1,9 +1,9 @@
-"""How boxes lie in outputs: told from shapes, values, and what the input's size makes of a YOLO.
+"""How outputs encode boxes, judged by shapes, values, and the cells a YOLO has at the input's size.
 
-A layout is shown where values fit no other reading: as many rows as a YOLO has cells for this very
-input, classes that are whole numbers, or corners in order on all rows that a name calls boxes or
-that lie in the image (`box_places`). Heads that need anchors or priors to be decoded are not: their
-widths are negative, or their boxes no boxes at all.
+A layout is shown if values fit no other reading: as many rows as a YOLO has cells for this input,
+whole numbers as classes, or ordered corners on all rows that a name calls boxes or that lie in the
+image (`box_places`). Heads that need anchors or priors are not shown: widths are negative, or rows
+are no boxes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,34 +26,35 @@ from halfwise.metrics.names import is_against
 from halfwise.records import Boxes, Evidence
 
 _ANCHORS = 3
-"""Boxes of a cell in YOLOv3 to v7; later ones have one."""
+"""Boxes per cell in YOLOv3 to v7; later versions have one."""
 _FOUR_MAPS = (*STRIDES, 64)
-"""Strides of models for images of 1280 pixels."""
+"""Strides of models for 1280-pixel images."""
 _FEWEST_CELLS = 84
-"""Cells of an image of 64 pixels; of smaller ones, as many rows may be anything."""
+"""Cells of a 64-pixel image; the row count of a smaller one proves nothing."""
 _ALONG = 0.9
-"""Correlation of the rows' centres with the places of their cells, at least."""
+"""Least correlation of the rows' centres with the positions of their cells."""
 _BOTH_WAYS = (20, 80)
-"""Classes of VOC and COCO: with four columns before them they are more likely than one less with
+"""Classes of VOC and COCO: more likely with four columns before them than one class fewer with
 five."""
 _RAW_LARGEST = 16.0
-"""Strides that an offset or the logarithm of a size may have: e^16 pixels is no size."""
+"""Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
 _FEWEST_ROWS = 8
-"""Rows in all samples whose corners are in order: of 8 rows with even values, 2^-16 have all."""
+"""Fewest rows with ordered corners, over all samples: 8 uniform rows all have them with probability
+2^-16."""
 _QUERIES = 1000
-"""Rows of a set prediction, which needs no suppression, at most: DETR has 100, DINO 900. Of what
-has a box per cell there are more."""
+"""Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
+box per cell have more."""
 _VISIBLE = 0.05
-"""Score of rows whose corners count: others may be padding."""
+"""Least score of rows whose corners count: others may be padding."""
 
 
 class BoxLook(NamedTuple):
     """Outputs that look like boxes.
 
     Attributes:
-        outputs: Those with boxes, scores and classes, as `how` reads them.
+        outputs: Names of boxes, scores and classes, as `how` reads them.
         evidence: What was seen.
-        how: How to read them; None if that is not shown.
+        how: How to read them; None if not shown.
     """
 
     outputs: tuple[str, ...]
@@ -64,12 +65,12 @@ class BoxLook(NamedTuple):
 def boxes_in(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
 ) -> BoxLook | None:
-    """Return the first outputs that look like boxes, those that are shown before others.
+    """Return the first outputs that look like boxes, preferring those with a shown layout.
 
     Args:
         floats: Float outputs of several samples, f64.
-        discrete: Integer ones.
-        inputs: Shapes of the inputs; without them no layout is shown that goes by the image's size.
+        discrete: Integer outputs.
+        inputs: Shapes of the inputs; without them no layout that needs the image size is shown.
     """
     floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
     found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
@@ -104,7 +105,7 @@ def _in_several(
 
 
 def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
-    """Return how the rows of a YOLO are read, one or three for each cell of its maps."""
+    """Return how to read a YOLO's rows, one or three per cell of its maps."""
     if any(array.ndim != 3 or array.shape[1:] != arrays[0].shape[1:] for array in arrays):
         return None
     length, width = arrays[0].shape[1:]
@@ -134,9 +135,9 @@ def _scored_across(array: NDArray[np.float64]) -> bool:
 
 
 def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:
-    """Tell centres and sizes: no size is negative, and centres lie where the cells of the rows do.
+    """Tell centres and sizes: no size is negative, and centres follow the rows' cells.
 
-    The anchors of a cell are one after the other, or maps of one anchor are.
+    Rows are ordered by cell, then anchor, or by anchor, then cell.
     """
     if any((box[..., 2:] < 0).any() for box in boxes):
         return False
@@ -149,7 +150,7 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
 
 
 def _correlation(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    """Return the smaller one of both axes' correlations, of [rows, 2] with [rows, 2]."""
+    """Return the smaller of both axes' correlations, of [rows, 2] with [rows, 2]."""
     if not (np.isfinite(found).all() and np.ptp(found, axis=0).all()):
         return 0.0
     return min(float(np.corrcoef(found[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
@@ -161,11 +162,11 @@ def _is_raw(array: NDArray[np.float64]) -> bool:
 
 
 _ORDERS = {6: ((0, 4, 5),), 7: ((1, 6, 5), (3, 2, 1))}
-"""First column of the box, column of the score and of the class, by the number of columns."""
+"""First column of the box, columns of the score and the class, by the number of columns."""
 
 
 def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evidence, ...]] | None:
-    """Return how rows of corners, score and class are read, in one of three orders.
+    """Return how to read rows of corners, score and class, in one of three orders.
 
     Six columns as of YOLOv10 and RT-DETR, seven after the image's number as of YOLOv7, seven of
     SSD's DetectionOutput.
@@ -194,7 +195,7 @@ def _listed(
     floats: Mapping[str, Arrays],
     discrete: Mapping[str, Sequence[NDArray[Any]]],
 ) -> BoxLook:
-    """Return boxes with one score each, and the output with their classes, if one is."""
+    """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
     placed = places.shown(seen, fewest=_FEWEST_ROWS)
@@ -216,9 +217,9 @@ def _listed(
 def _per_class(
     boxes: Arrays, scores: Arrays, places: Places
 ) -> tuple[Boxes | None, tuple[Evidence, ...]]:
-    """Return how boxes with a score for each class are read, and what shows that.
+    """Return how to read boxes with a score for each class, and the evidence.
 
-    Four shares that are no corners may be anything unless they are named: probabilities, too.
+    Four fractions that are not corners may be anything unless named, even probabilities.
     """
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
     corners, sums = in_order(rows), rows.sum(axis=1)
@@ -228,7 +229,7 @@ def _per_class(
     if len(rows) < _FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
         return None, ()
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
-    # Logits stand beside boxes in DETR's family, whose boxes are shares.
+    # Logits accompany boxes in DETR's family, whose boxes are fractions.
     how = _of_scores(each, shares=not corners and bool(np.all(np.abs(rows - 0.5) <= 1)))
     suppress = boxes[0].shape[-2] > _QUERIES
     if how is None:
@@ -237,7 +238,7 @@ def _per_class(
 
 
 def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:
-    """Return what makes probabilities of scores [rows, classes]; None if that is not told."""
+    """Return what turns scores [rows, classes] into probabilities; None if unclear."""
     if within_unit(scores):
         if scores.shape[1] < 2 or not np.all(np.abs(scores.sum(axis=1) - 1) <= SUM_SLACK):
             return Boxes(layout="per-class")
@@ -252,7 +253,7 @@ def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:
 
 
 def _mostly(scores: NDArray[np.float64]) -> Literal[0, -1] | None:
-    """Return which class most rows have, 0 or -1 (the last): that is none; None for any other."""
+    """Return the background class, 0 or -1 (last), if most rows have it; None for any other."""
     best = scores.argmax(axis=1)
     if float((best == scores.shape[1] - 1).mean()) > 0.5:
         return -1
@@ -260,20 +261,20 @@ def _mostly(scores: NDArray[np.float64]) -> Literal[0, -1] | None:
 
 
 def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
-    """Tell [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
+    """Recognise [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
     if array.ndim != 3:
         return False
     if array.shape[-1] > array.shape[-2]:
         array = array.swapaxes(-1, -2)
     if array.shape[-1] < 5:
         return False
-    # Of x, y, w, h as of x, y, x, y the last two are never negative: feature vectors rarely agree.
+    # In x, y, w, h and in x, y, x, y the last two are never negative: feature vectors rarely agree.
     in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
     return in_pixels and within_unit(array[..., 4])
 
 
 def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
-    """Tell [*, N, 4] next to [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it."""
+    """Recognise [*, N, 4] with [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         return False
     rows = boxes.shape[:-1]

@@ -1,8 +1,8 @@
-"""What shows that four numbers in order are the corners of a box, and not quantiles or bounds.
+"""Evidence that four ordered numbers are the corners of a box, and not quantiles or bounds.
 
-A name that calls them boxes, or where they lie: in pixels of an input image, with sides that differ
-in both axes. Numbers within [0, 1] may be anything, and so may rows that rise from the first number
-to the last: of boxes some lie further to the right than down, and others do not.
+It is a name that calls them boxes, or their position: in pixels of an input image, with sides that
+differ in both axes. Numbers within [0, 1] may be anything, and so may rows that rise from the first
+number to the last: some boxes lie further right than down, and others do not.
 """
 
 from dataclasses import dataclass
@@ -16,38 +16,38 @@ from halfwise.records import Evidence
 
 _NAMES = ("bbox", "dets", "detect")
 _MOSTLY = 0.9
-"""Share of rows that have an area, at least; a box that was clipped to the border may have none."""
+"""Least share of rows with an area; a box clipped to the border may have none."""
 _ALIKE = 1e-3
-"""Share of the largest side by which sides of one axis differ, more than."""
+"""Share of the largest side by which sides along one axis must differ."""
 _BEYOND = 0.5
 """How far a box may reach beyond the image, as a share of its side."""
 _REACH = 0.125
-"""Share of the image's sides that the farthest corners lie from its origin, at least."""
+"""Least distance of the farthest corners from the origin, as a share of the image's sides."""
 _SMALLEST = 32
-"""Height and width of an image that is an input without an axis for images, at least."""
+"""Least height and width of an input image without a batch axis."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """What an output is called that may be boxes, and the shapes of the model's inputs."""
+    """The name of an output that may be boxes, and the shapes of the model's inputs."""
 
     name: str
     inputs: Inputs
 
     @property
     def named(self) -> bool:
-        """Whether it is called boxes."""
+        """Whether the name says boxes."""
         return begins(self.name, *_NAMES) or "box" in self.name.lower()
 
     def shown(
         self, rows: NDArray[np.float64], *, fewest: int, shares: bool = False
     ) -> tuple[Evidence, ...]:
-        """Return what shows that rows f64[n, 4] are opposite corners; nothing where nothing does.
+        """Return the evidence that rows f64[n, 4] are opposite corners; may be empty.
 
         Args:
-            rows: Those that count; may be none.
-            fewest: How many must be there unless they are called boxes.
-            shares: Whether shares of an image will do, since other columns speak for boxes, too.
+            rows: The rows that count; may be none.
+            fewest: Fewest rows needed unless they are called boxes.
+            shares: Whether fractions of an image suffice, since other columns suggest boxes too.
         """
         if not len(rows) or not in_order(rows):
             return ()
@@ -73,7 +73,7 @@ def in_order(rows: NDArray[np.float64]) -> bool:
 
 
 def _images(inputs: Inputs) -> list[tuple[int, int]]:
-    """Return height and width of the images, also of inputs [3, height, width] or channels last."""
+    """Return height and width of input images, including [3, height, width] and channels last."""
     found = image_sizes(inputs)
     for shape in inputs.values():
         if len(shape) == 3 and 3 in (shape[0], shape[2]):
@@ -83,7 +83,7 @@ def _images(inputs: Inputs) -> list[tuple[int, int]]:
 
 
 def _is_inside(rows: NDArray[np.float64], size: tuple[int, int]) -> bool:
-    """Return whether corners are pixels of an image, x first or y first."""
+    """Return whether corners are pixels of an image, in either order of x and y."""
     low, high = rows.min(axis=0)[:2], rows.max(axis=0)[2:]
     return any(
         bool((low >= -_BEYOND * far).all() and (high <= (1 + _BEYOND) * far).all())

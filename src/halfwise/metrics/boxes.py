@@ -1,15 +1,14 @@
 """Boxes read from outputs: decoded, filtered by score, and suppressed where the model does not.
 
-- Score: 0.3 at least, as in YOLOX's own demonstration; others take 0.25 (YOLOv5) to 0.5 (DETR's is
-  0.7). Lower ones are guesses that no application shows, and most of them are noise.
-- Suppression: of two boxes of one class with an IoU above 0.45 the lower one goes, as in YOLOX's
-  and YOLOv5's demonstrations.
-- At most 300 boxes of an image, those with the highest scores (YOLOv5's `max_det`), of the 1000
-  best before suppression (torchvision's `topk_candidates`): a model whose every box has a score
-  costs no more than that.
+- Score: at least 0.3, as in YOLOX's demo; others take 0.25 (YOLOv5) to 0.5 (DETR's is 0.7). Lower
+  ones are guesses that no application shows, mostly noise.
+- Suppression: of two boxes of one class with an IoU above 0.45, the one with the lower score is
+  dropped, as in YOLOX's and YOLOv5's demos.
+- At most 300 boxes per image, by score (YOLOv5's `max_det`), from the best 1000 before suppression
+  (torchvision's `topk_candidates`): this bounds the cost if every box has a score.
 
-What is not finite detects nothing. IoU does not depend on the unit of an axis, so pixels and shares
-of the image are alike, and so are x before y and y before x.
+Non-finite boxes detect nothing. IoU does not depend on an axis's unit, so pixels and fractions of
+the image give the same, and so do both orders of x and y.
 """
 
 import math
@@ -26,7 +25,7 @@ from halfwise.records import Boxes
 SCORE = 0.3
 """Smallest score of a detection."""
 STRIDES = (8, 16, 32)
-"""Pixels from cell to cell of the three maps of a YOLO."""
+"""Pixels between cells of a YOLO's three maps."""
 _SUPPRESS = 0.45
 _MOST = 300
 _CANDIDATES = 1000
@@ -35,7 +34,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Detections:
-    """What an image shows, highest score first.
+    """Detections in one image, highest score first.
 
     Attributes:
         boxes: f64[n, 4], two opposite corners.
@@ -52,26 +51,25 @@ class Detections:
         return len(self.scores)
 
     def select(self, chosen: NDArray[Any] | slice) -> "Detections":
-        """Return some of them, by what indexes an axis."""
+        """Return the detections that an index or slice selects."""
         return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
 
 
 def detect(
     outputs: Outputs, names: Sequence[str], how: Boxes, least: float = SCORE
 ) -> Iterator[Detections]:
-    """Yield what each image of a sample shows.
+    """Yield the detections in each image of a sample.
 
     Args:
-        outputs: The sample's outputs; of another shape than `how` reads, an image shows nothing.
-        names: The output with boxes, that with scores and that with classes, as far as `how` needs
-            them.
+        outputs: The sample's outputs; shapes that `how` cannot read give no detections.
+        names: The outputs with boxes, scores and classes, as far as `how` needs them.
         how: How to read them.
         least: Smallest score of a detection, > 0.
     """
     ranks = (2, 1, 1) if how.layout == "listed" else (2, 2)
     arrays = (_by_image(outputs[name], rank) for name, rank in zip(names, ranks, strict=False))
     for parts in zip(*arrays, strict=False):
-        # A comparison with NaN is false, so a box that went wrong detects nothing.
+        # A comparison with NaN is false, so a NaN box detects nothing.
         with np.errstate(invalid="ignore", over="ignore"):
             found = _ordered(_READ[how.layout](parts, how, least), least)
         yield _suppressed(found) if how.suppress else found.select(slice(_MOST))
@@ -92,7 +90,7 @@ def cells(image: tuple[int, int], all_strides: Sequence[int] = STRIDES) -> tuple
 
     Args:
         image: Height and width in pixels.
-        all_strides: Pixels from cell to cell of each map.
+        all_strides: Pixels between cells of each map.
     """
     places, strides = [], []
     for stride in all_strides:
@@ -104,7 +102,7 @@ def cells(image: tuple[int, int], all_strides: Sequence[int] = STRIDES) -> tuple
 
 
 def corners_of(boxes: Floats) -> Floats:
-    """Return the corners of boxes f64[..., 4] that are centre, width and height."""
+    """Return the corners of boxes f64[..., 4] given as centre, width and height."""
     half = boxes[..., 2:] / 2
     return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], axis=-1)
 
@@ -114,7 +112,7 @@ def _areas(boxes: Floats) -> Floats:
 
 
 def _by_image(array: NDArray[Any], rank: int) -> Floats:
-    """Return [images, *part], a part having `rank` axes; no image of an array that has fewer."""
+    """Return [images, *part], a part having `rank` axes; no images if the array has fewer axes."""
     cut = array.ndim - rank
     if cut < 0:
         return np.zeros((0,) * (rank + 1))
@@ -200,19 +198,19 @@ def _corners(boxes: Floats, how: Boxes) -> Floats:
 
 
 def _best(boxes: Floats, probabilities: Floats) -> Detections:
-    """Return each box with its most probable class; a NaN among them is its score."""
+    """Return each box with its most probable class; if one is NaN, so is the score."""
     classes = probabilities.argmax(axis=1)
     return Detections(boxes, probabilities.max(axis=1), classes.astype(np.int64))
 
 
 def _whole(classes: Floats) -> NDArray[np.int64]:
-    # A class number of a candidate that is no number is of no class.
+    # A class number that is NaN matches no class.
     known = np.abs(classes) < 2**31
     return np.where(known, np.rint(np.where(known, classes, 0)), -1).astype(np.int64)
 
 
 def _ordered(found: Detections, least: float) -> Detections:
-    """Return those with a score and finite corners by score; among equals by class and place."""
+    """Return those with a score and finite corners by score, then by class and position."""
     found = found.select((found.scores >= least) & np.isfinite(found.boxes).all(axis=1))
     return found.select(np.lexsort((*found.boxes.T, found.classes, -found.scores)))
 

@@ -1,32 +1,32 @@
-"""Built-in metrics: which way each moves, how far it may fall, what outputs and labels it takes.
+"""Built-in metrics: their direction, default drop, and the outputs and labels they take.
 
-Every metric of halfwise is such that higher is better, so one that is an error is its negative.
+For every metric of halfwise, higher is better, so an error counts as its negative.
 
-Default drops: a metric that moves continuously falls with any rounding, so a drop of 0 would ask
-for the FP32 model itself. No default can be derived; each is a convention of its field:
+Default drops: a continuous metric falls with any rounding, so a drop of 0 would demand the FP32
+model itself. No default can be derived; each is a convention of its field:
 
 - `top1`, `token-agreement`, `mask-iou`, `mean-iou`, `detection-f1`, `map`: 0.01. MLPerf Inference
-  demands 99 % of the FP32 model's accuracy: of classes, of DICE for segmentation, of COCO's mAP for
-  detection, of what a language model writes (its rules, "Benchmarks"); Wu et al., "Integer
+  demands 99 % of the FP32 model's accuracy: class accuracy, DICE for segmentation, COCO's mAP for
+  detection, text quality for language models (its rules, "Benchmarks"); Wu et al., "Integer
   Quantization for Deep Learning Inference" (2020), call a model quantised well within 1 % of FP32.
-  One point of a value up to 1 is just that where FP32's own value is 1, as it is without labels.
-- `cosine`: 0.001, of the worst embedding. Published FP16 exports of embedding models are accepted
-  at that (upshift/siglip2-base-patch16-512-text-onnx: a smallest cosine of 0.999 against PyTorch).
-  It is an angle of 2.6 degrees.
-- `si-sdr` without labels: 70 dB below the cap of 100, so 30 dB against FP32's own signal. Added to
-  a model that is at 14 dB of the truth, independent noise of that level costs 0.1 dB, the smallest
+  A drop of 0.01 is exactly 1 % if FP32's own value is 1, as it is without labels.
+- `cosine`: 0.001, of the worst embedding. Published FP16 exports of embedding models accept it
+  (upshift/siglip2-base-patch16-512-text-onnx: a smallest cosine of 0.999 against PyTorch). It is an
+  angle of 2.6 degrees.
+- `si-sdr` without labels: 70 dB below the cap of 100, so 30 dB against FP32's own signal. For a
+  model at 14 dB against the truth, independent noise of that level costs 0.1 dB, the smallest
   difference that papers claim (Le Roux et al., "SDR - half-baked or well done?", 2019, complain of
   it); at 20 dB it costs 0.4 dB.
 - `si-sdr` with labels: 0.1 dB, for the same reason.
-- `snr`: as `si-sdr`, which is the same where the loudness is right.
+- `snr`: as `si-sdr`, which is the same if the loudness is right.
 - `psnr` without labels: 60 dB below the cap of 100, so 40 dB against FP32's own image. Coded images
   of 8 bits have 30 to 50 dB, and 40 is where differences are commonly taken to be invisible.
 - `psnr` with labels: 0.1 dB. Super-resolution networks are ranked by tenths of a dB; less is no
   difference that their papers claim.
 - `epe`: 0.1 pixel on average, a fifth of the smallest error that the Middlebury flow benchmark
   counts as one (R0.5: Baker et al., "A Database and Evaluation Methodology for Optical Flow",
-  2011). By the triangle inequality a flow that is that near to FP32's is at most that much further
-  from the truth.
+  2011). By the triangle inequality, a flow that close to FP32's is at most that much further from
+  the truth.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,13 +41,13 @@ from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
 
 PSNR_CAP_DB = 100.0
-"""PSNR of equal images: mathematically infinite, but differences must stay finite."""
+"""PSNR of equal images: infinite by definition, but differences must stay finite."""
 SI_SDR_CAP_DB = 100.0
 """SI-SDR of equal signals, as `PSNR_CAP_DB`."""
 _ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _SIDE = 8
-"""Smallest height and width of a map."""
+"""Least height and width of a map."""
 OWN_METRIC = "Write your own metric and give it as --metric file.py:function."
 
 
@@ -84,7 +84,7 @@ class _Convention(NamedTuple):
     """Defaults of a built-in metric.
 
     Attributes:
-        best: Its value for the FP32 outputs if these are the truth.
+        best: Its value for the FP32 outputs if they are the truth.
         near_fp32: Allowed drop from that.
         labelled: Allowed drop from FP32's value if labels are the truth.
         is_share: Whether it is within [0, 1].
@@ -153,7 +153,7 @@ def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
         labels: One per sample.
 
     Raises:
-        CaseError: a label is text or nothing; a class is no integer from 0 on, or a mask holds NaN.
+        CaseError: a label is text or None; a class is not an integer ≥ 0, or a mask holds NaN.
     """
     if metric not in BUILT_IN:
         return
@@ -169,7 +169,7 @@ def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
 
 
 def _check_values(metric: str, values: NDArray[Any], index: int) -> None:
-    """Check what a label holds; unknown pixels of an image or a flow may be NaN."""
+    """Check the values of a label; unknown pixels of an image or a flow may be NaN."""
     if values.dtype.kind not in "biuf":
         return
     if metric == "top1":
@@ -187,7 +187,7 @@ def _check_values(metric: str, values: NDArray[Any], index: int) -> None:
 
 
 def at_least_one(metric: str, count: int) -> int:
-    """Return `count`, which is above 0, or else raise CaseError."""
+    """Return `count`; raise CaseError unless it is above 0."""
     if not count:
         raise CaseError(f"The metric {metric} has nothing to compare: the outputs are empty.")
     return count
@@ -217,7 +217,7 @@ def map_outputs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the names of those that are [*, 2, height, width]; CaseError without any."""
+    """Return the names of the outputs [*, 2, height, width]; CaseError without any."""
     names = tuple(
         name
         for name in float_outputs(outputs)
@@ -233,9 +233,9 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def token_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the names of those with integers, or else of scores of a sequence; CaseError if none.
+    """Return the names of integer outputs, or else of sequence scores; CaseError if there are none.
 
-    Scores are the class output where it is [*, tokens, vocabulary], of three axes or more.
+    Scores are the class output if it is [*, tokens, vocabulary], with three or more axes.
     """
     integers = tuple(name for name, array in outputs.items() if array.dtype.kind in "iu")
     if integers:
@@ -251,7 +251,7 @@ def token_outputs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def class_output(outputs: Outputs) -> str:
-    """Return the name of the output that holds classes, as `top1` tells it; CaseError if none."""
+    """Return the name of the class output, chosen as in `top1`; CaseError if there is none."""
     names = float_outputs(outputs)
     if len(names) == 1:
         return names[0]

@@ -1,8 +1,8 @@
 """How a candidate's detections agree with the reference's: F1, and COCO's mean average precision.
 
-Truth is what the reference itself detects (see `boxes`); there are no labels. A box is found where
-one of the candidate's, of the same class, overlaps it by the IoU that is asked for; the candidate's
-are matched by falling score, each with the open box that it overlaps most.
+The truth is what the reference detects (see `boxes`), not labels. A box is found if a candidate's
+box of its class overlaps it by the required IoU; candidates are matched by descending score, each
+with the unmatched box that it overlaps most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from halfwise.metrics.measures import Outputs
 from halfwise.records import Boxes
 
 _MATCH = 0.5
-"""Smallest IoU of a match, as PASCAL VOC's."""
+"""Smallest IoU of a match, as in PASCAL VOC."""
 _IOUS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0, 1, 101)
 _GUESS = 0.05
-"""Smallest score of a candidate's box that average precision ranks. The truth has 0.3, so that no
-box is lost for a score just below it; what comes after all that is true changes nothing."""
+"""Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so no
+box is lost for a score just below it; boxes ranked after every true one change nothing."""
 _NONE = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
@@ -31,13 +31,13 @@ def f1(
     """Return the F1 of the candidate's boxes, pooled over all images, in [0, 1].
 
     2 · found / (boxes of the reference + boxes of the candidate), matched at an IoU of 0.5; 1 if
-    neither has any. What is NaN or of another shape detects nothing.
+    neither has any. NaN and other shapes detect nothing.
 
     Args:
         reference: Outputs of each sample.
         candidate: Likewise.
-        names: Outputs that hold the boxes; see `detect`.
-        how: How they are read.
+        names: Outputs with the boxes; see `detect`.
+        how: How to read them.
     """
     matched = boxes = 0
     for truth, found in _images(reference, candidate, names, how):
@@ -54,7 +54,7 @@ def mean_ap(
     As COCO defines it (Lin et al., "Microsoft COCO: Common Objects in Context", 2014, and its
     evaluation code): precision, made monotone, is averaged over the recalls 0, 0.01 … 1, then over
     IoUs of 0.5, 0.55 … 0.95 and the classes that the reference detects; 1 if it detects nothing.
-    Among boxes of equal scores, those that are wrong count first. Arguments as of `f1`.
+    Among boxes of equal score, wrong ones rank first. Arguments as for `f1`.
     """
     truths: list[NDArray[np.int64]] = []
     scores: list[Floats] = []
@@ -80,7 +80,7 @@ def mean_ap(
 
 
 def finds_nothing(reference: Sequence[Outputs], names: Sequence[str], how: Boxes) -> bool:
-    """Return whether no image shows any box."""
+    """Return whether no image has any box."""
     return not any(len(d) for outputs in reference for d in detect(outputs, names, how))
 
 
@@ -91,7 +91,8 @@ def _images(
     how: Boxes,
     least: float | None = None,
 ) -> Iterator[tuple[Detections, Detections]]:
-    """Yield what each image shows the reference, and the candidate from the score `least` on."""
+    """Yield the reference's and the candidate's detections per image, the latter from `least`
+    on."""
     for expected, outputs in zip(reference, candidate, strict=True):
         truth = detect(expected, names, how)
         found = detect(outputs, names, how) if least is None else detect(outputs, names, how, least)
@@ -99,7 +100,7 @@ def _images(
 
 
 def _matches(truth: Detections, found: Detections, ious: Floats) -> NDArray[np.bool_]:
-    """Return whether each box that was found matches a true one: [IoUs, boxes]."""
+    """Return whether each found box matches a true one: [IoUs, boxes]."""
     hits = np.zeros((len(ious), len(found)), bool)
     if not len(truth):
         return hits
@@ -120,6 +121,6 @@ def _average_precision(scores: Floats, hits: NDArray[np.bool_], total: int) -> f
     found = np.cumsum(hits[order])
     precision = found / np.arange(1, len(found) + 1)
     best = np.maximum.accumulate(precision[::-1])[::-1]
-    # One more entry: a recall that is never reached has a precision of 0.
+    # One extra entry: a recall that is never reached has a precision of 0.
     reached = np.searchsorted(found / total, _RECALLS, side="left")
     return float(np.append(best, 0.0)[reached].mean())

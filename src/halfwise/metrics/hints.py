@@ -1,9 +1,8 @@
-"""Remarks for a user who took the default tolerance where the outputs call for something else.
+"""Hints for users who kept the default tolerance although the outputs call for another criterion.
 
-The default compares every number. That is the wrong question where the outputs are a decision
-(classes, masks, boxes), where a few numbers may differ by right (integers), or where a constant
-would pass. What an output means is guessed from its shape and values, so every hint says what it
-saw.
+The default compares every number. That is wrong if the outputs are a decision (classes, masks,
+boxes), if a few numbers may legitimately differ (integers), or if a constant would pass. An
+output's meaning is guessed from its shape and values, so every hint says what it saw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,7 @@ KINDS: dict[Kind, str] = {
     "tokens": "tokens",
     "waveform": "a waveform",
 }
-"""What each kind is called."""
+"""Words for each kind."""
 _ADVICE: dict[Kind, str] = {
     "class-scores": "if only the predicted class matters, judge {it}",
     "embedding": "if only the direction matters, judge {it}",
@@ -68,7 +67,7 @@ SEEN: dict[Evidence, str] = {
     "length-of-input": "as long as an input",
     "within-image": "within the image",
 }
-"""What evidence says, in words."""
+"""Words for each kind of evidence."""
 
 
 def criterion_hints(
@@ -77,7 +76,7 @@ def criterion_hints(
     """Return one sentence for every output, or set of outputs, that the default may misjudge.
 
     Integers and Booleans come first (judged by agreement), then what the float outputs look like
-    (see `kinds.looks`), shown or not. Outputs of which the same is to be said share a sentence.
+    (see `kinds.looks`), shown or not. Outputs with the same hint share a sentence.
 
     Args:
         criterion: As the user gave it, before `effective`.
@@ -85,8 +84,8 @@ def criterion_hints(
         inputs: Shapes of the inputs, on the first sample.
 
     Returns:
-        Sentences in the order of the outputs. With a metric there are none; with thresholds but
-        `rel_max` one for each output whose slices have several scales.
+        Sentences in output order: none with a metric; with thresholds other than `rel_max`, one for
+        each output whose slices have several scales.
     """
     if not len(references):
         return ()
@@ -118,7 +117,7 @@ def fitting_metric(
 ) -> str | None:
     """Return the built-in metric that an output looks made for, shown or not.
 
-    None if the user gave a metric, and where nothing built in fits.
+    None if the user gave a metric, or if no built-in metric fits.
     """
     if criterion.metric is not None:
         return None
@@ -162,7 +161,7 @@ def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
 
 
 def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return a sentence for each output whose small values the thresholds do not see."""
+    """Return a sentence for each output whose small values escape the thresholds."""
     if criterion.metric is not None or criterion.rel_max is not None:
         return ()
     options = {"--snr-db": criterion.snr_db, "--cosine": criterion.cosine}
@@ -185,7 +184,7 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
 
 
 def _merged(found: Sequence[Look]) -> Iterator[str]:
-    """Yield a sentence for all outputs of which the same is to be said."""
+    """Yield one sentence for all outputs with the same hint."""
     groups: dict[Look, list[str]] = {}
     for look in found:
         groups.setdefault(look._replace(outputs=()), []).extend(map(repr, look.outputs))

@@ -1,13 +1,13 @@
 """Outputs that are maps: masks, segmentations, optical flow, images, heat maps.
 
-- Mask: one channel within [0, 1], with little between its two values. False of an alpha matte, a
-  depth, and of a scanned page, where an input has the same shape.
+- Mask: one channel within [0, 1], with little between its two values. Not an alpha matte, a depth
+  map, or a scanned page, where an input has the same shape.
 - Segmentation: channels that sum to 1; logits of the image's size, of which one is far ahead; whole
-  numbers of that size; all of them in regions. False of features, which lie in multiples of 32.
-- Flow: two channels beyond [0, 1], and a name or two images as inputs. False of two classes.
-- Image: three channels (or one, where it is larger) at the input's size or a multiple, in the range
-  of images, neighbours alike. False of normals, of length 1, and of regions with hard edges.
-- Heat map: a name, and values of peaks. Nothing else tells it from features.
+  numbers of that size; all in regions. Not features, whose sizes are multiples of 32.
+- Flow: two channels beyond [0, 1], and a name or two images as inputs. Not two classes.
+- Image: three channels (or one, if enlarged) at the input's size or a multiple, in the range of
+  images, with similar neighbours. Not normals, of length 1, or regions with hard edges.
+- Heat map: a name, and values of peaks. Nothing else distinguishes it from features.
 """
 
 import numpy as np
@@ -18,42 +18,42 @@ from halfwise.metrics.signal_kinds import BINS
 from halfwise.records import Evidence
 
 _SHARP = 0.5
-"""Share of a mask's values above 0.1 that are above 0.9, at least. Of a Gaussian peak 5 % are, of
-values that are even in [0, 1] 11 %."""
+"""Least share above 0.9 of a mask's values above 0.1. A Gaussian peak has 5 %, uniform values in
+[0, 1] have 11 %."""
 _SMALLEST = 8
-"""Height and width of a map, at least."""
+"""Least height and width of a map."""
 _REGIONS = 0.9
-"""Share of neighbouring pixels of one class, at least: of noise over n classes it is 1/n."""
+"""Least share of neighbouring pixels of one class: noise over n classes has 1/n."""
 _AHEAD = 1.0
-"""How far the largest logit is ahead of the next at half of the pixels: e times as probable."""
+"""Margin of the largest logit over the next at half of the pixels: e times as probable."""
 _SPACE = 32
-"""Features lie in multiples of it."""
+"""Features have sizes in multiples of it."""
 _FEWEST_LOGITS = 5
 _MOST_CLASSES = 1000
-"""Whole numbers beyond are no classes of pixels."""
+"""Larger whole numbers are not classes of pixels."""
 _SCALES = (1, 2, 3, 4, 8)
-"""How many times larger than its input an image may be."""
+"""Factors by which an image may be larger than its input."""
 _RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
-"""Smallest and largest value, and least span, of images in [0, 1], [-1, 1] and [0, 255]."""
+"""Smallest value, largest value and least span of images in [0, 1], [-1, 1] and [0, 255]."""
 _OPPOSITE = -0.5
-"""Correlation of the two channels of a flow, above; logits of two classes are near -1."""
+"""A flow's channels correlate by more than this; logits of two classes are near -1."""
 _ALIKE = 0.5
-"""Correlation of neighbouring pixels of an image, at least; natural ones have 0.9, noise 0."""
+"""Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
 
 
 def mask(seen: Seen) -> Found | None:
-    """Tell single channels of inside and outside."""
+    """Recognise single channels of inside and outside."""
     one = all(a.ndim == 4 and 1 in (a.shape[1], a.shape[-1]) for a in seen.arrays)
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None
-    # What is two-valued and has the very shape of an input may be a restored page.
+    # Two-valued outputs with the exact shape of an input may be restored pages.
     own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
     shown = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
     return Found("mask", ("one-channel", *(("two-valued",) if shown else ())), shown)
 
 
 def class_map(seen: Seen) -> Found | None:
-    """Tell the class of each pixel as a whole number."""
+    """Recognise the class of each pixel as a whole number."""
     sizes, shape = image_sizes(seen.inputs), seen.shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
@@ -62,7 +62,7 @@ def class_map(seen: Seen) -> Found | None:
 
 
 def segmentation(seen: Seen) -> Found | None:
-    """Tell scores of classes for each pixel [N, classes, height, width]."""
+    """Recognise class scores per pixel [N, classes, height, width]."""
     if seen.discrete or not all(_is_maps(array, 2) for array in seen.arrays):
         return None
     if not all(_in_regions(array.argmax(axis=1)) for array in seen.arrays):
@@ -80,7 +80,7 @@ def segmentation(seen: Seen) -> Found | None:
 
 
 def flow(seen: Seen) -> Found | None:
-    """Tell two channels of shifts in pixels."""
+    """Recognise two channels of shifts in pixels."""
     if seen.discrete:
         return None
     if all(map(_is_two_maps, seen.arrays)):
@@ -94,7 +94,7 @@ def flow(seen: Seen) -> Found | None:
 
 
 def image(seen: Seen) -> Found | None:
-    """Tell an image that is made of an image."""
+    """Recognise an image made from an image."""
     last = seen.arrays[0].ndim == 4 and seen.shape[1] not in (1, 3)
     maps = [_channels_first(array) if last else array for array in seen.arrays]
     if seen.discrete or not all(_is_maps(array, 1) for array in maps):
@@ -112,7 +112,7 @@ def image(seen: Seen) -> Found | None:
 
 
 def heat_map(seen: Seen) -> Found | None:
-    """Tell maps of peaks by their name."""
+    """Recognise maps of peaks by their name."""
     if (
         seen.discrete
         or not seen.called("heat", "hmap")
@@ -124,7 +124,7 @@ def heat_map(seen: Seen) -> Found | None:
 
 
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
-    """Return whether it is [N, channels or more, height, width] and finite."""
+    """Return whether the shape is [N, ≥ channels, height, width] and all values are finite."""
     return (
         array.ndim == 4
         and array.shape[1] >= channels
@@ -134,7 +134,7 @@ def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
 
 
 def _is_sharp(arrays: Arrays) -> bool:
-    """Return whether maps have an inside and an outside, and little between."""
+    """Return whether maps have an inside and an outside, and little in between."""
     if not all(map(within_unit, arrays)):
         return False
     risen = sum(int((array > 0.1).sum()) for array in arrays)
@@ -143,7 +143,7 @@ def _is_sharp(arrays: Arrays) -> bool:
 
 
 def _in_regions(classes: NDArray[np.generic]) -> bool:
-    """Return whether neighbours have one class, and there is more than one."""
+    """Return whether neighbours mostly share a class, and there is more than one class."""
     if classes.ndim < 2 or min(classes.shape[-2:]) < _SMALLEST or not np.ptp(classes):
         return False
     across = classes[..., 1:] == classes[..., :-1]
@@ -157,7 +157,7 @@ def _one_is_ahead(scores: NDArray[np.float64]) -> bool:
 
 
 def _channels_first(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return NHWC as NCHW; what has not four axes as it is."""
+    """Return NHWC as NCHW; arrays without four axes unchanged."""
     return np.moveaxis(array, -1, 1) if array.ndim == 4 else array
 
 
@@ -173,9 +173,9 @@ def _are_pair(seen: Seen) -> bool:
 
 
 def _are_shifts(array: NDArray[np.float64]) -> bool:
-    """Tell shifts from scores of two classes, one of which falls as the other rises.
+    """Distinguish shifts from scores of two classes, one of which falls as the other rises.
 
-    Both go both ways: a disparity and what it is worth do not.
+    Both channels have both signs: a disparity and its confidence do not.
     """
     both_ways = (array.min(axis=(0, 2, 3)) < 0).all() and (array.max(axis=(0, 2, 3)) > 0).all()
     if not (both_ways and np.isfinite(array).all()):
@@ -184,7 +184,7 @@ def _are_shifts(array: NDArray[np.float64]) -> bool:
 
 
 def _has_no_image(seen: Seen) -> bool:
-    """Return whether no input is a map, or the output has bins of a spectrum that none has."""
+    """Return whether no input is a map, or the output has spectrum bins that no input has."""
     maps = [shape for shape in seen.inputs.values() if len(shape) == 4 and min(shape[2:]) > 1]
     bins = not BINS.isdisjoint(seen.shape[1:])
     sizes = {length for shape in maps for length in shape[1:]}

@@ -1,11 +1,10 @@
 """Outputs that are rows of numbers: scores of classes, tokens, embeddings.
 
 - Class scores: rows that sum to 1 or whose exponentials do, a name, or ImageNet's number of
-  classes. False of landmarks and other regressions, of attention, and of scores of which several
-  hold at once.
-- Tokens: integers that are named so, and such scores of a sequence. False of scores of anchors,
-  which lie beside boxes.
-- Embeddings: rows of length 1, or a name. False of a recurrent state, whose scale counts.
+  classes. Not landmarks and other regressions, attention, or multi-label scores.
+- Tokens: integers named so, and class scores of a sequence. Not scores of anchors, which accompany
+  boxes.
+- Embeddings: rows of length 1, or a name. Not a recurrent state, whose scale matters.
 """
 
 from collections.abc import Iterator
@@ -25,27 +24,27 @@ from halfwise.metrics.evidence import (
 from halfwise.records import Evidence
 
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
-"""Words in the names of outputs that are one number per class."""
+"""Words in the names of outputs with one number per class."""
 _VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "token", "encod")
-"""Words in the names of outputs that are a place in a space."""
+"""Words in the names of embeddings."""
 _SURELY_VECTORS = ("embed", "hidden", "pooled", "pooler", "latent", "representation")
 _TOKENS = ("token", "sequence", "ids")
 _SPACE = 32
-"""Spaces have dimensions in multiples of it; sets of classes rarely do."""
+"""Embeddings have dimensions in multiples of it; sets of classes rarely do."""
 _FEWEST_DIMENSIONS = 16
-"""Of an embedding: quaternions and directions have length 1 as well."""
+"""Fewest dimensions of an embedding: quaternions and directions have length 1 as well."""
 _FEWEST_CLASSES = 10
 _SURELY = ("logit", "prob", "class", "cls", "softmax", "token")
 _ALIKE = 0.8
-"""Correlation of numbers with those next to them, at least; of ImageNet's classes, neighbours of
-which are breeds of dogs, it is below."""
+"""Least correlation of numbers with their neighbours in a series; ImageNet's classes, with breeds
+of dogs as neighbours, have less."""
 _FEWEST_ROWS = 8
 _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
-"""Classes of ImageNet-1k and ImageNet-21k, without and with one for the background: of images."""
+"""Class counts of ImageNet-1k and ImageNet-21k, without and with a background class: of images."""
 
 
 def class_scores(seen: Seen) -> Found | None:
-    """Tell probabilities and logits; of a sequence they are tokens."""
+    """Recognise probabilities and logits; those of a sequence are tokens."""
     if seen.discrete:
         return None
     rows = seen.rows()
@@ -54,7 +53,7 @@ def class_scores(seen: Seen) -> Found | None:
             taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
             shown = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
             return Found("tokens", ("rows-sum",), shown)
-        # A few rows of zeros and a one may be anything.
+        # A few one-hot rows may be anything.
         whole = whole_numbers(rows)
         few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
         shown = not (whole and few) and not _are_shares(seen, rows)
@@ -70,13 +69,13 @@ def class_scores(seen: Seen) -> Found | None:
 
 
 def token_ids(seen: Seen) -> Found | None:
-    """Tell numbers of tokens by their name."""
+    """Recognise token ids by their name."""
     fits = seen.discrete and len(seen.shape) in (1, 2, 3) and seen.called(*_TOKENS)
     return Found("tokens", ("by-name",), shown=True) if fits else None
 
 
 def embeddings(seen: Seen) -> Found | None:
-    """Tell vectors [*, dimensions] whose direction counts."""
+    """Recognise vectors [*, dimensions] whose direction matters."""
     rows = seen.rows()
     if seen.discrete or seen.is_state:
         return None
@@ -98,12 +97,12 @@ def _are_probabilities(array: NDArray[np.float64]) -> bool:
     if array.ndim == 0 or array.shape[-1] < 2:
         return False
     if array.ndim > 2 and array.shape[-1] == array.shape[-2]:
-        return False  # [..., L, L] is what L places take from each other
+        return False  # [..., L, L]: attention among L positions
     return sums_to_one(array, -1)
 
 
 def _are_shares(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
-    """Tell what adds up to 1 and is no choice: bins of an axis, transitions between states."""
+    """Tell rows that sum to 1 but are no choice: bins of an axis, transitions between states."""
     if seen.called(*_SURELY):
         return False
     square = rows[0].ndim == 2 and rows[0].shape[0] == rows[0].shape[1] > 2
@@ -111,9 +110,9 @@ def _are_shares(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
 
 
 def _is_series(rows: list[NDArray[np.float64]]) -> bool:
-    """Return whether numbers go with those 1 to 3 places on, as points and bins do: not classes.
+    """Return whether numbers correlate with those 1 to 3 places on, unlike scores of classes.
 
-    Coordinates of points in two or three dimensions go with those of the next point.
+    Coordinates of points in two or three dimensions correlate with those of the next point.
     """
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in rows])
     if each.shape[-1] < _FEWEST_DIMENSIONS or not np.isfinite(each).all():
@@ -133,18 +132,18 @@ def _goes_with(rows: NDArray[np.float64], step: int) -> bool:
 
 
 def _is_length_of_input(seen: Seen, length: int) -> bool:
-    """Return whether rows are as long as an axis of an input: what is taken from each place."""
+    """Return whether rows are as long as an axis of an input, like attention over its positions."""
     return any(length in shape[1:] for shape in seen.inputs.values() if len(shape) < 4)
 
 
 def _are_of_anchors(seen: Seen) -> bool:
-    """Return whether another output has four numbers for each row: boxes to be decoded."""
+    """Return whether another output has four numbers per row: boxes to be decoded."""
     two = seen.shape[:2]
     return any(shape[:2] == two and shape[-1] == 4 for shape in seen.beside.values())
 
 
 def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
-    """Tell class scores [N, classes] from embeddings [N, dimensions]."""
+    """Distinguish class scores [N, classes] from embeddings [N, dimensions]."""
     if any(array.ndim != 2 or array.shape[-1] < _FEWEST_CLASSES for array in rows):
         return False
     if seen.mentions(*_VECTORS):
@@ -161,7 +160,7 @@ def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
 
 
 def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence]:
-    """Yield what shows that logits are such: of scores within [0, 1] several may hold at once."""
+    """Yield the evidence for logits: scores within [0, 1] may be multi-label."""
     if all(map(within_unit, rows)):
         return
     if seen.called("logit"):

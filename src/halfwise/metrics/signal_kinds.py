@@ -1,9 +1,9 @@
 """Outputs that are sound: waveforms and spectra.
 
-- Waveform: thousands of values around 0 along the last axis, and a name or an input that is as
-  long. False of a series that drifts or lies on an offset, and of a state of a stream.
-- Spectrum: a name, or an input of the same shape with 2^k + 1 bins. False of a cache that goes into
-  the next call.
+- Waveform: thousands of values around 0 along the last axis, and a name or an input of the same
+  length. Not a series that drifts or has an offset, or a streaming state.
+- Spectrum: a name, or an input of the same shape with 2^k + 1 bins. Not a cache that feeds the next
+  call.
 """
 
 import math
@@ -18,18 +18,18 @@ _SOUNDS = ("audio", "wav", "speech", "enhanced", "signal", "voice")
 _SPECTRA = ("spec", "mel", "stft")
 """Words in the names of spectra."""
 _FEWEST_NAMED, _FEWEST = 100, 4000
-"""Values of a waveform, with a name that says so and without: a quarter of a second at 16 kHz."""
+"""Fewest values of a waveform, with and without a telling name: 4000 last 0.25 s at 16 kHz."""
 _MOST_CHANNELS = 8
 _EARS = 2
-"""Channels of an input that is sound, at most; points have three coordinates."""
+"""Most channels of a sound input; points have three coordinates."""
 _CENTRED = 0.1
-"""Mean of a waveform over its standard deviation, at most."""
+"""Largest mean of a waveform, over its standard deviation."""
 BINS = frozenset(2**k + 1 for k in range(6, 13))
 """Bins of a spectrum of 2^(k + 1) samples."""
 
 
 def waveform(seen: Seen) -> Found | None:
-    """Tell signals [*, time]."""
+    """Recognise signals [*, time]."""
     if seen.discrete or seen.is_state:
         return None
     rows = seen.rows()
@@ -49,12 +49,12 @@ def waveform(seen: Seen) -> Found | None:
 
 
 def _is_signal(shape: tuple[int, ...], length: int) -> bool:
-    """Return whether an input is one or two channels of that length: not points in space."""
+    """Return whether an input has one or two channels of that length: not points in space."""
     return length in shape and math.prod(n for n in shape[1:] if n != length) <= _EARS
 
 
 def spectrum(seen: Seen) -> Found | None:
-    """Tell spectra, of any order of axes."""
+    """Recognise spectra, in any order of axes."""
     if seen.discrete or seen.is_state or len(seen.shape) < 3:
         return None
     if not all(np.isfinite(array).all() for array in seen.arrays):

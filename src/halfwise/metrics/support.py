@@ -19,18 +19,18 @@ Labels = Sequence[Any] | None
 
 
 class Support(NamedTuple):
-    """How many of what a score counts; fields as in `TaskScore`."""
+    """What a score counts, and how many; fields as in `TaskScore`."""
 
     evidence: int | None = None
     unit: Unit | None = None
 
 
 def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -> Support:
-    """Return what a built-in metric counts in the truth; nothing of any other metric.
+    """Return what a built-in metric counts in the truth; empty for any other metric.
 
     Args:
         metric: Its name.
-        references: FP32 outputs by sample, the truth where there are no labels.
+        references: FP32 outputs by sample, the truth if there are no labels.
         labels: One label per sample that fits, or None.
     """
     if metric not in _COUNTED:
@@ -43,7 +43,7 @@ def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -
 
 
 def support_of_boxes(one: Recognised, references: Sequence[Outputs]) -> Support:
-    """Return how many boxes FP32 detects in recognised outputs, of which it is known how."""
+    """Return how many boxes FP32 detects in recognised outputs of known layout."""
     if one.boxes is None:
         return Support()
     images = (found for of in references for found in detect(of, one.outputs, one.boxes))
@@ -87,4 +87,4 @@ _COUNTED: dict[str, tuple[Unit, Callable[[Sequence[Outputs], Labels], int]]] = {
     "psnr": ("values", _values),
     "epe": ("pixels", _pixels),
 }
-"""Unit and count of each metric that takes outputs as they are."""
+"""Unit and count of each metric that takes outputs directly."""

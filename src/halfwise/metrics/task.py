@@ -4,8 +4,8 @@ Every metric is called as `metric(reference, candidate, labels)`, each a sequenc
 samples: outputs of the FP32 model, outputs of the model under judgement, and labels or None. The
 reference's own value is `metric(reference, reference, labels)`.
 
-A candidate that went wrong (NaN, infinite, another shape) lowers the value and is no error; outputs
-or labels that a metric cannot be meant for raise `CaseError`. Arithmetic is float64.
+A candidate's NaN, infinities or wrong shape lower the value and raise nothing; outputs or labels
+that do not suit a metric raise `CaseError`. Arithmetic is float64.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from halfwise.metrics.similarity import cosine, si_sdr, snr
 from halfwise.metrics.targets import Metric, by_sample, by_target, images
 
 _STEP = 1 / 256
-"""Of the values that images have: one step of 8 bits."""
+"""Relative to the range of an image: one step of 8 bits."""
 
 
 def metric_loss(
@@ -54,9 +54,9 @@ def top1(
     """Return the fraction of rows whose largest class is the right one, in [0, 1].
 
     A row is one vector along the last axis of the class output: the only float output, otherwise
-    the only one with "logits", "prob", "score" or "output" in its name, tried in this order.
-    Trailing axes of length 1 beyond two are dropped ([1, 1000, 1, 1] has 1000 classes). Of equal
-    classes, the first is the largest. A candidate row with a NaN is wrong, and so is every row of a
+    the only one with "logits", "prob", "score" or "output" in its name, in that order. Trailing
+    axes of length 1 beyond two are dropped ([1, 1000, 1, 1] has 1000 classes). Of equal classes,
+    the first is the largest. A candidate row with a NaN is wrong, and so is every row of a
     candidate with another shape.
 
     Args:
@@ -88,11 +88,11 @@ def mask_iou(
 ) -> float:
     """Return the intersection over union of masks (probability > 0.5), averaged, in [0, 1].
 
-    A mask is one float output of one sample; with four axes and more, each index of the first is
-    one mask. The average is over masks, as MLPerf's DICE is over cases, so that losing a small mask
-    counts as much as losing a large one. A mask that is empty on both sides is ignored; one that is
-    empty only in the target counts 0; if all are ignored the result is 1. NaN is outside the mask.
-    A candidate with another shape intersects nothing.
+    A mask is one float output of one sample; with four or more axes, each index of the first is one
+    mask. The average is over masks, as MLPerf's DICE is over cases, so losing a small mask counts
+    as much as losing a large one. A mask that is empty on both sides is ignored; one that is empty
+    only in the target counts 0; if all are ignored the result is 1. NaN is outside the mask. A
+    candidate with another shape intersects nothing.
 
     Args:
         reference: Float outputs [*shape] of probabilities; the truth if there are no labels.
@@ -123,17 +123,17 @@ def psnr(
 ) -> float:
     """Return the peak signal-to-noise ratio in dB, 10 log10(peak² / MSE), at most 100.
 
-    Of each image: one sample of a float output, or of four axes and more each index of the first.
-    Without labels the worst image counts, with labels the average over images, as papers report it;
-    of several outputs the worst counts. The peak is max - min of the image's target (the label, or
-    else the reference) over its finite elements, so that no bright image hides what a dark one
-    loses. An image that varies by less than 1/256 of the output, a step of 8 bits, has the output's
+    An image is one sample of a float output, or with four or more axes each index of the first.
+    Without labels the worst image counts; with labels the average over images, as papers report it.
+    The worst of several outputs counts. The peak is max - min of the image's target (the label, or
+    else the reference) over its finite elements, so that no bright image hides the loss of a dark
+    one. An image that varies by less than 1/256 of the output, a step of 8 bits, uses the output's
     peak. Non-finite elements of the target are left out. A candidate that is not finite where the
-    target is, or that has another shape, gives -inf. An output whose target is constant has no
-    peak, and is left out: where all are, the value is the cap.
+    target is, or that has another shape, gives -inf. An output whose target is constant has no peak
+    and is left out: if all are, the value is the cap.
 
-    Without labels `psnr(reference, reference, None)` is the cap, 100 dB: to ask for "PSNR ≥ 40 dB"
-    allow a drop of 60 (`--metric psnr --metric-drop 60`).
+    Without labels `psnr(reference, reference, None)` is the cap, 100 dB: for "PSNR ≥ 40 dB", allow
+    a drop of 60 (`--metric psnr --metric-drop 60`).
 
     Args:
         reference: Float outputs [*shape], at least one of them a map: two axes of 8 or more.
@@ -164,7 +164,7 @@ def psnr(
 def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> dict[str, float]:
     """Return max - min of every float output over all samples, as `psnr` is called.
 
-    0 of a constant target; outputs without a finite target element are left out.
+    0 for a constant target; outputs without a finite target element are left out.
     """
     lowest: dict[str, float] = {}
     highest: dict[str, float] = {}
@@ -184,9 +184,9 @@ def epe(
     """Return minus the mean end-point error of optical flow, in pixels, ≤ 0.
 
     The error of a pixel is √(Δu² + Δv²). Flow is every float output [*, 2, height, width]; the mean
-    runs over all pixels of all samples of one output, and of several outputs the worst counts.
-    Pixels where the target is not finite are left out. A candidate that is not finite at any other
-    pixel, or that has another shape, gives -inf.
+    runs over all pixels of all samples of one output, and the worst output counts. Pixels where the
+    target is not finite are left out. A candidate that is not finite at any other pixel, or that
+    has another shape, gives -inf.
 
     Args:
         reference: Flow [*, 2, height, width]; the target if there are no labels.

@@ -1,4 +1,4 @@
-"""Whether outputs that are the same for all samples would pass: then the samples tell little."""
+"""Whether outputs that are the same for all samples would pass: then the samples prove little."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from halfwise.wording import number
 
 
 def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return one sentence where outputs that are the same for all samples would pass.
+    """Return one sentence if outputs that are the same for all samples would pass.
 
-    The constant is the mean of each output over the samples; of integers, Booleans and strings,
-    that of the first sample.
+    The constant is the mean of each output over the samples; for integers, Booleans and strings,
+    the first sample's value.
 
     Args:
         criterion: What is acceptable.
         references: FP32 outputs by sample.
 
     Returns:
-        Nothing with a metric, of fewer than two samples, where shapes differ, and where all outputs
-        are empty.
+        Nothing with a metric, for fewer than two samples, if shapes differ, or if all outputs are
+        empty.
     """
     if criterion.metric is not None or len(references) < 2:
         return ()

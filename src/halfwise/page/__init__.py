@@ -1,4 +1,4 @@
-"""The report as one HTML file, which opens everywhere, offline, and can be sent around."""
+"""The report as one HTML file, which opens anywhere, offline, and can be shared."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ PAGE_FILE = "report.html"
 
 
 def write_page(folder: Path, out: Path | None = None, *, trt_worker: str | None = None) -> Path:
-    """Make the page of a run folder from what lies in it, and return where it is.
+    """Make the page of a run folder from its contents, and return its path.
 
     Args:
         folder: The run folder, or its `run.json`.
-        out: The file to make, which must not exist; None for `report.html` in the folder.
-        trt_worker: One of the run's devices, shown as if it had been the only one; None for all.
+        out: The file to write, which must not exist; None for `report.html` in the folder.
+        trt_worker: One of the run's devices, shown as if it were the only one; None for all.
 
     Raises:
         RecordMismatch: no run, or one that cannot be read.
@@ -31,7 +31,7 @@ def write_page(folder: Path, out: Path | None = None, *, trt_worker: str | None 
 
 
 def write_stored(run: Stored, page: Path) -> None:
-    """Make the page of a run that is read already.
+    """Make the page of a run that has already been read.
 
     Raises:
         UsageError: the file cannot be written.
@@ -42,7 +42,7 @@ def write_stored(run: Stored, page: Path) -> None:
     text = document(run)
     try:
         with scratch(page.parent, ".halfwise.") as partial:
-            # A path that is no UTF-8 has surrogates, which no HTML can hold.
+            # A path that is not UTF-8 has surrogates, which HTML cannot hold.
             (partial / "page").write_text(text, encoding="utf-8", errors="replace")
             (partial / "page").rename(page)
     except OSError as error:

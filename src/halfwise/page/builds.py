@@ -1,4 +1,4 @@
-"""The builds: what emulation predicted for each engine, what it did, what its builder said."""
+"""The builds: what emulation predicted for each engine, its results, and its builder's messages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +11,15 @@ LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 
 
 def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
-    """Yield each build that emulation predicted something for, or that was measured.
+    """Yield each build with a prediction by emulation or a measurement.
 
-    Errors are over what is allowed: `told` are what emulations gave, from `least` to `most` is what
-    low precision explains, `measured` is the engine's.
+    Errors are relative to the allowed error: `told` are those of emulations, `least` to `most` is
+    the range that low precision explains, `measured` is the engine's.
 
     Args:
-        engines: Those of one device.
-        factor: Share of the tolerance that the search may use, which the records' are over.
+        engines: The engines of one device.
+        factor: Share of the tolerance that the search may use; the records' errors are relative to
+            it.
     """
     rounds = {made.build: made for made in engines.rounds}
     results = {row.build.number: row for row in engines.results}
@@ -46,9 +47,9 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
 
 
 def log_rows(builds: Sequence[BuildOutcome]) -> list[list[Data]]:
-    """Return what the builder said, the gravest first; each finding once, with its builds.
+    """Return the builder's messages, gravest first; each finding once, with its builds.
 
-    A kind of message whose figures differ from build to build is one finding.
+    Messages of one kind that differ only in their figures are one finding.
     """
     if not any(build.log for build in builds):
         return []

@@ -23,16 +23,16 @@ from halfwise.reporting.rungs import full_name, rung_name
 
 @dataclass(frozen=True)
 class Classic:
-    """How one precision did on the judged samples; None is unknown.
+    """Results of one precision on the judged samples; None is unknown.
 
     Attributes:
-        name: What it is.
-        how: How that is known: emulated, or on which device an engine ran.
-        passed: Whether it is right.
+        name: Its name.
+        how: Source of the results: emulated, or the device on which an engine ran.
+        passed: Whether it passed.
         kept: Nodes in a wider type than the lowest.
-        errors: The largest of any output.
-        metrics: Task metrics by name, as their fields write them.
-        cost: Predicted cost over that of everything low.
+        errors: The largest errors of any output.
+        metrics: Task metrics by name, in the sign convention of their fields.
+        cost: Predicted cost relative to everything low.
         latency: Speed of its engine.
         bytes: Size of its file or engine.
     """
@@ -49,7 +49,7 @@ class Classic:
 
 
 def classic_rows(run: Run) -> tuple[Classic, ...]:
-    """Return a row for all that a run judged, most exact first: emulated, then engines."""
+    """Return a row for everything that a run judged, most exact first: emulated, then engines."""
     if run.plan is not None:
         engines = (_engine(row, device) for device in run.devices for row in device.results)
         return (*_emulated(run, run.plan), *engines)
@@ -93,7 +93,7 @@ def _emulated(run: Run, plan: Plan) -> Iterator[Classic]:
 
 
 def _plain(run: Run, plan: Plan) -> Point | None:
-    """Return everything low, as it was before repairs; None where no curve tells it."""
+    """Return the all-low point before repairs; None if no curve has it."""
     curve = run.curve if not plan.repairs or run.curve is None else run.curve.unrepaired
     points = () if curve is None or plan.has_int8 else curve.points
     return next((point for point in points if not point.count), None)

@@ -1,4 +1,4 @@
-"""Values as JSON that stands in a page: nothing in it can end the tag that holds it."""
+"""Values as JSON embedded in a page: nothing in it can end the tag that holds it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,21 @@ Data: TypeAlias = "Mapping[str, Data] | Sequence[Data] | str | float | bool | No
 
 _ESCAPED = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&"})
 _DIGITS = 7
-"""Significant digits of a number: what FP32 holds. `run.json` has all of them."""
+"""Significant digits of a number: FP32's precision. `run.json` has all digits."""
 
 
 def script_json(value: Data) -> Markup:
     """Return `value` as JSON for a `<script type="application/json">`.
 
-    ASCII alone is left, and of that no `<`, `>` and `&`, so that no text ends the tag or begins a
-    comment in it (HTML, "script data state"). NaN and infinite numbers are the strings that
-    JavaScript's `Number` takes: "NaN", "Infinity" and "-Infinity".
+    The result is ASCII without `<`, `>` and `&`, so no text can end the tag or begin a comment in
+    it (HTML, "script data state"). NaN and infinite numbers are the strings that JavaScript's
+    `Number` takes: "NaN", "Infinity" and "-Infinity".
 
     Args:
         value: Mappings with strings as keys, sequences, strings, numbers, booleans and None.
     """
     text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
-    # All that is escaped can only be in strings: the rest of JSON has none of them.
+    # The escaped characters occur only in strings: the rest of JSON has none.
     return Markup(text.translate(_ESCAPED))  # noqa: S704
 
 

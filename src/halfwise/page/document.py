@@ -1,4 +1,4 @@
-"""One HTML file of all sections, which asks for nothing beside it."""
+"""One self-contained HTML file of all sections."""
 
 import re
 from base64 import b64encode
@@ -17,7 +17,7 @@ from halfwise.wording import clean
 
 _HERE = Path(__file__).parent
 _CORE = ("core", "table", "chart")
-"""Scripts of every page, in the order in which they need one another."""
+"""Scripts of every page, in order of dependency."""
 _STYLES = ("palette", "page", "parts", "print")
 
 
@@ -46,7 +46,7 @@ def document(stored: Stored) -> str:
 
 
 def _policy(scripts: list[Markup], styles: list[Markup]) -> str:
-    """Return what the page may do: run its own scripts, by hash, and request nothing."""
+    """Return the page's policy: it may run its own scripts, by hash, and request nothing."""
     return (
         f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -59,26 +59,26 @@ def _hashes(texts: list[Markup]) -> str:
 
 
 def _script(name: str) -> Markup:
-    """Return a script in a scope of its own; "" where there is none."""
+    """Return a script in its own scope; "" if there is none."""
     text = _text(f"{name}.js")
     return Markup("(() => {{\n{}}})();\n").format(text) if text else text
 
 
 def _vendored(name: str, kind: str) -> Markup:
-    """Return a library's file with its licence above it; "" where it has none of that kind."""
+    """Return a library's file preceded by its licence; "" if it has none of that kind."""
     text, licence = _text(f"vendor/{name}.{kind}"), _text(f"vendor/{name}.LICENSE")
     return Markup("/*\n{}*/\n{}").format(licence, text) if text else text
 
 
 @cache
 def _text(name: str) -> Markup:
-    """Return one of our own files as it is; "" where there is none."""
+    """Return one of our own files unchanged; "" if there is none."""
     path = _HERE / "static" / name
     return Markup(path.read_text(encoding="utf-8")) if path.is_file() else Markup()  # noqa: S704
 
 
 def coded(text: str) -> Markup:
-    """Return text as HTML, what stands between backticks as code; all else is escaped."""
+    """Return text as escaped HTML, with backticked parts as code."""
     code = Markup("<code>{}</code>")
     pieces = re.split(r"`([^`]+)`", text)
     return Markup().join(code.format(one) if i % 2 else escape(one) for i, one in enumerate(pieces))

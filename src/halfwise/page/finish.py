@@ -1,4 +1,4 @@
-"""What every run folder gets at its end: the record, what shows it, and its page."""
+"""Finish a run folder: write the record, its evidence and its page."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,17 +25,17 @@ def finish(
     mixed: ir.Model | None = None,
     observations: Observations | None = None,
 ) -> None:
-    """Write the record of a run into its folder, and all that shows it.
+    """Write the record of a run into its folder, with its evidence and page.
 
-    A run is never lost to its page: where evidence or page cannot be made, the watcher is told.
+    A page never costs a run: if evidence or page cannot be made, the watcher is notified.
 
     Args:
         folder: The run folder, which exists.
         run: The run.
-        case: The case that it is of.
-        watcher: Is told what could not be made.
+        case: Its case.
+        watcher: Is notified of what could not be made.
         mixed: The model that the run delivers, if any.
-        observations: What the reference's tensors looked like, if anybody looked.
+        observations: Observations of the reference's tensors, if any.
     """
     write_run(folder, run)
     if observations is not None:
@@ -50,7 +50,7 @@ def finish(
 
 @contextmanager
 def _optional(file: Path, watcher: Watcher) -> Iterator[None]:
-    """Remove the file that the block cannot make, and tell why; Ctrl-C ends the block alone."""
+    """Remove the file that the block fails to make, and say why; Ctrl-C ends only the block."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the run is worth more

@@ -1,4 +1,4 @@
-"""A graph folded into boxes: by scope, by blocks that repeat, and by stretches where it is flat."""
+"""Fold a graph into boxes: by scope, by repeated blocks, and by stretches where it is flat."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from halfwise.records import Graph
 from halfwise.wording import listed
 
 MOST_INSIDE = 36
-"""Boxes and nodes that one box holds at most, but for one that holds a body: what one can look at
-at once, and what is laid out in a moment."""
+"""Most boxes and nodes in one box, unless it holds a body: as many as one can take in, and as are
+laid out instantly."""
 _DEPTH = 12
-"""Scopes of a name that count; the rest of a longer one is one scope."""
+"""Most scopes of a name; the rest of a longer name is one scope."""
 _PERIOD = 300
-"""Boxes and nodes that a block has at most which is found by its structure alone."""
+"""Most boxes and nodes of a block that is found by its structure alone."""
 _LEAST = 4
-"""Nodes that folding a repeated block must hide."""
+"""Fewest nodes that folding a repeated block must hide."""
 _TRIED = 8
-"""How often the wiring of a node may be compared while blocks are looked for."""
+"""How often a node's wiring may be compared in the search for blocks."""
 _LABEL = 60
-"""Characters of a label."""
+"""Most characters of a label."""
 _TO = " … "
 
 
@@ -32,9 +32,9 @@ class Box:
     """A part of the graph that can be folded into one box.
 
     Attributes:
-        label: What to call it.
-        parent: The box around it, as a place in `Folding.boxes`; -1 for none.
-        times: How often a block repeats whose copies are what the box holds; 1 of others.
+        label: Its label.
+        parent: The box around it, as an index into `Folding.boxes`; -1 for none.
+        times: How often a block repeats whose copies the box holds; else 1.
     """
 
     label: str
@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Folding:
-    """All boxes, each after the one around it, and which of them holds each node: -1 for none."""
+    """All boxes, each after the one around it, and the box of each node, -1 for none."""
 
     boxes: tuple[Box, ...]
     places: tuple[int, ...]
@@ -58,16 +58,15 @@ class _Part:
 
 
 _Item: TypeAlias = "_Part | int"
-"""A part, or the place of a node in the graph."""
+"""A part, or the index of a node in the graph."""
 
 
 def fold(graph: Graph) -> Folding:
     """Return the boxes of a graph.
 
-    Nodes are together by scope first, those in a body with the node that has it. Blocks that follow
-    each other with the same structure become one box, whether they are scopes or not; Casts that
-    the user's model lacks play no part in that. What is still flat is cut into stretches, where as
-    few tensors as possible pass.
+    Nodes are grouped by scope first, those in a body with the node that owns it. Consecutive blocks
+    of the same structure become one box, whether they are scopes or not; Casts that the user's
+    model lacks are ignored. What is still flat is cut into stretches where the fewest tensors pass.
     """
     structure = Structure(graph)
     root = _by_scope(graph)
@@ -102,7 +101,7 @@ def _by_scope(graph: Graph) -> _Part:
         path: tuple[object, ...] = (*names[:_DEPTH], "/".join(names[_DEPTH:]))
         path = path if path[-1] else path[:-1]
         if i in graph.bodies:
-            # Owners stand before what is in their bodies.
+            # Owners come before the nodes in their bodies.
             path = paths[graph.bodies[i]]
         paths.append((*path, i) if i in owners else path)
         for depth in range(1, len(paths[i]) + 1):
@@ -117,7 +116,7 @@ def _by_scope(graph: Graph) -> _Part:
 
 
 def _tidy(part: _Part) -> None:
-    """Open the boxes in `part` that hold one thing alone."""
+    """Open the boxes in `part` that hold a single item."""
     for i, item in enumerate(part.inside):
         if isinstance(item, int):
             continue
@@ -130,7 +129,7 @@ def _tidy(part: _Part) -> None:
 
 
 def _nodes(items: Sequence[_Item]) -> list[int]:
-    """Return the places of all nodes in items, ascending."""
+    """Return the indices of all nodes in items, ascending."""
     found: list[int] = []
     waiting = list(items)
     while waiting:
@@ -150,7 +149,7 @@ def _repeat_inside(part: _Part, structure: Structure) -> None:
 
 
 def _repeated(items: list[_Item], structure: Structure) -> list[_Item]:
-    """Return items with each row of copies of one block in a box of its own."""
+    """Return items with each row of copies of a block in its own box."""
     solid = [i for i, item in enumerate(items) if not structure.is_passed(_nodes([item]))]
     found: list[_Item] = []
     done = 0
@@ -178,19 +177,19 @@ def _label(items: Sequence[_Item], structure: Structure) -> str:
         item.label if isinstance(item, _Part) else short(structure.names[item])
         for item in (items[0], items[-1])
     )
-    # Of a stretch within a stretch the outer ends count.
+    # For nested stretches the outer ends count.
     first, last = first.partition(_TO)[0], last.rpartition(_TO)[2]
     return f"{first[: _LABEL // 2]}{_TO}{last[-_LABEL // 2 :]}"
 
 
 def _rows(parts: Sequence[Sequence[int]], structure: Structure) -> list[tuple[int, int, int]]:
-    """Return where rows of copies begin, how many parts a copy has, and how many copies there are.
+    """Return the start of each row of copies, the parts per copy, and the number of copies.
 
-    Rows do not overlap; those that hide most nodes in all copies but one come before others.
+    Rows do not overlap; those that hide the most nodes in all copies but one take precedence.
 
     Args:
         parts: The nodes of each part, in order.
-        structure: That of the graph.
+        structure: The graph's structure.
     """
     kinds = np.array([structure.kind(nodes) for nodes in parts])
     weights = np.array([len(nodes) for nodes in parts])
@@ -219,7 +218,7 @@ def _candidates(
     kinds: "np.ndarray[tuple[int], np.dtype[np.int_]]",
     weights: "np.ndarray[tuple[int], np.dtype[np.int_]]",
 ) -> list[tuple[int, int, int]]:
-    """Return start, period and times of rows of equal kinds, those first that hide most nodes."""
+    """Return start, period and times of rows of equal kinds, most hidden nodes first."""
     found: list[tuple[int, int, int, int]] = []
     before = np.concatenate(([0], np.cumsum(weights)))
     for period in range(1, min(len(kinds) // 2, _PERIOD) + 1):
@@ -233,14 +232,14 @@ def _candidates(
 
 
 def _runs(same: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Iterator[tuple[int, int]]:
-    """Yield where runs of True begin, and how long they are."""
+    """Yield the start and length of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         yield start, end - start
 
 
 def _cut(part: _Part, structure: Structure, graph: Graph) -> None:
-    """Cut what `part` holds into stretches, at as few passing tensors as may be, where too much."""
+    """Cut an overlong `part` into stretches, where the fewest tensors pass."""
     for item in part.inside:
         if isinstance(item, _Part):
             _cut(item, structure, graph)

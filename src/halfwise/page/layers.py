@@ -1,4 +1,4 @@
-"""Layers of engines in columns: what each computes in, and how long it takes."""
+"""Layers of engines in columns: their precision and their time."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from halfwise.records.curve import runs
 from halfwise.reporting.precision import WORDS
 
 _JOINED = " + "
-"""What TensorRT puts between the names of nodes that it fuses."""
+"""Separator that TensorRT puts between the names of fused nodes."""
 
 
 class Layers:
-    """The layers of several engines; what they share is there once."""
+    """The layers of several engines; shared values are stored once."""
 
     def __init__(self) -> None:
         """Start with no engine."""
@@ -23,9 +23,9 @@ class Layers:
     def of(self, proof: PrecisionProof) -> dict[str, Data]:
         """Return the layers of an engine in columns, and its shares by precision.
 
-        `name` is a place in the names, -1 where it is that of its nodes, joined; `nodes` are places
-        in the nodes, as `records.curve.runs` writes them; `type`, `precision`, `types`, `weights`
-        and `tactic` are places in the words.
+        `name` is an index into the names, -1 if it is its nodes' names joined; `nodes` are indices
+        into the nodes, as `records.curve.runs` writes them; `type`, `precision`, `types`, `weights`
+        and `tactic` are indices into the words.
         """
         layers, word = proof.layers, self._words.of
         return {
@@ -49,7 +49,7 @@ class Layers:
         }
 
     def shared(self) -> Data:
-        """Return what engines share: call it last."""
+        """Return the shared values; call it last."""
         return {
             "nodes": front_coded(self._nodes.all),
             "names": front_coded(self._names.all),

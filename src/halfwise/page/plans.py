@@ -24,28 +24,28 @@ Group = dict[str, Data]
 
 
 class Names:
-    """Names of nodes, each once; plans have places among them."""
+    """Names of nodes, each once; plans refer to them by index."""
 
     def __init__(self) -> None:
         """Start with none."""
         self._places: dict[NodeName, int] = {}
 
     def runs(self, names: Iterable[NodeName]) -> str:
-        """Return the places of names in their order, as in `Point.kept`; new ones come last."""
+        """Return the indices of names in order, as in `Point.kept`; new names come last."""
         return runs(self._places.setdefault(name, len(self._places)) for name in names)
 
     def all(self) -> list[str]:
-        """Return them in their order."""
+        """Return the names in order."""
         return list(self._places)
 
 
 def groups(run: Run, names: Names) -> Iterator[Group]:
-    """Yield the points that belong together, the plans of the run first.
+    """Yield groups of points, the plans of the run first.
 
-    Numbers of a point: `cost` over that of everything low; `ms`; `count`, of its nodes; `error` on
-    the samples of the search and `heldout`, over what is allowed (1 just passes); `scores` by
-    metric. `nodes` of a point are places in those of the group, as `packed` writes them,
-    and these in `names`, as runs in any order.
+    Numbers of a point: `cost` relative to everything low; `ms`; `count` of its nodes; `error` on
+    the samples of the search and `heldout`, relative to the allowed error (1 just passes); `scores`
+    by metric. `nodes` of a point are indices into the group's nodes, as `packed` writes them, and
+    these into `names`, as runs in any order.
     """
     plan, curve = run.plan, run.curve
     if plan is not None and curve is not None:
@@ -67,7 +67,7 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
 def _curve(
     curve: Curve, rung: EngineRung, names: Names, mark: Literal["chosen", "found"]
 ) -> Iterator[Group]:
-    """Yield the plans of one type; `mark` is what its own plan is called."""
+    """Yield the plans of one type; `mark` is the name of its own plan."""
     left = "not in INT8" if rung == "int8" else "kept"
     yield {
         "name": f"{rung_name(rung)} plans",
@@ -110,7 +110,7 @@ def _point(curve: Curve, place: int, mark: str) -> Data:
 
 
 def _full(run: Run) -> Iterator[Data]:
-    """Yield FP32 and TF32, which keep no plan; errors are against FP32."""
+    """Yield FP32 and TF32, which have no plan; errors are against FP32."""
     known = {rung.rung: rung for rung in run.rungs if rung.rung in FULL_RUNGS}
     scores = {} if run.curve is None else values(run.curve.reference)
     if run.worth is not None and "fp32" not in known:
@@ -161,16 +161,17 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
 
 
 def values(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """Return scores by metric; of several outputs with one, that which is nearest to fail."""
+    """Return scores by metric; of several outputs with the same metric, the one nearest to
+    failing."""
     ordered = sorted(scores, key=lambda s: (s.passed, s.value - s.required), reverse=True)
     return {score.metric: usual(score.metric, score.value) for score in ordered}
 
 
 def packed(places: Iterable[int]) -> str:
-    """Return ascending places ≥ 0 as text, the shorter of two: runs of them, or bits.
+    """Return ascending indices ≥ 0 as text, the shorter of two forms: runs or bits.
 
-    Runs are as `records.curve.runs` writes them; bits are base64 after a "~", the first place in
-    the lowest bit of the first byte.
+    Runs are as `records.curve.runs` writes them; bits are base64 after a "~", index 0 in the lowest
+    bit of the first byte.
     """
     found = list(places)
     short = runs(found)
@@ -182,5 +183,5 @@ def packed(places: Iterable[int]) -> str:
 
 
 def _known(found: Group) -> Data:
-    """Return what is known and not the rule: the rest would make pages large."""
+    """Return the known values that are not defaults; the rest would make pages large."""
     return {name: v for name, v in found.items() if v is not None and v is not False and v != []}

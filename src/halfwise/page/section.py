@@ -1,4 +1,4 @@
-"""A section of the page: what its Python part gives, and what its template and script get."""
+"""A section of the page: the data that Python gives its template and script."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,13 +13,13 @@ class Section:
     """A section.
 
     Attributes:
-        id: Its anchor. `static/ID.js` and `static/ID.css` are its script and its style, where
-            there are such files.
+        id: Its anchor. `static/ID.js` and `static/ID.css` are its script and its style, if these
+            files exist.
         title: Its heading.
-        data: What its script gets, by `halfwise.section(ID, (root, data) => …)`.
+        data: The data that its script receives, by `halfwise.section(ID, (root, data) => …)`.
         template: File in `templates/` that makes its body from `section` and `stored`; "" for an
             empty one, which the script fills.
-        facts: What the template alone needs.
+        facts: Values that only the template needs.
         scripts: Further files in `static/` that its script needs, without `.js`.
         libraries: Vendored libraries that its scripts need.
     """

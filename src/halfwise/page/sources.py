@@ -1,4 +1,4 @@
-"""Where nodes come from, as scripts get it: each call and each place once."""
+"""Where nodes come from, as data for scripts: each call and each place once."""
 
 from halfwise.page.data import Data
 from halfwise.records import NodeName, RunEvidence
@@ -23,7 +23,7 @@ class Places:
             self._sources.update(evidence.replaced)
 
     def of(self, node: NodeName | None) -> int | None:
-        """Return the place of a node among `data`'s; None where nothing is known."""
+        """Return the index of a node's place in `data`; None if unknown."""
         if node is None or self._evidence is None:
             return None
         index, scope = self._sources.get(node), self._scopes.get(node, "")
@@ -46,7 +46,7 @@ class Places:
 
     @property
     def data(self) -> dict[str, Data]:
-        """Calls as `frames`, and places as `places`, which name calls by index."""
+        """Calls as `frames`, and places as `places`, which refer to calls by index."""
         every = self._evidence.frames if self._evidence is not None else ()
         frames = [every[i].model_dump() for i in self._frames]
         return {"frames": frames, "places": self._told}

@@ -1,4 +1,4 @@
-"""What a page is made of: what lies in a run folder, read once for all sections."""
+"""The contents of a run folder, read once for all sections of its page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,10 @@ class Stored:
 
     Attributes:
         run: The record.
-        report: Its words and tables, the same that the terminal shows.
-        screen: The first screen of it.
-        observations: What its tensors looked like; None where the command took none.
-        evidence: Its graph, sources and samples; None where the folder has none.
+        report: Its words and tables, the same as on the terminal.
+        screen: The report's first screen.
+        observations: Observations of its tensors; None if the command made none.
+        evidence: Its graph, sources and samples; None if the folder has none.
     """
 
     run: Run
@@ -39,11 +39,11 @@ class Stored:
 
 
 def stored(folder: Path, trt_worker: str | None = None) -> Stored:
-    """Return what lies in a run folder.
+    """Return the contents of a run folder.
 
     Args:
         folder: The folder, or its `run.json`.
-        trt_worker: One of its devices, to be shown as if it had been the only one; None for all.
+        trt_worker: One of its devices, shown as if it were the only one; None for all.
 
     Raises:
         RecordMismatch: no run, or one that cannot be read.

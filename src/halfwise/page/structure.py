@@ -1,4 +1,4 @@
-"""What parts of a graph compute, whatever they are called: to find those that are alike."""
+"""What parts of a graph compute, regardless of names, to find those that are alike."""
 
 from collections.abc import Hashable, Sequence
 from itertools import accumulate
@@ -11,7 +11,7 @@ class Structure:
 
     Attributes:
         names: Names of its nodes.
-        passing: For each node, how many tensors are made before it and read at it or after it.
+        passing: For each node, how many tensors are made before it and read at or after it.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -24,17 +24,17 @@ class Structure:
         self.passing = self._count_passing()
 
     def is_passed(self, nodes: Sequence[int]) -> bool:
-        """Return whether nodes are only Casts that the user's model lacks."""
+        """Return whether all nodes are Casts that the user's model lacks."""
         return self._passed.issuperset(nodes)
 
     def kind(self, nodes: Sequence[int]) -> int:
         """Return a number that is the same for parts of the same structure.
 
         That is: the same operators in the same order, which read each other, constants of the same
-        shapes, and the outside, in the same way. Casts that the user's model lacks do not count.
+        shapes, and outside values in the same way. Casts that the user's model lacks are ignored.
 
         Args:
-            nodes: Places of the part's nodes, ascending.
+            nodes: Indices of the part's nodes, ascending.
         """
         solid = [i for i in nodes if i not in self._passed]
         here = {node: place for place, node in enumerate(solid)}
