@@ -18,8 +18,7 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
 
     Args:
         engines: The engines of one device.
-        factor: Share of the tolerance that the search may use; the records' errors are relative to
-            it.
+        factor: Share of the tolerance that the search may use, which the records' errors are over.
     """
     rounds = {made.build: made for made in engines.rounds}
     results = {row.build.number: row for row in engines.results}

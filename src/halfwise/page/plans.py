@@ -161,8 +161,7 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
 
 
 def values(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """Return scores by metric; of several outputs with the same metric, the one nearest to
-    failing."""
+    """Return scores by metric; of several outputs with one metric, the nearest to failing."""
     ordered = sorted(scores, key=lambda s: (s.passed, s.value - s.required), reverse=True)
     return {score.metric: usual(score.metric, score.value) for score in ordered}
 

@@ -1,1 +1,1 @@
-"""What a run shows: records in, lines and tables out."""
+"""Reports on runs: records in, lines and tables out."""

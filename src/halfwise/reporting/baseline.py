@@ -1,4 +1,4 @@
-"""Words on a run beside its baseline."""
+"""Words on a run against its baseline."""
 
 from collections.abc import Iterator, Mapping
 
@@ -19,7 +19,7 @@ _WHAT: Mapping[FigureKind, str] = {
 
 
 def worsened(change: Change) -> str:
-    """Return a clause on a figure that is worse than it may be."""
+    """Return a clause on a figure that is worse than allowed."""
     what, before = _what(change), number(change.before, 4)
     if change.now is None:
         return f"the baseline has {what} ({before}), and this run has none"
@@ -30,13 +30,13 @@ def worsened(change: Change) -> str:
 
 
 def worse_alone(run: Run) -> str:
-    """Return the end of the title of a run that fails for nothing but its baseline; else "" ."""
+    """Return the end of the title of a run that fails only against its baseline; else ""."""
     alone = {failure.kind for failure in run.verdict.failures} == {"worse"}
     return ": within tolerance, but worse than the baseline" if alone else ""
 
 
 def baseline_line(run: Run) -> str:
-    """Return a sentence on a baseline that nothing is worse than; "" where something is."""
+    """Return a sentence if nothing is worse than the baseline; else ""."""
     found = run.compared
     if found is None or not found.passed:
         return ""
@@ -49,7 +49,7 @@ def baseline_line(run: Run) -> str:
 
 
 def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
-    """Yield what a run is beside its baseline; nothing without one."""
+    """Yield a run's comparison with its baseline; nothing without one."""
     found = run.compared
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""Words on a calibration cache beside what tensors reach."""
+"""Words on a calibration cache against the tensors' ranges."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ _FAULTS = {
 
 
 def cache_parts(check: CalibrationCheck) -> tuple[Lines | Table, ...]:
-    """Return how the ranges of a cache do, and those that do not fit, the worst first."""
+    """Return how well a cache's ranges fit, and those that do not, worst first."""
     faults = Counter(one.fault for one in check.tensors if one.fault is not None)
     fit = len(check.tensors) - faults.total()
     told = [f"{often} × {_FAULTS[fault]}" for fault, often in faults.most_common()]

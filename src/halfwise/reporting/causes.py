@@ -1,4 +1,4 @@
-"""What is wrong, where and why: suspicions and what was seen, grouped by what they are."""
+"""What is wrong, where and why: suspicions and observations, grouped by kind."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ LABELS: Mapping[State, str] = {
     "seen": "Seen",
     "harmless": "No harm seen",
 }
-"""In the order in which they are shown.
+"""In display order.
 
-"cause": a suspicion that is certain by its numbers, on nodes that had to be kept, or what a rung of
-a diagnosis found; "suspected": one that is possible, on such nodes; "mended": repairs answer it;
-"unexplained": nodes that had to be kept, and no suspicion says why; "seen": values that are not
-finite and the like, as they were seen; "harmless": suspicions, and the outputs pass all the same.
+"cause": a suspicion that its numbers make certain, on nodes that had to be kept, or a finding of a
+diagnosis's rung; "suspected": a possible one on such nodes; "mended": repairs answer it;
+"unexplained": nodes that had to be kept without any suspicion; "seen": observations, such as
+non-finite values; "harmless": suspicions although the outputs pass.
 """
 
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that is wrong at one node.
+    """One fault at one node.
 
     Attributes:
-        node: The node; None where the run does not tell.
-        text: What it is, as a sentence; "" where the group's title says all.
-        tensor: The tensor that it is about, if it is one.
-        fix: The usual repair; "" where none is known.
+        node: The node; None if unknown.
+        text: The fault, as a sentence; "" if the group's title says all.
+        tensor: The tensor concerned, if any.
+        fix: The usual repair; "" if none is known.
     """
 
     node: NodeName | None
@@ -47,12 +47,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Causes:
-    """What is wrong in one way.
+    """Faults of one kind.
 
     Attributes:
-        title: Which.
-        state: What is known of it.
-        found: Where, gravest first.
+        title: The kind.
+        state: How much is known.
+        found: The faults, gravest first.
     """
 
     title: str
@@ -61,7 +61,7 @@ class Causes:
 
 
 def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
-    """Return what is wrong in a run, by state and then by how many places have it."""
+    """Return the faults of a run, by state and then by number of places."""
     run = in_words(run)
     mended = () if observations is None else observations.mended
     groups = [*_suspicions(run, mended), *_unexplained(run), *_rungs(run), *_seen(run)]
@@ -89,7 +89,7 @@ def _told(guard: Guard) -> Found:
 
 
 def _accused(run: Run) -> Iterator[int]:
-    """Yield the places of guards that say why a node is kept."""
+    """Yield the indices of guards that say why a node is kept."""
     places: dict[tuple[GuardKind, NodeName], list[int]] = {}
     for i, guard in enumerate(run.guards):
         for node in {guard.node, *guard.nodes}:
@@ -102,7 +102,8 @@ def _accused(run: Run) -> Iterator[int]:
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:
-    """Yield kept nodes that nothing explains; not those of which the search learnt nothing."""
+    """Yield kept nodes that nothing explains, except those about which the search learnt
+    nothing."""
     keep = run.plan.keep if run.plan is not None else ()
     bare = [kept for kept in keep if kept.guard is None and not kept.unknown and _is_found(kept)]
     if bare:
@@ -128,7 +129,7 @@ def _rungs(run: Run) -> Iterator[Causes]:
 
 
 def _seen(run: Run) -> Iterator[Causes]:
-    """Yield what `verify` saw inside a model, and on the way to its outputs."""
+    """Yield what `verify` saw inside a model and at its outputs."""
     if run.kind != "verify":
         return
     inside = [t for t in run.verdict.intermediate_nonfinite if not t.harmless]

@@ -1,4 +1,4 @@
-"""`report`: a run that is there already, to render it again."""
+"""`report`: render an existing run again."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ def report(folder: str | Path, *, trt_worker: str | None = None) -> Run:
 
     Args:
         folder: The run folder.
-        trt_worker: One of its devices, to be shown as if it had been the only one; None for all.
+        trt_worker: One of its devices, shown as if it were the only one; None for all.
 
     Raises:
         UsageError: the run has no device of that name.

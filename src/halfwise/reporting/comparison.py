@@ -21,7 +21,7 @@ _MEANING = {
 def comparison(found: Comparison) -> Report:
     """Return the report on a comparison.
 
-    Where errors first leave the tolerance, where they start, and their paths; what was not
+    It shows where errors first leave the tolerance, where they start, their paths, and what was not
     compared.
     """
     parts = present(
@@ -117,7 +117,7 @@ def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None
 
 
 def _thinned(steps: list[NodeComparison]) -> list[NodeComparison]:
-    """Return at most `MOST_ROWS` steps: the ends, what is born, and where errors change most."""
+    """Return at most `MOST_ROWS` steps: the ends, the sources, and where errors change most."""
     if len(steps) <= MOST_ROWS:
         return steps
     by_interest = sorted(steps[1:-1], key=_interest, reverse=True)
@@ -130,7 +130,7 @@ def _interest(step: NodeComparison) -> tuple[bool, float]:
 
 
 def _growth(step: NodeComparison) -> float:
-    """Return how many times, as a logarithm, the error grows or shrinks at a node."""
+    """Return the logarithm of the factor by which the error grows or shrinks at a node."""
     error, inherited = step.error or 0.0, step.inherited
     if error == inherited:
         return 0.0

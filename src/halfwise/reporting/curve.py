@@ -1,4 +1,4 @@
-"""Words on the plans to choose from: what each costs, and what it gives for that."""
+"""Words on the plans to choose from: their costs and their benefits."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _SKETCHED = "; plans without repairs were tried, not searched for"
 
 
 def curve_table(run: Run) -> Table | None:
-    """Return the plans to choose from, cheapest first; None where none was measured for that."""
+    """Return the plans to choose from, cheapest first; None if none was measured for it."""
     curve = run.curve
     if curve is None or not any(curve.points[place].scores for place in curve.front):
         return None
@@ -83,7 +83,7 @@ def _bare(curve: Curve, names: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _at_rung(curve: Curve, row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a row with the rung of its plan; what INT8 leaves out is in a column of its own."""
+    """Return a row with the rung of its plan; INT8's exclusions have their own column."""
     kept, *rest = row
     if curve.rung == "int8":
         return rung_name("int8"), "", kept, *rest
@@ -91,14 +91,14 @@ def _at_rung(curve: Curve, row: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _resting(curve: Curve, metric: str) -> str:
-    """Return a metric with what its scores rest on; of several outputs the least."""
+    """Return a metric with the smallest support of its scores over several outputs."""
     scores = [s for s in curve.reference if s.metric == metric and s.evidence is not None]
     least = min(scores, key=lambda score: score.evidence or 0, default=None)
     return metric if least is None else f"{metric} {rests_on(least)}"
 
 
 def _heldout(run: Run) -> str:
-    """Return the samples that plans are scored on, with their number where the verdict tells it."""
+    """Return the samples that plans are scored on, with their number if the verdict has it."""
     judged = run.verdict
     if judged.unseen and judged.level == "emulated":
         return count(len(judged.samples), "held-out sample")
@@ -106,11 +106,11 @@ def _heldout(run: Run) -> str:
 
 
 _PARTS = 8
-"""Parts of a plan that are shown; all are on record."""
+"""Most parts of a plan to show; the record has all."""
 
 
 def part_table(run: Run) -> Table | None:
-    """Return what parts of the plan buy; None where none was measured."""
+    """Return what parts of the plan buy; None if none was measured."""
     curve = run.curve
     measured = [r for r in curve.rows if (r.alone, r.without) != (None, None)] if curve else []
     if curve is None or not measured:
@@ -145,7 +145,7 @@ def _place(curve: Curve, place: int | None) -> Point | None:
 
 
 def _change(point: Point | None, beside: Point | None) -> tuple[str, str]:
-    """Return what a plan costs more or less than another, and its error; "–" for not measured."""
+    """Return a plan's cost relative to another, and its error; "–" if not measured."""
     if point is None:
         return "–", "–"
     error = f"{'≥ ' if point.is_bound else ''}{number(point.error)}"
@@ -175,13 +175,13 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
 
 
 def _counted(point: Point) -> str:
-    """Return how many nodes are kept, and in what beside FP32."""
+    """Return how many nodes are kept, and in which types besides FP32."""
     types = [f"{point.bf16} BF16"] * bool(point.bf16) + ["TF32"] * point.tf32
     return f"{point.count} ({', '.join(types)})" if types else str(point.count)
 
 
 def _values(scores: Sequence[TaskScore], names: list[str]) -> Iterator[str]:
-    """Return a score for each metric; of several outputs with one, the worst counts."""
+    """Return a score for each metric; of several outputs with one metric, the worst counts."""
     shown = dict.fromkeys(names, "")
     for score in scores:
         if not shown.get(score.metric) or not score.passed:
@@ -196,7 +196,7 @@ def _value(score: TaskScore) -> str:
 
 
 def offer(run: Run) -> str:
-    """Return what the recommended plan offers over that of the run, a sentence; "" for nothing."""
+    """Return what the recommended plan offers over the run's, as a sentence; "" if nothing."""
     curve, judged = run.curve, run.verdict
     point = None if curve is None else offered(curve, judged, run.criterion, run.devices)
     if curve is None or point is None:
@@ -217,9 +217,9 @@ def offer(run: Run) -> str:
 
 
 def overflowing(run: Run) -> str:
-    """Return that the plan of a passed run fails within the headroom, a sentence; "" otherwise.
+    """Return a sentence if the plan of a passed run fails within the headroom; else "".
 
-    The trials of the curve have smaller ranges for that, the verdict has not.
+    The curve's trials use smaller ranges for that; the verdict does not.
     """
     curve = run.curve
     plan = None if curve is None else _place(curve, curve.plan)
@@ -235,8 +235,8 @@ def overflowing(run: Run) -> str:
 
 
 FEW = 10
-"""Boxes, rows or the like, fewer than which a score is little evidence: of ten that are all right,
-one in four of others may be wrong (95 %)."""
+"""Number of boxes, rows and the like below which a score is weak evidence: if ten are all right, up
+to one in four others may be wrong (95 %)."""
 
 
 def _doubt(point: Point) -> str:
@@ -246,7 +246,7 @@ def _doubt(point: Point) -> str:
 
 
 def _off(curve: Curve, point: Point, run: Run) -> str:
-    """Return how far an engine of the plan is off, a sentence; "" where none is known to be."""
+    """Return how far an engine of the plan is off, as a sentence; "" if none is known to be."""
     shown = against(curve, point, run.devices)
     if shown is None or shown.excess is None:
         return ""
@@ -260,7 +260,7 @@ def choosing(
     criterion: Criterion,
     devices: Sequence[Engines] = (),
 ) -> Iterator[str]:
-    """Yield the command that takes the recommended plan, where that offers something."""
+    """Yield the command that takes the recommended plan, if it offers something."""
     point = offered(curve, judged, criterion, devices)
     if point is None:
         return
@@ -280,14 +280,14 @@ def choosing(
 def chosen_line(
     curve: Curve, point: Point, criterion: Criterion, measured: int = 0, left: int = 0
 ) -> str:
-    """Return what a plan is that was chosen, and what it is judged by.
+    """Return a description of a chosen plan, and what it is judged by.
 
     Args:
-        curve: That of the run.
+        curve: The run's curve.
         point: The plan.
         criterion: What judges it.
-        measured: Plans that were measured for the choice.
-        left: Plans that may be better and were not measured.
+        measured: Number of plans measured for the choice.
+        left: Number of plans that may be better but were not measured.
     """
     cost = "" if point.cost is None else f"{_at(point)} the cost of everything low"
     nodes = count(len(curve.nodes), "compute node")

@@ -1,4 +1,4 @@
-"""Turn what a run found on several devices into parts of its report."""
+"""Turn a run's results on several devices into parts of its report."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from halfwise.wording import number, sentence, shorten
 
 
 def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
-    """Return what the report says about engines: all of one device, or several side by side."""
+    """Return the report's parts on engines: everything for one device, or several side by side."""
     if len(devices) < 2:
         return tuple(part for engines in devices for part in engine_parts(engines))
     return present(*(_told(engines) for engines in devices), _table(devices))
@@ -71,6 +71,6 @@ def _row(engines: Engines) -> tuple[str, ...]:
 
 
 def shown_row(engines: Engines) -> EngineResult | None:
-    """Return the row of the delivered engine, else of the last one that ran; None without."""
+    """Return the row of the delivered engine, else of the last that ran; None if there is none."""
     ran = [row for row in engines.results if row.verdict is not None]
     return engines.row or (ran[-1] if ran else None)

@@ -45,7 +45,7 @@ def diagnosed(run: Run) -> Report:
 
 
 def diagnosed_screen(run: Run) -> Report:
-    """Return the first screen of what `diagnosed` returns the whole of."""
+    """Return the first screen of the report that `diagnosed` returns."""
     whole = diagnosed(run)
     failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
     if failed is None:

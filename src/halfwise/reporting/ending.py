@@ -1,11 +1,11 @@
-"""Words on what ended a search before its time."""
+"""Words on what ended a search early."""
 
 from halfwise.records import Search
 from halfwise.wording import number, seconds
 
 
 def spent(search: Search) -> str:
-    """Return what was spent where the budget ended a stage, as a clause."""
+    """Return what was spent when the budget ended a stage, as a clause."""
     if "interrupt" in search.ended_by:
         return "the run was interrupted"
     if search.budget is not None and "seconds" not in search.ended_by:

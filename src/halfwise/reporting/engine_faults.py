@@ -1,4 +1,4 @@
-"""Where an engine is wrong, how that was shown and what helps, in words."""
+"""Words on where an engine is wrong, how that was shown and what helps."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -25,9 +25,9 @@ def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -
 
     Args:
         found: What was found.
-        label: What the engine is.
-        message: Why there is none, or none that runs; empty otherwise.
-        emulated: Whether it should do what an emulation does, and not what the FP32 model does.
+        label: Name of the engine.
+        message: Why there is no engine, or none that runs; else empty.
+        emulated: Whether it should match an emulation instead of the FP32 model.
     """
     than = "the emulation of the same plan" if emulated else "the FP32 model"
     wrong = f"The {label} {_SYMPTOMS[found.symptom]}"
@@ -52,7 +52,7 @@ def _where(fault: EngineFault) -> str:
 
 
 def evidence(found: EngineDiagnosis) -> list[Sign]:
-    """Return what a diagnosis rests on, and what was tried."""
+    """Return the evidence for a diagnosis, and what was tried."""
     return [
         *_marked(found),
         *(_shown(found, fault) for fault in found.faults),

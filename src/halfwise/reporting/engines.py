@@ -1,4 +1,4 @@
-"""Turn what a run found in real engines into parts of its report; the final table comes last."""
+"""Turn a run's results on real engines into parts of its report; the final table comes last."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -51,11 +51,11 @@ _ENDS = {
     "interrupted": "was interrupted",
 }
 _LOW = ("FP16", "BF16")
-"""What the engine with everything low is called; the others are compared with its time."""
+"""Names of the engine with everything low, with whose time the others are compared."""
 
 
 def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
-    """Return what the report says about engines, in reading order."""
+    """Return the report's parts on engines, in reading order."""
     parts = (
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
@@ -89,7 +89,7 @@ def _core_line(core: AttentionCore) -> str:
 
 
 def made(engines: Engines) -> Iterator[str]:
-    """Yield where engines were built, which is delivered, and how sure it is, in sentences."""
+    """Yield sentences on where engines were built, which is delivered, and how sure that is."""
     worker = engines.worker
     gpu = worker.gpu or "no GPU"
     facts = [f"TensorRT {worker.tensorrt or 'unknown'}", gpu]
@@ -104,7 +104,7 @@ def made(engines: Engines) -> Iterator[str]:
     file = engines.delivered
     if file is None:
         last = engines.results[-1].verdict if engines.results else None
-        # A record that knows no rungs has the engine that was to be delivered last.
+        # In a record without rungs, the engine to deliver comes last.
         old = last is not None and last.passed and not engines.rungs
         told = "the verdict says why" if engines.rung is not None or old else "none passed"
         yield f"No engine is delivered: {told}."
@@ -171,7 +171,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
 
 
 def _emulated(made: EngineRound) -> str:
-    """Return the error that emulations give a plan: its band, else from the least to the most."""
+    """Return a plan's error by emulation: its band, else from least to most."""
     if made.band is not None:
         return range_text(made.band.least, made.band.most)
     told = [e for e in (made.predicted, made.predicted_fused) if e is not None]
@@ -212,7 +212,7 @@ def _shapes(results: Sequence[EngineResult]) -> Lines | None:
 
 
 def shape_line(judged: ShapeVerdict) -> str:
-    """Return how the engine did at one set of shapes, as a sentence."""
+    """Return the engine's result at one set of shapes, as a sentence."""
     where = f"{judged.at} ({sizes(judged.shapes)})"
     if judged.verdict is None:
         return f"{where}: not judged, {judged.reason.rstrip('.') or 'no data have these shapes'}."
@@ -263,7 +263,7 @@ def _remarks(engines: Engines) -> Iterator[str]:
 
 
 def timing_line(latency: Latency) -> str:
-    """Return what times are times of, as a sentence."""
+    """Return what the times measure, as a sentence."""
     return (
         f"Times are for one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
         f"and 99th percentile of {count(latency.iterations, 'run')}."

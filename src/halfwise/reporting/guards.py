@@ -7,7 +7,7 @@ from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeNa
 from halfwise.wording import capital, filled, number
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
-"""Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
+"""Guards on observations inside a passing plan, which its outputs do not show."""
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 CAUSES: dict[GuardKind, str] = {
     "overflow": "values beyond the range",
@@ -99,7 +99,8 @@ _EFFECT = (
 
 
 def message(guard: Guard) -> str:
-    """Return a suspicion as a clause with its numbers; the stored one of a record without facts."""
+    """Return a suspicion as a clause with its numbers; for a record without facts, the stored
+    one."""
     if not guard.names:
         return guard.message
     facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.facts}
@@ -109,7 +110,7 @@ def message(guard: Guard) -> str:
 
 
 def told_of(guard: Guard, node: NodeName) -> str:
-    """Return the message of a guard in words as the reason why `node` is kept."""
+    """Return a guard's message worded as the reason why `node` is kept."""
     if node == guard.node:
         return guard.message
     why = _READS_BEYOND if guard.is_read_by(node) else f"needed by {guard.node}"
@@ -124,13 +125,13 @@ def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
 def explained(
     keep: Sequence[KeptNode], guards: Sequence[Guard], headroom: float, metric: str | None
 ) -> tuple[KeptNode, ...]:
-    """Return kept nodes with their reasons; those of records without facts as they are.
+    """Return kept nodes with their reasons; unchanged for records without facts.
 
     Args:
         keep: The nodes.
         guards: All guards of the run, with their messages.
         headroom: Factor on observed ranges within which overflow counts.
-        metric: Name of the task metric, where one decides.
+        metric: Name of the task metric, if one decides.
     """
 
     def told(kept: KeptNode) -> KeptNode:
@@ -170,7 +171,7 @@ def _why(
 
 
 def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:
-    """Return what happens where the node is low, as the end of a sentence; "" where unknown."""
+    """Return what happens if the node is low, as the end of a sentence; "" if unknown."""
     excess, near = kept.error_without, f", with values {number(headroom)} × those seen,"
     known: dict[str, str | float | None] = {
         "near": near if facts.at_headroom else ",",

@@ -1,4 +1,4 @@
-"""Turn what `build`, `inspect` and `verify` with engines found into reports."""
+"""Turn the results of `build`, `inspect` and `verify` with engines into reports."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ _MOST_LINES = 12
 
 
 def built(made: EngineBuild) -> Report:
-    """Return the report on an engine that was built as it was asked for."""
+    """Return the report on an engine that was built as requested."""
     build, config = made.build, made.build.config
     assert build.engine is not None
     lowest = config.low.upper() if config.low else "FP32"
@@ -63,7 +63,7 @@ def built(made: EngineBuild) -> Report:
 
 
 def looked_into(found: Inspection) -> Report:
-    """Return the report on an engine: what goes in and out, its precision and its speed."""
+    """Return the report on an engine: its inputs and outputs, precision and speed."""
     about = f"{_file(found.engine)}, {_where(found.worker)}"
     head = (
         _tensors(found.tensors),
@@ -82,7 +82,7 @@ def _override(worker: WorkerInfo) -> tuple[str, ...]:
 
 
 def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
-    """Return what a verdict on the user's own engine says of it, in reading order."""
+    """Return the parts of a verdict on the user's own engine, in reading order."""
     shapes = sorted(given.shapes, key=lambda s: s.verdict is not None)
     parts = (
         Lines(
@@ -97,7 +97,7 @@ def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
 
 
 def repeated(found: Repetition) -> Report:
-    """Return the report on a run that was repeated on several workers: one table, and why."""
+    """Return the report on a run repeated on several workers: one table, and the reasons."""
     passed = sum(row.verdict is not None and row.verdict.passed for row in found.rows)
     columns = (
         *map(Column, ("worker", "TensorRT", "GPU", "engine", "passed")),
@@ -178,7 +178,7 @@ def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
 
 
 def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
-    """Return min, opt and max, those of several profiles side by side; none of a fixed shape."""
+    """Return min, opt and max, several profiles side by side; empty for a fixed shape."""
     limits = tensor.limits
     if not tensor.shape_tensor and -1 not in tensor.shape:
         return "", "", ""

@@ -1,4 +1,4 @@
-"""Words on INT8 in a plan: which nodes have it, and what is left out of it."""
+"""Words on INT8 in a plan: which nodes have it, and which are excluded."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,11 +18,11 @@ _WHY = (
 
 
 def told_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[KeptNode, ...]:
-    """Return what is left out of INT8, with the reasons in words.
+    """Return the nodes excluded from INT8, with the reasons in words.
 
     Args:
-        left_out: It.
-        metric: Name of the task metric, where one decides.
+        left_out: The excluded nodes.
+        metric: Name of the task metric, if one decides.
     """
     return tuple(
         k.model_copy(update=dict.fromkeys(("why", "reason"), _why(k, metric))) for k in left_out
@@ -43,7 +43,7 @@ def _why(kept: KeptNode, metric: str | None) -> str:
 
 
 def left_out_table(run: Run) -> Table | None:
-    """Return a row for each operator and reason of what is left out of INT8."""
+    """Return a row for each operator and reason of the nodes excluded from INT8."""
     if run.plan is None or not (left_out := run.plan.left_out or run.without_int8):
         return None
     plan, groups = run.plan, dict[tuple[str, str], list[KeptNode]]()
@@ -60,7 +60,7 @@ def left_out_table(run: Run) -> Table | None:
 
 
 def nothing_in_int8(run: Run) -> str:
-    """Return what the plan's title has to add where INT8 was tried, and nothing has it; else ""."""
+    """Return an addition to the plan's title if INT8 was tried and no node has it; else ""."""
     if run.plan is None or not run.without_int8:
         return ""
     told = f"No product is in INT8: this is the {run.plan.low.upper()} plan"
@@ -74,7 +74,7 @@ def _all(verdict: Verdict) -> str:
 
 
 def int8_lines(run: Run) -> Iterator[str]:
-    """Yield how many nodes have INT8, by which ranges, and whether more could have it."""
+    """Yield how many nodes have INT8, with which ranges, and whether more could."""
     plan = run.plan
     if plan is None or not plan.has_int8:
         return

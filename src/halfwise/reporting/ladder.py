@@ -1,4 +1,4 @@
-"""Words on the ladder of a run: what each type came to, and where one fails, why."""
+"""Words on the ladder of a run: each type's result, and why one fails."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,11 +20,11 @@ _WHY_NOT: Mapping[bool | None, str] = {
     False: "the rung before it fails",
     None: "the rung before it is not judged",
 }
-"""By whether the last rung passed."""
+"""Keyed by whether the last rung passed."""
 
 
 def ladder_table(run: Run) -> Table | None:
-    """Return a row for each rung; None where a run has none."""
+    """Return a row for each rung; None if a run has none."""
     if not run.rungs:
         return None
     names = list(dict.fromkeys(s.metric for rung in run.rungs for s in rung.scores))
@@ -37,7 +37,7 @@ def ladder_table(run: Run) -> Table | None:
 
 
 def brief_ladder(run: Run) -> Table | None:
-    """Return of each rung what decides: its error, its cost or time, and how it ended."""
+    """Return the decisive figures of each rung: its error, its cost or time, and its result."""
     if not run.rungs:
         return None
     rows = tuple(
@@ -76,7 +76,7 @@ def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
 
 
 def _score(scores: tuple[TaskScore, ...], name: str) -> str:
-    """Return the score by a metric; of several outputs with one, that which is nearest to fail."""
+    """Return the score by a metric; of several outputs with one, the nearest to failing."""
     own = [score for score in scores if score.metric == name]
     if not own:
         return ""
@@ -102,12 +102,12 @@ def _state(rung: LadderRung, run: Run) -> str:
 
 
 def ladder_lines(run: Run) -> Lines | None:
-    """Return what the table alone would lead to misjudge; None where a run has no rungs."""
+    """Return lines that keep the table from being misread; None if a run has no rungs."""
     return lines_of("On the ladder", _told(run)) if run.rungs else None
 
 
 def failed_rungs(run: Run) -> Iterator[str]:
-    """Yield why each rung fails; nothing where the verdict says the same."""
+    """Yield why each rung fails; nothing if the verdict says the same."""
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
             which = "; `halfwise diagnose` ranks its products" * (rung.rung == "tf32")

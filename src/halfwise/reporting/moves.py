@@ -1,4 +1,4 @@
-"""Plans that a builder refused, and what was tried in their place, in words."""
+"""Words on plans that a builder refused, and what was tried instead."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,7 +28,7 @@ _REFUSALS: Mapping[RefusalKind, str] = {
 
 
 def move_line(move: Move) -> str:
-    """Return what was tried in place of a refused plan, in a few words."""
+    """Return what was tried instead of a refused plan, in a few words."""
     text = _MOVES[move.kind].format(level=move.level, island=move.island)
     if move.border and move.kind != "border":
         text += ", constrained at its border only"
@@ -36,9 +36,9 @@ def move_line(move: Move) -> str:
 
 
 def told_words(config: BuildConfig, *, full: bool) -> str:
-    """Return what an engine was built with that decides about kernels, to follow a clause.
+    """Return the build settings that affect the choice of kernels, to follow a clause.
 
-    `full` is whether nothing is low in it: then what it is called tells of TF32.
+    `full` is whether nothing is low in it: then its name says whether TF32 is on.
     """
     text = ""
     if config.optimization_level is not None:
@@ -51,13 +51,13 @@ def told_words(config: BuildConfig, *, full: bool) -> str:
 
 
 def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -> Iterator[str]:
-    """Yield what was refused, where, and what was not built because of it, as sentences.
+    """Yield sentences on what was refused, where, and what was not built because of it.
 
-    Builds that were refused alike are told at once.
+    Builds that were refused alike share a sentence.
 
     Args:
         refusals: In the order of the run.
-        builds: Those of the run, which tell the signal that ended one.
+        builds: Builds of the run, which have the signal that ended one.
     """
     signals = {b.number: b.signal for b in builds}
     alike: dict[tuple[object, ...], list[Refusal]] = {}

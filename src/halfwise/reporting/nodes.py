@@ -1,4 +1,4 @@
-"""What a run knows of each node: as values, and in words for whoever shows a node."""
+"""What a run knows about each node, as values and in words."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,20 +25,20 @@ from halfwise.wording import count, listed, number, ratio, sentence
 
 @dataclass
 class NodeFacts:
-    """What is known of one node; what is not known is None or empty.
+    """What is known about one node; unknown values are None or empty.
 
     Attributes:
-        kept: That a plan keeps it in FP32 (or BF16), or out of INT8, and why.
+        kept: Whether and why a plan keeps it in FP32 (or BF16), or out of INT8.
         carried: Whether it only moves data between kept nodes, and is FP32 with them.
         pinned: Why it must be FP32 in any case.
         lowered: The user's rule that lowered it.
-        int8: Whether it reads its inputs through pairs of Q and DQ.
-        growth: Its error with little or nothing in FP32.
+        int8: Whether it reads its inputs through Q/DQ pairs.
+        growth: Its error with few or no nodes in FP32.
         seen: Its tensor with the largest finite magnitude in FP32.
         nonfinite: NaN and infinite elements of all its tensors in FP32.
         guards: Suspicions that arise at it, gravest first.
-        repairs: Those that change it.
-        engine: What it computes in, in the engine.
+        repairs: Repairs that change it.
+        engine: Its precision in the engine.
         layers: The engine's layers that compute it.
     """
 
@@ -57,9 +57,9 @@ class NodeFacts:
 
 
 def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName, NodeFacts]:
-    """Return what is known of each node of the model, by name; nodes of which nothing is lack.
+    """Return what is known about each node of the model, by name; unknown nodes are omitted.
 
-    Names are those of the plan's network: a node that a repair replaced has its facts still.
+    Names are those of the plan's network: a node that a repair replaced keeps its facts.
     """
     run = in_words(run)
     facts: defaultdict[NodeName, NodeFacts] = defaultdict(NodeFacts)
@@ -102,23 +102,23 @@ def _plan_facts(run: Run, facts: Mapping[NodeName, NodeFacts]) -> None:
 
 
 def engine_proof(run: Run) -> PrecisionProof | None:
-    """Return what the run's engine computes in: the delivered, or the judged one; None without."""
+    """Return the precision of the run's delivered or judged engine; None without one."""
     if run.engines is not None and run.engines.row is not None:
         return run.engines.row.proof
     return None if run.given_engine is None else run.given_engine.proof
 
 
 TYPES = {"FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64"}
-"""Words for float types, by the names that onnx-ir has for them."""
+"""Words for float types, by onnx-ir's names."""
 
 
 def type_words(op: str, read: Sequence[str], given: Sequence[str]) -> str:
-    """Return in which types a node gives its results: the float ones, else all; "" where unknown.
+    """Return the types of a node's results: the float ones, else all; "" if unknown.
 
     Args:
-        op: Its operator; of a Cast the type that it reads is told too.
-        read: Element types of what it reads, as onnx-ir names them; without unknown ones.
-        given: Those of its outputs.
+        op: Its operator; for a Cast the input type is included.
+        read: Element types of its inputs, as onnx-ir names them, without unknown ones.
+        given: Element types of its outputs.
     """
     known = dict.fromkeys(TYPES.get(name, name) for name in given)
     floats = [name for name in known if name in TYPES.values()]
@@ -127,11 +127,11 @@ def type_words(op: str, read: Sequence[str], given: Sequence[str]) -> str:
 
 
 def words_on(facts: NodeFacts, samples: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a node: a short key, such as "reason", and its words, clean.
+    """Yield what is known about a node: a short key, such as "reason", and clean words.
 
     Args:
-        facts: They.
-        samples: Those that `Observation.worst_sample` indexes; empty tells none.
+        facts: The facts.
+        samples: Samples that `Observation.worst_sample` indexes; if empty, none is named.
     """
     yield from planned_words(facts)
     for key, text in (*_measured(facts, samples), *_built(facts)):
@@ -139,7 +139,7 @@ def words_on(facts: NodeFacts, samples: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def planned_words(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Yield likewise what plan, suspicions and repairs say of a node."""
+    """Yield the same for plan, suspicions and repairs only."""
     for key, text in _planned(facts):
         yield key, sentence(text)
 
