@@ -1,8 +1,8 @@
 """How a candidate's detections agree with the reference's: F1, and COCO's mean average precision.
 
 The truth is what the reference detects (see `boxes`), not labels. A box is found if a candidate's
-box of its class overlaps it by the required IoU; candidates are matched by descending score, each
-with the unmatched box that it overlaps most.
+box of its class overlaps it by the required IoU; these are matched by descending score, each with
+the unmatched box that it overlaps most.
 """
 
 from collections.abc import Iterator, Sequence

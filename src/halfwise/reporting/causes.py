@@ -102,8 +102,7 @@ def _accused(run: Run) -> Iterator[int]:
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:
-    """Yield kept nodes that nothing explains, except those about which the search learnt
-    nothing."""
+    """Yield unexplained kept nodes, except those about which the search learnt nothing."""
     keep = run.plan.keep if run.plan is not None else ()
     bare = [kept for kept in keep if kept.guard is None and not kept.unknown and _is_found(kept)]
     if bare:

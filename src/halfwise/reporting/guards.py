@@ -99,8 +99,7 @@ _EFFECT = (
 
 
 def message(guard: Guard) -> str:
-    """Return a suspicion as a clause with its numbers; for a record without facts, the stored
-    one."""
+    """Return a suspicion as a clause with its numbers; the stored one if a record has no facts."""
     if not guard.names:
         return guard.message
     facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.facts}

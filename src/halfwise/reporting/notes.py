@@ -1,4 +1,4 @@
-"""Words on what was understood of a model and its inputs, or was not."""
+"""Words on what was, or was not, understood about a model and its inputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from halfwise.reporting.ending import spent
 from halfwise.wording import capital, count, dimensions, fixed, listed, verb
 
 _MOST_NAMES = 4
-"""Values that a note names; the rest is counted."""
+"""Most values that a note names; the rest are counted."""
 
 _NOISE = {"normal": "standard normal noise", "uniform": "uniform noise"}
 _REPAIRED = {
@@ -28,16 +28,16 @@ _WHOSE = {
 
 
 def told(note: Note) -> str:
-    """Return a note as a line of its own, which says whether it is a warning."""
+    """Return a note as a separate line, which says whether it is a warning."""
     return f"warning: {clause(note)}" if note.severity == "warning" else clause(note)
 
 
 def clause(note: Note, *, repairs: int = 0) -> str:
-    """Return a note in words, without a capital letter and a full stop.
+    """Return a note in words, without a capital letter or full stop.
 
     Args:
         note: The note.
-        repairs: How many were made since.
+        repairs: Number of repairs made since.
     """
     words = _WORDS[note.kind]
     facts = (
@@ -48,10 +48,10 @@ def clause(note: Note, *, repairs: int = 0) -> str:
 
 
 def not_real(found: Sequence[MadeUp]) -> str:
-    """Return why inputs say nothing of real data; of none that look made up, that they are random.
+    """Return why inputs say nothing about real data; if none looks made up, that they are random.
 
     Args:
-        found: What looks made up; empty where random inputs were asked for.
+        found: What looks made up; empty if random inputs were requested.
     """
     if not found:
         return "the inputs are random, not real data, so this says nothing"
@@ -166,7 +166,7 @@ def _linted(facts: Mapping[str, Any]) -> str:
 
 
 def lint_steps(notes: Sequence[Note]) -> tuple[str, ...]:
-    """Return the command that tells what the linter found, for where commands stay whole."""
+    """Return the command that shows the linter's findings, for lines that are not wrapped."""
     found = (note.facts["command"] for note in notes if note.kind == "linted")
     return tuple(f"See what the linter finds: {command}" for command in found)
 
@@ -184,7 +184,7 @@ def quantised_products(facts: Mapping[str, Any]) -> str:
 
 
 def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | None:
-    """Return how much of a run's model, or candidate, is quantised; None where nothing is."""
+    """Return how much of a run's model, or candidate, is quantised; None if nothing is."""
     found = (note.facts for note in run.provenance.notes if note.kind == "quantised")
     return next((f for f in found if (f["whose"] == "candidate") == candidate), None)
 
@@ -251,7 +251,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
 
 
 def frozen_cause(found: FrozenSize) -> str:
-    """Return what a model insists on, and which nodes hold it."""
+    """Return the size that a model insists on, and the nodes that fix it."""
     inputs = " and ".join(f"'{name}'" for name in found.axes)
     where = (
         f"on batches of {found.given}"
@@ -271,7 +271,7 @@ def frozen_cause(found: FrozenSize) -> str:
 
 
 def frozen_advice(found: FrozenSize) -> tuple[str, ...]:
-    """Return what to do: once for good, and with the file as it is."""
+    """Return what to do: permanently, and with the file unchanged."""
     again = "Export the model again with this axis dynamic: `halfwise lint` says how."
     if not found.batch:
         return (again, f"Until then, give data whose axis is {found.runs} long.")
@@ -294,7 +294,8 @@ _LEFT_OUT: dict[CutStage, str] = {
 
 
 def cut_lines(run: Run) -> tuple[str, ...]:
-    """Return a sentence each on what the budget ended and on runs that took too long, if any."""
+    """Return a sentence each on stages that the budget ended and runs that took too long, if
+    any."""
     search = run.search
     if search is None:
         return ()

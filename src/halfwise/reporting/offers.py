@@ -1,4 +1,4 @@
-"""Whether the recommended plan is offered: not where engines of the run speak against it."""
+"""Whether the recommended plan is offered: not if the run's engines speak against it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from halfwise.records import Criterion, Curve, EngineRound, Engines, Point, Verdict
 
 _REFUSED = ("failed", "crashed", "timeout", "skipped")
-"""Ends of a build that tell of the plan, not of the connection."""
+"""Results of a build that are due to the plan, not the connection."""
 
 
 @dataclass(frozen=True)
 class Against:
-    """What engines show against a plan.
+    """Evidence of engines against a plan.
 
     Attributes:
-        build: Number of the build: the one whose engine is off least, or the first refused.
-        excess: Error of that engine over what the search may use; None where it has none.
-        explained: Whether the emulation foresees that, which its task score then does too: low
-            precision explains the error, or what it explains is not known.
+        build: Number of the build: that with the least engine error, or the first refused.
+        excess: Error of that engine relative to what the search may use; None if it has none.
+        explained: Whether the emulation, and so its task score, predicts that: low precision
+            explains the error, or what it explains is unknown.
     """
 
     build: int
@@ -26,9 +26,9 @@ class Against:
 
 
 def against(curve: Curve, point: Point, devices: Sequence[Engines]) -> Against | None:
-    """Return what engines with the same kept nodes show against a plan; the gravest device's.
+    """Return the evidence of engines with the same kept nodes against a plan; the worst device's.
 
-    None where one of each device passed, and where none was built or all were lost.
+    None if one passed on each device, or if none was built or all were lost.
     """
     kept = curve.kept(point)
     found = [
@@ -54,11 +54,11 @@ def _on(engines: Engines, rounds: Sequence[EngineRound]) -> Against | None:
 def offered(
     curve: Curve, judged: Verdict, criterion: Criterion, devices: Sequence[Engines] = ()
 ) -> Point | None:
-    """Return the recommended plan where it offers something beside that of the run.
+    """Return the recommended plan if it offers something over the run's plan.
 
-    None on data that looks made up. Not one that builders refused or whose engine is off by more
-    than low precision explains; where a metric decides, or where it is the run's own plan, not one
-    whose engine is off at all.
+    None for data that looks made up, for a plan that builders refused, and for one whose engine is
+    off by more than low precision explains; if a metric decides, or for the run's own plan, also if
+    the engine is off at all.
     """
     if not judged.on_real_data:
         return None

@@ -1,4 +1,4 @@
-"""What a report consists of; how it is drawn is decided elsewhere.
+"""The parts of a report, independent of how it is drawn.
 
 Every string in it is clean: one line, no control characters (see `wording`).
 """
@@ -10,7 +10,7 @@ from typing import Literal
 from halfwise.wording import clean, sentence
 
 MOST_ROWS = 12
-"""Rows that a table of one report has at most; beyond it they are grouped or counted."""
+"""Most rows of a report's table; further rows are grouped or counted."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Lines:
     """Sentences under a title.
 
     Attributes:
-        title: What they are about.
+        title: Their subject.
         lines: The sentences.
         whole: Whether lines must not be wrapped, because they hold commands to copy.
     """
@@ -30,7 +30,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Column:
-    """Heading of a column; figures stand to the right."""
+    """Heading of a column; figures are right-aligned."""
 
     title: str
     align: Literal["left", "right"] = "left"
@@ -45,7 +45,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def without_empty_columns(self) -> "Table":
-        """Return this table without the columns that say nothing in any row."""
+        """Return this table without columns that are empty in every row."""
         used = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
         return Table(
             self.title,
@@ -57,12 +57,12 @@ class Table:
 def cut(
     rows: Sequence[tuple[str, ...]], whole: int | None = None, *, column: int = 0
 ) -> tuple[tuple[str, ...], ...]:
-    """Return at most `MOST_ROWS` rows, and one that counts those that are left out.
+    """Return at most `MOST_ROWS` rows, and one that counts the omitted ones.
 
     Args:
         rows: The rows, or the first of them.
-        whole: How many there are; None for as many as are given.
-        column: Where the last row has its words.
+        whole: Total number of rows; None for the number given.
+        column: Column for the last row's words.
     """
     shown = tuple(rows[:MOST_ROWS])
     left = (len(rows) if whole is None else whole) - len(shown)
@@ -72,19 +72,19 @@ def cut(
 
 
 def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
-    """Return sentences, made clean, under a title; None where there are none."""
+    """Return cleaned sentences under a title; None if there are none."""
     told = tuple(map(sentence, lines))
     return Lines(title, told) if told else None
 
 
 _COLUMNS = 78
-"""Of a command, on a terminal of 80."""
+"""Columns of a command on an 80-column terminal."""
 _LONGEST = 5
-"""Lines that the commands of a first screen have together; `--full` shows longer ones."""
+"""Most lines of all commands on a first screen; `--full` shows longer ones."""
 
 
 def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
-    """Return the first steps, as many as a first screen has room for; commands stay whole."""
+    """Return as many first steps as a first screen has room for; commands stay whole."""
     shown, room = list[str](), _LONGEST
     for step in map(clean, steps):
         room -= -(-len(step) // _COLUMNS)
@@ -95,7 +95,7 @@ def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
 
 
 def present(*parts: Lines | Table | None) -> tuple[Lines | Table, ...]:
-    """Return the parts that there are."""
+    """Return the parts that are not None."""
     return tuple(part for part in parts if part is not None)
 
 
@@ -105,10 +105,10 @@ class Report:
 
     Attributes:
         title: The result in one line.
-        passed: Whether it is good; None where nothing was judged.
+        passed: Whether the result is good; None if nothing was judged.
         about: What was judged, in one line.
         parts: The rest, in reading order.
-        caution: What the result alone would lead to misjudge, in one line; mostly empty.
+        caution: Warning against misreading the result, in one line; mostly empty.
     """
 
     title: str
@@ -119,11 +119,11 @@ class Report:
 
 
 LONGEST = 320
-"""Characters of a sentence on a first screen: four lines of 80 columns."""
+"""Most characters of a sentence on a first screen: four lines of 80 columns."""
 
 
 def brief(report: Report) -> Report:
-    """Return a report without the ends of overlong sentences; commands stay whole."""
+    """Return a report with overlong sentences truncated; commands stay whole."""
     parts = (
         replace(part, lines=tuple(map(_cut, part.lines)))
         if isinstance(part, Lines) and not part.whole
@@ -142,9 +142,9 @@ def _cut(told: str) -> str:
 
 
 def shortened(report: Report) -> Report | None:
-    """Return a report without the end of its longest list, or one of its parts; else None.
+    """Return a report without the end of its longest list, or without a part; else None.
 
-    The first command to copy stays, and tables while lists of sentences or commands can go.
+    The first command to copy stays; tables stay while lists of sentences or commands can go.
     """
     longest = max(report.parts, key=_spare, default=None)
     if longest is None or _spare(longest) == (0, 0):
@@ -158,7 +158,7 @@ def shortened(report: Report) -> Report | None:
 
 
 _FEW = 4
-"""Rows of a table that is cut last of all: a ladder has one for each type, and all count."""
+"""Most rows of a table that is cut last: a ladder has one row per type, and all matter."""
 
 
 def _spare(part: Lines | Table) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Words on a plan: the nodes that stay in FP32 and why, and what time cut."""
+"""Words on a plan: the nodes that stay in FP32 and why, and what was cut for time."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,13 +39,13 @@ INSIDE: Mapping[GuardKind | None, str] = {
     "infinite": "infinite inside",
     "decision": "decides otherwise",
 }
-"""What happens without nodes that are kept although the outputs of the emulation pass."""
+"""What happens without nodes that are kept although the emulation's outputs pass."""
 
 
 def kept_table(run: Run) -> Table | None:
-    """Return a row for all kept nodes of one reason, or for like ones where they are many.
+    """Return a row for all kept nodes of one reason, or for similar ones if there are many.
 
-    Those of which nothing is known share a row.
+    Nodes about which nothing is known share a row.
     """
     if run.plan is None or not run.plan.keep:
         return None
@@ -76,7 +76,7 @@ def kept_table(run: Run) -> Table | None:
 
 
 def _types(keep: Sequence[KeptNode]) -> str:
-    """Return the types of kept nodes, FP32 for none of them."""
+    """Return the types of kept nodes; FP32 if there are none."""
     types = Counter(kept.precision.upper() for kept in keep)
     if len(types) < 2:
         return next(iter(types), "FP32")
@@ -85,14 +85,14 @@ def _types(keep: Sequence[KeptNode]) -> str:
 
 
 def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
-    """Return what nodes have in common that can share a row."""
-    # A reason without a number of this node, such as a user's rule, is worth its own row.
+    """Return the key by which nodes share a row."""
+    # A reason without a number of its own, such as a user's rule, deserves its own row.
     general = kept.guard is None and kept.error_without is None
     return kept.precision, kept.op, kept.guard, kept.reason if general else None
 
 
 def _same(kept: KeptNode, guards: Sequence[Guard]) -> tuple[object, ...]:
-    """Return what nodes have in common that share a sentence."""
+    """Return the key by which nodes share a sentence."""
     measured = kept.error_without is not None
     if kept.guard is None and kept.kept_by == "search" and measured:
         return kept.precision, kept.op, measured
@@ -124,7 +124,7 @@ def _of_op(op: str, nodes: Sequence[str]) -> str:
 
 
 def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
-    """Return the message of the gravest guard of a group; effect and fix are told elsewhere."""
+    """Return the message of a group's gravest guard; effect and fix appear elsewhere."""
     found = _guard_of(group, guards)
     if found is None:
         return sentence(group[0].reason)
@@ -133,7 +133,7 @@ def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
 
 
 def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
-    """Return the gravest guard on a node of a group, else on what needs one of them."""
+    """Return the gravest guard on a node of a group, else on a node that needs one of them."""
     kind, names = group[0].guard, {kept.node for kept in group}
     alike = [guard for guard in guards if guard.kind == kind]
     own = next((guard for guard in alike if guard.node in names), None)
@@ -141,9 +141,9 @@ def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | Non
 
 
 def _without(excesses: Sequence[float], criterion: Criterion) -> str:
-    """Return the error when a node is lowered alone, of several nodes the smallest.
+    """Return the error when a node alone is lowered; for several nodes, the smallest.
 
-    A trial stops at the first failing sample; where a metric decides, it sees all of them.
+    A trial stops at the first failing sample; if a metric decides, it sees all samples.
     """
     if not isfinite(least := min(excesses)):
         return "unbounded"
@@ -168,7 +168,7 @@ def _constant_line(constant: AdjustedConstant, low: str) -> str:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield what is FP32, which constants are changed, and what rules and schemas demand."""
+    """Yield what is FP32, which constants change, and what rules and schemas demand."""
     low = plan.low.upper()
     moved = len(plan.data_movement)
     beside = " with them" if plan.keep else ""
@@ -207,7 +207,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def minimality(run: Run, plan: Plan) -> str:
-    """Return whether fewer nodes in FP32 were shown not to do, as a sentence."""
+    """Return a sentence on whether fewer FP32 nodes were shown to fail."""
     if not plan.keep:
         shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
         one = any(repair.rule == "one-node" for repair in plan.repairs)
@@ -295,7 +295,7 @@ _REMARKS: Mapping[RemarkKind, str] = {
 
 
 def remark(found: Remark) -> str:
-    """Return what to know of a plan, as a sentence; a clause of a starting plan not yet tried."""
+    """Return a remark on a plan as a sentence; as a clause for a starting plan not yet tried."""
     facts = found.facts
     if found.kind == "seen-only":
         own, pinned = (int(found.numbers[name]) for name in ("own", "pinned"))
@@ -304,9 +304,9 @@ def remark(found: Remark) -> str:
 
 
 def in_words(run: Run) -> Run:
-    """Return the record of a run with the sentences that its facts stand for.
+    """Return the record of a run with its facts put into sentences.
 
-    Those of records before there were facts stay as they are.
+    Older records, without facts, keep their sentences.
     """
     guards, plan = worded(run.guards), run.plan
     if plan is not None:

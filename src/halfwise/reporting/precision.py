@@ -1,4 +1,4 @@
-"""Turn what an engine computes in into a report: its layers by time, its nodes by precision."""
+"""Report an engine's precision: its layers by time, its nodes by precision."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,8 +23,8 @@ def inspected(proof: PrecisionProof, engine: str) -> Report:
     """Return the report on an engine, by its inspector.
 
     Args:
-        proof: What it computes in; without nodes where its model is not known.
-        engine: What to call it, such as its path.
+        proof: Its precisions; without nodes if its model is unknown.
+        engine: Its name, such as its path.
     """
     total = _total(proof.layers)
     timed = f"; {number(total)} ms in all of them" if total else ""
@@ -39,7 +39,7 @@ def inspected(proof: PrecisionProof, engine: str) -> Report:
 
 
 def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
-    """Return what an engine computes in, in reading order."""
+    """Return the parts on an engine's precision, in reading order."""
     return (
         lines_of("Not as asked", proof.findings),
         share_table(proof),
@@ -50,13 +50,13 @@ def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
 
 
 def share_words(shares: Mapping[Precision, float]) -> str:
-    """Return such as `FP16 83%, FP32 12%, other 5%`, largest first; "" for none."""
+    """Return shares such as `FP16 83%, FP32 12%, other 5%`, largest first; "" for none."""
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     return ", ".join(f"{WORDS[precision]} {percent(share)}" for precision, share in ordered)
 
 
 def share_table(proof: PrecisionProof) -> Table | None:
-    """Return a row for each precision: how many layers, compute nodes and how much time."""
+    """Return a row for each precision: its layers, compute nodes and time."""
     kinds = [p for p in WORDS if any(layer.precision == p for layer in proof.layers)]
     kinds += [p for p in WORDS if p not in kinds and p in {**proof.node_share, **proof.time_share}]
     rows = tuple(
@@ -78,7 +78,7 @@ def share_table(proof: PrecisionProof) -> Table | None:
 
 
 def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
-    """Return the layers that take longest, or where no time is known the first ones."""
+    """Return the layers that take longest, or the first ones if no time is known."""
     if not layers:
         return None
     total = _total(layers)
@@ -98,7 +98,7 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
 
 
 def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
-    """Return the nodes by what was asked for them and what they are, wrong ones first."""
+    """Return the nodes by requested and actual precision, wrong ones first."""
     groups: dict[tuple[Precision | None, Precision], list[NodeName]] = {}
     for node in nodes:
         if node.precision != "other" or node.asked is not None:

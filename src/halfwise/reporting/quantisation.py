@@ -1,4 +1,4 @@
-"""Words on what quantisation does to outputs, and on the Q/DQ pairs that do it."""
+"""Words on what quantisation does to outputs, and on the Q/DQ pairs responsible."""
 
 from collections.abc import Iterator
 
@@ -17,11 +17,11 @@ _RIGHT: dict[Right, str] = {
     "floats": "The reference is what this model gives without its pairs, its weights as stored.",
 }
 _EVEN = 0.01
-"""Part of a range that its ends may differ by where ± tells both: one step of INT8 in 127."""
+"""Share of a range by which ends written as ± may differ: one step of INT8 in 127."""
 
 
 def pairless_lines(run: Run) -> Lines | None:
-    """Return that causes cannot be found in a candidate without pairs that fails, or None."""
+    """Return that a failing candidate without pairs cannot be diagnosed, or None."""
     facts = quantised_note(run, candidate=True)
     if facts is None or facts["whole"] or facts["half"] or run.quantisation is not None:
         return None
@@ -30,14 +30,14 @@ def pairless_lines(run: Run) -> Lines | None:
 
 
 def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
-    """Return which pairs make the outputs wrong; None where none do, or nobody looked."""
+    """Return which pairs make the outputs wrong; None if none do, or if unknown."""
     if loss is None or loss.needed == 0:
         return None
     return Lines("Quantisation", (*summary_lines(loss), *map(cause_line, loss.causes)))
 
 
 def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
-    """Yield how many pairs have to be left out, if any, and what that does to the outputs."""
+    """Yield how many pairs must be left out, if any, and the effect on the outputs."""
     pairs = count(loss.pairs, "Q/DQ pair")
     right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
     if not loss.explained:
@@ -74,7 +74,7 @@ def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
 
 
 def cause_line(cause: PairLoss) -> str:
-    """Return what is wrong with one pair, what it costs, and what another scale would do."""
+    """Return the fault of one pair, its cost, and the effect of another scale."""
     readers = f", read by {listed(cause.readers, 2)}" if cause.readers else ""
     line = (
         f"{shorten(cause.tensor)}{readers}: {_fault(cause)}. With it, the error is "

@@ -49,7 +49,7 @@ _WORDS: Mapping[FailureKind, str] = {
     "or infinite in the original are something else|by {error} of an output's "
     "largest value, {limit} is allowed]",
 }
-"""Templates, see `wording.filled`; the other kinds bring their words."""
+"""Templates, see `wording.filled`; the other kinds have their own words."""
 _UNDER: Mapping[str, str] = {
     "seen": "on samples that the search used, ",
     "file": "when ONNX Runtime runs the file, ",
@@ -69,11 +69,11 @@ def reasons(failures: Iterable[Failure]) -> tuple[str, ...]:
 
 
 def stated(clauses: Sequence[str], failures: Sequence[Failure] = ()) -> tuple[str, ...]:
-    """Return clauses as sentences; a name that begins one stays as it is.
+    """Return clauses as sentences; a leading name keeps its case.
 
     Args:
-        clauses: Those of `reasons`.
-        failures: What they are of; none of an old record.
+        clauses: Clauses from `reasons`.
+        failures: Their failures; none for an old record.
     """
     named = (_first(failure) for failure in failures)
     pairs = zip_longest(clauses, named, fillvalue="")
@@ -81,7 +81,7 @@ def stated(clauses: Sequence[str], failures: Sequence[Failure] = ()) -> tuple[st
 
 
 def _first(failure: Failure) -> str:
-    """Return the name that begins a failure's words; "" for none."""
+    """Return the leading name of a failure's words; "" for none."""
     found = re.match(r"\{(\w+)\}", _WORDS.get(failure.kind, ""))
     own = found is not None and not (failure.under or failure.text)
     return str(failure.facts[found[1]]) if found is not None and own else ""
@@ -94,7 +94,7 @@ def _told(failure: Failure) -> str:
 
 
 def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = False) -> Judged:
-    """Return what was judged, which fails for these too; `ahead` of what it fails for already."""
+    """Return what was judged with more failures, `ahead` of or after the existing ones."""
     new: tuple[Failure, ...] = tuple(failures)
     kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
     words = (*reasons(new), *judged.reasons) if ahead else (*judged.reasons, *reasons(new))
@@ -102,5 +102,5 @@ def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = 
 
 
 def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Return failures as those of something that was judged, too: see `Failure.under`."""
+    """Return failures attributed to something else that was judged: see `Failure.under`."""
     return tuple(f.model_copy(update={"under": {at: which, **f.under}}) for f in failures)

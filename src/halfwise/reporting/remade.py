@@ -1,11 +1,11 @@
-"""Words on repairs that a judged model names in its metadata, made and proven again."""
+"""Words on repairs named in a judged model's metadata, made and proven again."""
 
 from halfwise.records import Remade
 from halfwise.wording import count, listed, number, verb
 
 
 def remade_line(found: Remade) -> str:
-    """Return what a candidate names, and whether that holds; or where it differs unnamed."""
+    """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
     if found.differs:
         return (
             f"The candidate's graph differs from the original, first at {found.differs}, and its "

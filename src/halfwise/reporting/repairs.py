@@ -1,4 +1,4 @@
-"""Words on repairs: what was changed, that the function is the same, what it brought."""
+"""Words on repairs: what was changed, that the function is the same, and the benefit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
@@ -9,9 +9,9 @@ from halfwise.reporting.plan import remark
 from halfwise.wording import count, listed, number, ratio, sentence, shorten
 
 _SHOWN = 3
-"""Guards, lines of advice of alike repairs, and repairs that were undone; run.json has all."""
+"""Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
 _ADVICE = 300
-"""Characters of an advice that are shown."""
+"""Most characters of an advice that are shown."""
 DONE: Mapping[RepairRule, str] = {
     "scale": "scaled by powers of two",
     "fold": "folded into one",
@@ -25,9 +25,9 @@ DONE: Mapping[RepairRule, str] = {
 
 
 def repair_lines(run: Run) -> Lines | None:
-    """Return the repairs of a run's plan with their numbers, and what was undone; None for none.
+    """Return the repairs of a run's plan with their numbers, and undone ones; None if none.
 
-    Repairs of one rule that were tried and proven together share a line.
+    Repairs of one rule, tried and proven together, share a line.
     """
     plan = run.plan
     if plan is None:
@@ -66,7 +66,7 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
 
 
 def _brief(advice: str) -> str:
-    """Return what fits into some lines of an advice, cut between two of its items."""
+    """Return as much of an advice as fits, cut between two items."""
     if len(advice) <= _ADVICE:
         return advice
     return f"{advice[: advice.rindex(' ', 0, _ADVICE)].rstrip(',.')} … (all of it: run.json)."
@@ -78,7 +78,7 @@ def _few(texts: Sequence[str], between: str) -> str:
 
 
 def _kept(run: Run, plan: Plan) -> Iterator[str]:
-    """Yield what is kept in FP32 with repairs and without, where a plan without is known."""
+    """Yield what is kept in FP32 with repairs and, if known, without."""
     curves = (run.curve, run.curve.beside) if plan.repairs and run.curve is not None else ()
     bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
     passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
@@ -90,9 +90,9 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
 
 
 def _effect(repair: Repair) -> str:
-    """Return what a repair did to the error; nothing where that did not fall to a number."""
+    """Return a repair's effect on the error; "" if the error did not fall to a number."""
     before, after = repair.before, repair.after
-    # One of several faults that is mended leaves everything low as wrong as it was.
+    # Mending one of several faults leaves everything low as wrong as before.
     if before is None or after is None or not after < before:
         return ""
     was = f"{ratio(before)} the limit" if isfinite(before) else "infinite"
@@ -121,7 +121,7 @@ def _proven(proof: Proof | None) -> str:
 
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
-    """Return what to know of a plan but what was undone, which is told beside the repairs."""
+    """Return remarks on a plan, except undone repairs, which appear with the repairs."""
     if not plan.remarks:
         return plan.notes
     pairs = zip(plan.notes, plan.remarks, strict=True)
