@@ -1,6 +1,6 @@
-"""The library: what the commands do, as functions.
+"""The library: the commands as functions.
 
-Each is imported when first used, so that no command waits for the imports of another.
+Each is imported on first use, so no command waits for the imports of another.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""Every option, declared once: name, type, help, default, domain, and place in the help.
+"""Every option, declared once: name, type, help, default, domain, and panel in the help.
 
-From it are made the library's typed keywords and what it accepts, the parameters of the commands,
-and the defaults of what the options become. Nothing here takes time to import.
+The library's typed keywords and checks, the commands' parameters, and the defaults are made from
+these declarations. Importing them is fast.
 """
 
 from collections.abc import Mapping
@@ -75,21 +75,21 @@ class Options(
 class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running, total=False):
     """Options of `verify_run`; the metric is that of the run.
 
-    It is named again where it is a function: what only a run folder names is not run.
+    A function must be named again: code that only a run folder names is not run.
     """
 
 
 class ChooseOptions(
     Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, total=False
 ):
-    """Options of `choose`; what is not given is as in the run.
+    """Options of `choose`; those not given are as in the run.
 
-    Code that the run named is named again: a metric, `preprocess`, and libraries.
+    Code that the run named must be named again: a metric, `preprocess`, and libraries.
     """
 
 
 def _documented(*kinds: type) -> None:
-    """Write under the docstring of each kind what its options mean."""
+    """Append the meaning of its options to each kind's docstring."""
     for kind in kinds:
         options = {name: option(hint) for name, hint in kind.__annotations__.items()}
         told = (f"        {name}: {each.documented}" for name, each in options.items())
@@ -100,18 +100,18 @@ _documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOption
 
 
 def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
-    """Return what holds where the option of that name is not given."""
+    """Return the default of the option of that name."""
     return option(Options.__annotations__[name]).default
 
 
 def spelt(name: str) -> str:
-    """Return what the command line calls the option of that name in the library."""
+    """Return the command line's name for an option of the library."""
     hint = Options.__annotations__.get(name)
     return shown(name, None if hint is None else option(hint))
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Return the options that are given: not None, no flag that is off, no empty list."""
+    """Return the options that are given: not None, not False, not an empty list."""
     # 0 equals False, and --seed 0 is a seed.
     return {n: v for n, v in options.items() if v not in (None, (), []) and v is not False}
 
@@ -120,7 +120,7 @@ def check(options: Mapping[str, Any]) -> None:
     """Check options, by name; None is not given.
 
     Raises:
-        UsageError: a number outside its domain, or a word that is not one of those listed.
+        UsageError: a number outside its domain, or a word that is not listed.
     """
     for name, value in options.items():
         if name in Options.__annotations__:

@@ -1,4 +1,4 @@
-"""Options of where TensorRT is, and how engines are built."""
+"""Options for where TensorRT is and how engines are built."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -46,7 +46,7 @@ class Worker(TypedDict, total=False):
 
 
 class Devices(TypedDict, total=False):
-    """Workers that one plan has to be right on."""
+    """Workers that one plan must be right on."""
 
     trt_worker: Annotated[
         Sequence[str],
@@ -61,7 +61,7 @@ class OneDevice(TypedDict, total=False):
 
 
 class Workers(TypedDict, total=False):
-    """Where TensorRT is, in several places; all of halfwise.toml where none is named."""
+    """Where TensorRT is, in several places; all of halfwise.toml if none is named."""
 
     trt_python: Annotated[
         Sequence[str], _worker("Python that can import tensorrt. Default: this one.", "PATH")
@@ -89,7 +89,7 @@ class Target(TypedDict, total=False):
 
 
 class Building(TypedDict, total=False):
-    """How engines are built. Names of trtexec are taken as trtexec has them."""
+    """How engines are built. Options named as in trtexec mean the same."""
 
     typing: Annotated[
         Literal["weak", "strong"] | None,

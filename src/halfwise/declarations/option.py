@@ -1,4 +1,4 @@
-"""What is declared of an option."""
+"""The declaration of an option."""
 
 from dataclasses import dataclass
 from math import inf
@@ -16,7 +16,7 @@ class Domain:
     """Which numbers an option takes; never NaN or infinity.
 
     Attributes:
-        expected: In words.
+        expected: The domain in words.
         low: The smallest.
         high: The largest.
     """
@@ -33,18 +33,18 @@ SECONDS = Domain("a finite number of seconds above 0", 1e-3)
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option beside its name and type; stands in `Annotated[type, …]`.
+    """An option's declaration apart from its name and type, in `Annotated[type, …]`.
 
-    The first type of a union is the one that a shell gives; what a `Literal` lists is all there is.
+    The first type of a union is the one that a shell gives; a `Literal` lists all values.
 
     Attributes:
-        about: What it means; `{}` stands for the default, which is told at the end otherwise.
-        metavar: What stands for its value in the help.
-        default: What holds where it is not given; None where that is no fixed value.
-        domain: Of a number.
-        panel: Part of the help that it stands in.
-        flag: Its name on the command line, where that is not made of the name in the library.
-        alone: Its value where the command line gives none; it needs one where this is None.
+        about: Its meaning; `{}` is replaced by the default, which else follows at the end.
+        metavar: Placeholder of its value in the help.
+        default: Its value if not given; None if that is not fixed.
+        domain: Domain of a number.
+        panel: Its section of the help.
+        flag: Its name on the command line, if not derived from the library's name.
+        alone: Its value if the command line gives none; None if a value is required.
     """
 
     about: str
@@ -57,7 +57,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """What it means, with its default."""
+        """Its meaning, with its default."""
         if self.default is None:
             return self.about
         told = self.default if isinstance(self.default, str) else typed(self.default)
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def documented(self) -> str:
-        """The help, and which numbers it takes."""
+        """The help, and the domain of a number."""
         return f"{self.help} Takes {self.domain.expected}." if self.domain else self.help
 
 
@@ -77,7 +77,7 @@ def option(hint: Any) -> Option:  # noqa: ANN401 - a type
 
 
 def shell_type(hint: Any) -> Any:  # noqa: ANN401 - a type
-    """Return the type of one value that a shell gives: the first of a union."""
+    """Return the type of a value from a shell: the first of a union."""
     kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint
     return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
 
@@ -86,7 +86,7 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
     """Check the value of an option against its type and domain; None is not given.
 
     Raises:
-        UsageError: a number outside its domain, or a word that is not one of those listed.
+        UsageError: a number outside its domain, or a word that is not listed.
     """
     declared, kind = option(hint), shell_type(hint)
     domain = declared.domain
@@ -101,5 +101,5 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
 
 
 def shown(name: str, declared: Option | None = None) -> str:
-    """Return the name of an option as messages tell it: the flag of the declared one, if any."""
+    """Return the name of an option for messages: the declared flag, if any."""
     return (declared and declared.flag) or "--" + name.replace("_", "-")

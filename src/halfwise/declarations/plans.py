@@ -1,4 +1,4 @@
-"""Options of how a plan is found and judged: data, acceptance, plan, and where models run."""
+"""Options for finding and judging a plan: data, acceptance, plan, and where models run."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from halfwise.declarations.option import NOT_NEGATIVE, SECONDS, Domain, Option
 if TYPE_CHECKING:
     from numpy import ndarray
 else:
-    # Whoever asks for the types of a function has loaded NumPy; `halfwise --help` has not.
+    # Callers that inspect a function's types have loaded NumPy; `halfwise --help` has not.
     ndarray = ForwardRef("ndarray", module="numpy")
 Inputs = (
     str | Path | Mapping[str, ndarray] | Mapping[str, str | Path] | Sequence[Mapping[str, ndarray]]
@@ -154,7 +154,7 @@ class Worth(TypedDict, total=False):
 
 
 class Gate(TypedDict, total=False):
-    """An earlier run that must be reached again."""
+    """An earlier run whose results must be reached again."""
 
     baseline: Annotated[
         str | Path | None,

@@ -2,8 +2,8 @@
 
 A layout is shown if values fit no other reading: as many rows as a YOLO has cells for this input,
 whole numbers as classes, or ordered corners on all rows that a name calls boxes or that lie in the
-image (`box_places`). Heads that need anchors or priors are not shown: widths are negative, or rows
-are no boxes.
+image (`box_places`). Heads that need anchors or priors are not: widths are negative, or rows no
+boxes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,8 +39,7 @@ five."""
 _RAW_LARGEST = 16.0
 """Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
 _FEWEST_ROWS = 8
-"""Fewest rows with ordered corners, over all samples: 8 uniform rows all have them with probability
-2^-16."""
+"""Fewest rows with ordered corners: 8 rows of uniform values all have them with chance 2^-16."""
 _QUERIES = 1000
 """Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
 box per cell have more."""

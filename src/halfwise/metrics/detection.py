@@ -1,8 +1,8 @@
 """How a candidate's detections agree with the reference's: F1, and COCO's mean average precision.
 
 The truth is what the reference detects (see `boxes`), not labels. A box is found if a candidate's
-box of its class overlaps it by the required IoU; these are matched by descending score, each with
-the unmatched box that it overlaps most.
+box of its class overlaps it by the required IoU, matched by descending score, each with the
+unmatched box that it overlaps most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _IOUS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0, 1, 101)
 _GUESS = 0.05
 """Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so no
-box is lost for a score just below it; boxes ranked after every true one change nothing."""
+box is lost for a score just below it; boxes after all true ones change nothing."""
 _NONE = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 

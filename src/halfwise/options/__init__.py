@@ -1,1 +1,1 @@
-"""What the user asked for: every option, and what the options name, loaded."""
+"""The user's options, and what they name, loaded."""

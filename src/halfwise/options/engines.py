@@ -1,4 +1,4 @@
-"""Where engines are built, and how: made of the options."""
+"""Where and how engines are built, from the options."""
 
 import os
 import re
@@ -25,15 +25,15 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True)
 class Target:
-    """Where engines are built, and how.
+    """Where and how engines are built.
 
     Attributes:
         workers: Workers, best first; never none.
-        settings: As far as the options tell it; `profiled` adds the profiles.
+        settings: Settings from the options; `profiled` adds the profiles.
         shapes: Values of --minShapes, --optShapes and --maxShapes.
         resume: Whether to go on after a run that ended early.
-        devices: Workers that one plan has to be right on, each with its settings, where several
-            are named; the first is that of `workers` and `settings`.
+        devices: Workers that one plan must be right on, each with its settings, if several are
+            named; the first is that of `workers` and `settings`.
     """
 
     workers: tuple[WorkerSpec, ...]
@@ -44,7 +44,7 @@ class Target:
 
     @property
     def worker(self) -> WorkerSpec:
-        """The worker, for what needs one.
+        """The only worker.
 
         Raises:
             UsageError: several are named.
@@ -57,11 +57,11 @@ class Target:
         return self.workers[0]
 
     def profiled(self, case: Case) -> EngineSettings:
-        """Return the settings with the profiles that the options give; none without."""
+        """Return the settings with the profiles of the options, if any."""
         return replace(self.settings, profiles=self._profiles(case))
 
     def each_profiled(self, case: Case) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
-        """Return the devices, their settings with the same profiles."""
+        """Return the devices, with the same profiles in their settings."""
         profiles = self._profiles(case)
         return tuple((spec, replace(how, profiles=profiles)) for spec, how in self.devices)
 
@@ -88,7 +88,7 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
 
 
 def engine_target(given: Mapping[str, Any]) -> Target:
-    """Return where and how to build; errors are those of `understand_target`."""
+    """Return where and how to build; errors as for `understand_target`."""
     check(given)
     given, _ = split(given, EngineOptions)
     devices = _devices(given)
@@ -108,7 +108,7 @@ def engine_target(given: Mapping[str, Any]) -> Target:
 
 
 def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the name of a worker where they have a list of one."""
+    """Return the options, replacing a list of one worker by its name."""
     names = options.get("trt_worker")
     if not isinstance(names, list | tuple) or len(names) != 1:
         return dict(options)
@@ -116,11 +116,11 @@ def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
-    """Return the workers that one plan has to be right on; none where at most one is named.
+    """Return the workers that one plan must be right on; none if at most one is named.
 
     Raises:
-        UsageError: one is named twice, or cannot be told apart in the run folder, or an option
-            that is of one device stands beside several.
+        UsageError: one is named twice, or is ambiguous in the run folder, or an option for one
+            device is given with several.
     """
     names = given.get("trt_worker")
     if names is None or isinstance(names, str):
@@ -144,14 +144,14 @@ def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings
 
 
 def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options that are declared by `kind`, as far as they are given, and the others."""
+    """Return the given options that `kind` declares, and the others."""
     names = kind.__annotations__.keys()
     declared = {n: v for n, v in options.items() if n in names and v is not None}
     return declared, {n: v for n, v in options.items() if n not in names}
 
 
 def engine_settings(given: Mapping[str, Any], defaults: WorkerDefaults) -> EngineSettings:
-    """Return settings: what was given, else what a worker's own table in halfwise.toml says.
+    """Return settings: the given ones, else those of a worker's table in halfwise.toml.
 
     Raises:
         UsageError: a value outside its domain.
@@ -171,7 +171,7 @@ def engine_settings(given: Mapping[str, Any], defaults: WorkerDefaults) -> Engin
 
 
 def _writable(path: Path, option: str) -> Path:
-    """Return `path`, a file that can be written: that is known before a build takes minutes."""
+    """Return `path` if it can be written: checked before a build that takes minutes."""
     refuse_irregular(path, option)
     folder = path.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):

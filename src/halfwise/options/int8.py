@@ -1,4 +1,4 @@
-"""What the options ask for of INT8."""
+"""INT8 in the options."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,17 +7,17 @@ from halfwise.declarations import default
 from halfwise.formats import FP16
 
 INT8 = "int8"
-"""The value of `to` that asks for it."""
+"""The value of `to` for INT8."""
 
 
 def low_of(given: Mapping[str, Any]) -> str:
-    """Return the low format: that beside which INT8 is."""
+    """Return the low format; for INT8, the format next to it."""
     lowest = str(given.get("to", default("to")))
     return FP16.name if lowest == INT8 else lowest
 
 
 def refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
-    """Yield what contradicts itself: whether it does, the message, the hint."""
+    """Yield possible contradictions: whether they occur, the message, the hint."""
     int8 = given.get("to") == INT8
     yield (
         "ranges" in given and not int8,

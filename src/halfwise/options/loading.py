@@ -34,7 +34,7 @@ from halfwise.reporting.notes import told
 from halfwise.store import read_run
 
 _REPEATING = ("Loop", "Scan", "SequenceMap")
-"""Operators that run a body as often as the model says; scans in one another too."""
+"""Operators that run a body as often as the model says, nested scans included."""
 
 
 def load_case(
@@ -48,14 +48,14 @@ def load_case(
     """Return the case: network, samples, criterion and metric.
 
     Args:
-        model: Floating-point model; what it stores in FP16 or BF16 is upcast to FP32.
+        model: Floating-point model; FP16 and BF16 values are upcast to FP32.
         data: Samples.
         criterion: What is acceptable.
-        split: Hold samples out; otherwise all are for calibration.
-        runtime: Where the model runs, if the metric goes by its outputs.
+        split: Whether to hold samples out; otherwise all are for calibration.
+        runtime: Where the model runs, if the metric depends on its outputs.
 
     Raises:
-        CaseError, UsageError: something of it cannot be used.
+        CaseError, UsageError: a part cannot be used.
     """
     if data.heldout is not None and not split:
         raise UsageError(
@@ -100,7 +100,7 @@ def load_case(
 
 
 def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool = True) -> Case:
-    """Return the case that was asked for, and tell what there is to know of it; see `load_case`."""
+    """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
     runtime = request.settings.runtime
     case = load_case(model, request.data, request.criterion, split=split, runtime=runtime)
@@ -109,7 +109,7 @@ def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool 
 
 
 def tell(watcher: Watcher, notes: Iterable[Note]) -> None:
-    """Tell what is known of a model and its inputs, one by one."""
+    """Report the notes on a model and its inputs, one by one."""
     for note in notes:
         watcher.note(told(note))
 
@@ -129,8 +129,8 @@ def load_start(path: Path) -> Network | Run:
     """Return what a search can start from: a mixed model in its own types, or a run.
 
     Raises:
-        CaseError: nothing is there, or no ONNX model.
-        RecordMismatch: a folder or JSON file that holds no run.
+        CaseError: nothing is there, or it is not an ONNX model.
+        RecordMismatch: a folder or JSON file without a run.
     """
     if not path.exists():
         raise CaseError(
@@ -143,7 +143,7 @@ def load_start(path: Path) -> Network | Run:
 
 
 def _file_notes(network: Network, stored: Stored) -> list[Note]:
-    """Return what was repaired in the model's file, upcast, and is quantised in it."""
+    """Return what was repaired or upcast in the model's file, and what is quantised."""
     notes = [
         Note(kind="repaired", facts={"flaw": repair.flaw.name, "names": repair.names})
         for repair in network.repairs
@@ -177,7 +177,7 @@ def input_specs(network: Network) -> list[InputSpec]:
     """Return what the model's inputs expect.
 
     Raises:
-        CaseError: it takes no input, or one that is no tensor.
+        CaseError: it has no input, or one that is not a tensor.
     """
     if not network.graph.inputs:
         raise CaseError(
@@ -200,7 +200,7 @@ def input_specs(network: Network) -> list[InputSpec]:
 
 
 def rank_inputs(network: Network, samples: Samples) -> list[Note]:
-    """Give inputs that have no rank that of the first sample, in place; return what was given.
+    """Give inputs without a rank the first sample's, in place; return notes on them.
 
     Raises:
         CaseError: with these ranks, types contradict each other.

@@ -1,4 +1,4 @@
-"""The metric that the user named: built in, a function, or what the model's outputs decide."""
+"""The metric that the user named: built in, a function, or decided by the model's outputs."""
 
 import shlex
 from collections.abc import Collection, Sequence
@@ -32,7 +32,7 @@ from halfwise.wording import listed
 
 
 def named_metric(criterion: Criterion) -> Metric | None:
-    """Return the metric of a criterion; one that has to see the outputs first is of no use yet.
+    """Return a criterion's metric; one that must see the outputs first is not usable yet.
 
     Raises:
         UsageError: there is no metric of that name.
@@ -56,11 +56,11 @@ def function_again(own: str, named: str | None) -> str:
     """Return the function that judged a run, as the user names it now.
 
     Args:
-        own: As the run folder names it, `file.py:function`.
-        named: What the user says now.
+        own: Its name in the run folder, `file.py:function`.
+        named: The name that the user gives now.
 
     Raises:
-        UsageError: nobody named it, or another one is named.
+        UsageError: it is not named, or another one is.
     """
     if named is None:
         raise not_run("metric", own)
@@ -73,7 +73,7 @@ def function_again(own: str, named: str | None) -> str:
 
 
 def not_run(option: str, value: str) -> UsageError:
-    """Return the error of code that only a run folder names: the folder may come from anybody."""
+    """Return the error for code that only a run folder names: the folder may come from anyone."""
     return UsageError(
         f"The run was made with {spelt(option)} {value}; code named only by a run folder is never "
         "run.",
@@ -82,10 +82,10 @@ def not_run(option: str, value: str) -> UsageError:
 
 
 def with_settled_metric(case: Case, runtime: Runtime) -> Case:
-    """Return the case with the metric that FP32's outputs decide, and what they look like told.
+    """Return the case with the metric that FP32's outputs decide, and report what they look like.
 
-    The FP32 model runs on the samples that are looked at. Where it does not run, or gives no
-    tensor, the case stays as it is: whoever needs the reference says why.
+    The FP32 model runs on the inspected samples. If it fails, or outputs no tensor, the case is
+    unchanged: later users of the reference report why.
 
     Raises:
         UsageError: see `settle`.
@@ -111,10 +111,10 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
 
 
 def without_outputs(case: Case, lacking: Collection[str]) -> Case:
-    """Return the case with a metric of the outputs that are left.
+    """Return the case with a metric of the remaining outputs.
 
     Raises:
-        CaseError: the metric was of none of these.
+        CaseError: the metric used none of them.
     """
     recognised = case.criterion.recognised
     left = tuple(one for one in recognised if not any(name in lacking for name in one.outputs))
@@ -150,7 +150,7 @@ def _unsettled(
 
 
 def _checked(name: str) -> Metric:
-    """Return a function of the user's, such that what it gives is a number."""
+    """Return a user's function, checked to return a number."""
     function = load_function(name)
 
     def checked(
@@ -161,8 +161,7 @@ def _checked(name: str) -> Metric:
         except CaseError:
             if _looks(candidate) == _looks(reference):
                 raise
-            # Not every function is made for outputs of other shapes, or for NaN: they are as bad
-            # as none.
+            # Not every function handles other shapes or NaN: such outputs are as bad as none.
             return -inf
         try:
             if isinstance(value, str | bytes):
@@ -180,7 +179,7 @@ def _checked(name: str) -> Metric:
 
 
 def _read_only(results: Sequence[Outputs]) -> list[Outputs]:
-    """Return the outputs such that a function that writes into them fails, and changes nothing."""
+    """Return read-only outputs: a function that writes into them fails and changes nothing."""
     shown: list[Outputs] = []
     for outputs in results:
         views = {name: array.view() for name, array in outputs.items()}
@@ -191,7 +190,7 @@ def _read_only(results: Sequence[Outputs]) -> list[Outputs]:
 
 
 def _looks(results: Sequence[Outputs]) -> list[tuple[str, tuple[int, ...], bool]]:
-    """Return name and shape of every output, and whether it is finite."""
+    """Return the name and shape of every output, and whether it is finite."""
     return [
         (name, array.shape, array.dtype.kind != "f" or bool(np.isfinite(array).all()))
         for outputs in results

@@ -1,4 +1,4 @@
-"""What was asked for: the options, sorted by who needs them, and checked against each other."""
+"""The options, sorted by use and checked against each other."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -49,18 +49,18 @@ class Data:
 
 @dataclass(frozen=True)
 class Request:
-    """Options sorted by who needs them.
+    """Options sorted by use.
 
     Attributes:
         data: For loading.
         criterion: For judging.
         settings: For the pipeline.
         start_from: Mixed model or run to start from.
-        require_worth: Largest cost of a plan over that of everything low; None for any.
-        given: What was given, as text, for the record.
+        require_worth: Largest cost of a plan relative to everything low; None for any.
+        given: The given options, as text, for the record.
         target: Where engines are built; None for nowhere.
-        ladder: Whether every type from FP32 down is measured and put on record.
-        right_by: What FP32 was found right by; None by nothing.
+        ladder: Whether every type from FP32 down is measured and recorded.
+        right_by: The criterion by which FP32 was found right; None if there is none.
     """
 
     data: Data
@@ -130,7 +130,7 @@ def _fields(kind: type[Data | Settings], given: Mapping[str, Any]) -> dict[str, 
 def bounded(command: Callable[P, R]) -> Callable[P, R]:
     """Bound each evaluation of a command by its option `run_timeout`.
 
-    The command's `watcher` is told of those that take long.
+    The command's `watcher` is notified of slow ones.
     """
 
     @wraps(command)
@@ -151,7 +151,7 @@ def _criterion(given: Mapping[str, Any]) -> Criterion:
     if usual is not None:
         return criterion.model_copy(update={"metric_drop": usual.drop, "drop_source": usual.source})
     if ":" not in criterion.metric:
-        # Who loads the metric says that there is none of that name.
+        # Loading the metric reports an unknown name.
         return criterion
     raise UsageError(
         f"{criterion.metric} needs --metric-drop: only its author knows its scale.",
@@ -169,7 +169,7 @@ def _text(value: object) -> str:
 
 
 def _check_means_something(given: Mapping[str, Any]) -> None:
-    """Refuse what an output of zeros would pass, whatever the model: then nothing is asked for."""
+    """Refuse criteria that zeros would pass whatever the model: they demand nothing."""
     zeros = {
         "rel_max": ("≥ 1", 1.0, 1, "an output of zeros is off by 1"),
         "snr_db": ("≤ 0", 0.0, -1, "an output of zeros has 0 dB"),
@@ -185,7 +185,7 @@ def _check_means_something(given: Mapping[str, Any]) -> None:
 
 
 def _check_company(given: Mapping[str, Any]) -> None:
-    """Check that options stand beside those that they need, and beside no others."""
+    """Check that options come with those they need, and without conflicting ones."""
     asked = given.keys()
     low, io, metric = low_of(given), given.get("io"), given.get("metric")
     unlabelled = [spelt(name) for name in _LABELS if name not in given]

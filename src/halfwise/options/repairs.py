@@ -1,4 +1,4 @@
-"""Which repairs may be made, as the options say."""
+"""The repairs that the options allow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
@@ -8,7 +8,7 @@ from halfwise.records import APPROXIMATE, Allowed, RepairRule
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
 ALL = "all"
-"""Stands for every rule."""
+"""Names every rule."""
 
 _ALLOWED: tuple[Allowed, ...] = get_args(Allowed)
 _APPROXIMATE: Allowed = "approximate"
@@ -17,7 +17,7 @@ _TF32: Allowed = "tf32"
 
 
 def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
-    """Return the rules that `no_repair` leaves out: each alone or several with commas between.
+    """Return the rules that `no_repair` excludes, given singly or separated by commas.
 
     Raises:
         UsageError: there is no such rule.
@@ -34,10 +34,10 @@ def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
 
 
 def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
-    """Return what `allow` allows: names, each alone or several with commas between.
+    """Return what `allow` names, given singly or separated by commas.
 
     Raises:
-        UsageError: there is nothing of that name.
+        UsageError: a name is unknown.
     """
     names = _names(given.get("allow", ()))
     found = frozenset(each for each in _ALLOWED if each in names)
@@ -55,7 +55,7 @@ def _names(words: Sequence[str]) -> list[str]:
 
 
 def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
-    """Yield what contradicts itself: whether it does, the message, the hint."""
+    """Yield possible contradictions: whether they occur, the message, the hint."""
     without = frozenset(left_out(given))
     allow = allowed(given)
     yield (

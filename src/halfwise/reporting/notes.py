@@ -294,8 +294,7 @@ _LEFT_OUT: dict[CutStage, str] = {
 
 
 def cut_lines(run: Run) -> tuple[str, ...]:
-    """Return a sentence each on stages that the budget ended and runs that took too long, if
-    any."""
+    """Return a sentence each on what the budget ended and on overlong runs, if any."""
     search = run.search
     if search is None:
         return ()

@@ -1,4 +1,4 @@
-"""The rungs of a run with engines, and why it delivers none lower, in words."""
+"""Words on the rungs of a run with engines, and why it delivers none lower."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -53,7 +53,7 @@ _WHY_FULL: Mapping[RungEnd, str] = {
     "refused": "the builder refused every {low} plan that the emulation predicts to pass{place}",
     "lost": "the worker was lost before any {low} engine was judged",
 }
-"""Why FP32 is delivered, by how the low rung ended."""
+"""Why FP32 is delivered, by the low rung's result."""
 _CAUSES: Mapping[CauseKind, str] = {
     "lost": "nothing is known of low engines: the worker was lost in all of {builds}",
     "no-engine": "no low engine could be built, in {builds}",
@@ -80,17 +80,17 @@ _CAUSES: Mapping[CauseKind, str] = {
 
 
 def rung_name(rung: EngineRung) -> str:
-    """Return what a rung is called."""
+    """Return a rung's name."""
     return _RUNGS[rung]
 
 
 def full_name(rung: EngineRung | None) -> str:
-    """Return what an engine of a rung is called that computes nothing low."""
+    """Return the name of a rung's engine that computes nothing low."""
     return f"FP32 {'with' if rung == 'tf32' else 'without'} TF32"
 
 
 def rung_line(tried: RungTried) -> str:
-    """Return what was tried of a rung and what became of it, as a sentence."""
+    """Return what was tried on a rung and the result, as a sentence."""
     text = f"{_RUNGS[tried.rung]}: {_ENDS_OF_RUNGS[tried.end]}"
     facts = []
     if tried.rung not in FULL_RUNGS:
@@ -109,7 +109,7 @@ def rung_line(tried: RungTried) -> str:
 
 
 def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
-    """Return that an engine is proven while its run goes on, as a clause."""
+    """Return a clause that an engine is proven while its run continues."""
     kind = full_name(rung)
     if rung not in FULL_RUNGS:
         kind = f"{_RUNGS[rung]} with {count(kept, 'node')} in FP32"
@@ -138,7 +138,7 @@ def spared_line(spared: Spared) -> str:
 
 
 def first_line(engines: Engines) -> str:
-    """Return when the first engine was proven, a clause; "" where none was before the end."""
+    """Return when the first engine was proven, as a clause; "" if none was before the end."""
     if not engines.proven:
         return ""
     first = engines.proven[0]
@@ -147,14 +147,14 @@ def first_line(engines: Engines) -> str:
 
 
 def judged_name(engines: Engines | None) -> str:
-    """Return what the judged model is called beside the all-low one."""
+    """Return the judged model's name next to the all-low one."""
     if engines is None or engines.rung is None or not engines.full:
         return "mixed"
     return _RUNGS[engines.rung]
 
 
 def rung_caution(engines: Engines | None) -> str:
-    """Return that the delivered engine computes nothing low, a sentence; "" where it does."""
+    """Return a sentence if the delivered engine computes nothing low; else ""."""
     low = engines.rungs[-1] if engines is not None and engines.rungs else None
     if engines is None or low is None:
         return ""
@@ -173,7 +173,7 @@ def rung_caution(engines: Engines | None) -> str:
 
 
 def shows_line(row: EngineResult) -> str:
-    """Return that nothing low has a part in what an engine gives, a sentence; "" where it may."""
+    """Return a sentence if nothing low affects an engine's results; "" if it may."""
     if row.shows is None or row.verdict is None:
         return ""
     as_much = "the outputs equal those of the TF32 engine to the last digit"
@@ -186,7 +186,7 @@ def shows_line(row: EngineResult) -> str:
 
 
 def _untimed(engines: Engines) -> str:
-    """Return what is not known of the delivered engine, a sentence; "" where it was timed."""
+    """Return what is unknown about the delivered engine, as a sentence; "" if it was timed."""
     row = engines.row
     if row is None or not row.untimed:
         return ""
@@ -198,7 +198,7 @@ def _untimed(engines: Engines) -> str:
 
 
 def band_text(band: Band | None) -> str:
-    """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" where nobody knows."""
+    """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" if unknown."""
     if band is None:
         return ""
     told = range_text(band.least, band.most)
@@ -207,13 +207,13 @@ def band_text(band: Band | None) -> str:
 
 
 def range_text(least: float, most: float) -> str:
-    """Return two numbers as `0.17 to 0.35`; one where they read the same."""
+    """Return two numbers as `0.17 to 0.35`; one if they read the same."""
     low, high = number(least), number(most)
     return low if low == high else f"{low} to {high}"
 
 
 def cause_line(cause: Cause) -> str:
-    """Return what engines show about why nothing low passed, as a sentence without its stop."""
+    """Return what engines show about why nothing low passed, as a sentence without a full stop."""
     builds = verb(len(cause.builds), "build", "builds")
     facts = {"builds": f"{builds} {', '.join(map(str, cause.builds))}"}
     facts |= {"nodes": listed(cause.nodes), "place": _place(cause)} if cause.nodes else {}
@@ -234,7 +234,7 @@ def _place(cause: Cause) -> str:
 
 
 def own_criterion(verdict: Verdict) -> str:
-    """Return what the FP32 engine was held to before all else, as a sentence."""
+    """Return the first criterion that the FP32 engine had to meet, as a sentence."""
     if verdict.metric is not None:
         held = listed(verdict.metric.metrics)
         return f"First, the FP32 engine without TF32 was held to {held}."

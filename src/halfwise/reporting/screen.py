@@ -1,4 +1,4 @@
-"""The first screen of a run: the verdict, what it is worth, why, and what to do next."""
+"""The first screen of a run: the verdict, its worth, its reasons, and what to do next."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -27,7 +27,7 @@ _MEASURES: Mapping[str, Callable[[OutputError], float]] = {
 
 
 def screen(run: Run) -> Report:
-    """Return the first screen of what `report` returns the whole of."""
+    """Return the first screen of the report that `report` returns."""
     if run.kind == "diagnose":
         return diagnosed_screen(run)
     whole, told = report(run), in_words(run)
@@ -54,7 +54,7 @@ def _result(run: Run) -> Iterator[str]:
 
 
 def _errors(run: Run) -> Iterator[str]:
-    """Yield the largest errors of all outputs, each beside what is allowed."""
+    """Yield the largest errors of all outputs, each with its limit."""
     holds, outputs = effective(run.criterion), run.verdict.outputs
     floats = {name: error for name, error in outputs.items() if error.agreement is None}
     limits = {"max abs": holds.max_abs, "rel max": holds.rel_max}
@@ -72,7 +72,7 @@ def _errors(run: Run) -> Iterator[str]:
 
 
 def _times(run: Run) -> str:
-    """Return how long a run of the delivered engine takes, beside others; "" where unknown."""
+    """Return the delivered engine's inference time, next to others; "" if unknown."""
     row = None if run.engines is None else run.engines.row
     if run.engines is None or row is None or row.latency is None:
         return ""
@@ -88,7 +88,7 @@ def _timed(row: EngineResult) -> str:
 
 
 def _why(run: Run) -> tuple[str, list[str]]:
-    """Return a title and sentences on why it failed; else why types do, or all of it low."""
+    """Return a title and sentences on why the run failed; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
         pairs = quantisation_lines(run.quantisation)

@@ -1,4 +1,4 @@
-"""Words on the metrics of several outputs that one verdict joins."""
+"""Words on the metrics of several outputs in one verdict."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ _MOST_OUTPUTS = 3
 
 
 def allowed_together(criterion: Criterion) -> str:
-    """Return what each of the recognised outputs is held to, and the others, in one clause."""
+    """Return what each recognised output, and the others, must meet, in one clause."""
     each = (
         f"{one.metric} of {listed(one.outputs, _MOST_OUTPUTS)} {_limit(one.metric, one.required)}"
         for one in criterion.recognised
@@ -23,7 +23,7 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
     """Yield a line for each part of a metric.
 
     Args:
-        models: Results of one metric on the same samples, by what each model is called.
+        models: Results of one metric on the same samples, by model name.
     """
     for parts in zip(*(result.parts for result in models.values()), strict=True):
         values = (f"{_value(part)} {name}" for name, part in zip(models, parts, strict=True))
@@ -47,7 +47,7 @@ def wrong_parts(result: MetricResult) -> Iterator[str]:
 
 
 def metrics_of(result: MetricResult) -> str:
-    """Return what a result is of: `top1 and the largest error of other outputs`, or `top1`."""
+    """Return a result's metrics: `top1 and the largest error of other outputs`, or `top1`."""
     names = {REL_MAX: "the largest error of other outputs"}
     told = [names.get(name, sentence(name)) for name in result.metrics]
     return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
@@ -66,12 +66,12 @@ def figures(result: MetricResult) -> str:
 
 
 def heading_of(result: MetricResult) -> str:
-    """Return what a column of `values_of` is called."""
+    """Return the heading of a column of `values_of`."""
     return "; ".join(shorten(part.metric, 16) for part in result.parts) or shorten(result.name, 16)
 
 
 def values_of(result: MetricResult) -> Iterator[str]:
-    """Yield the value of each part of a metric, or that of the one that there is."""
+    """Yield the value of each part of a metric, or its only value."""
     for part in result.parts:
         yield _value(part)
     if not result.parts:
@@ -79,7 +79,7 @@ def values_of(result: MetricResult) -> Iterator[str]:
 
 
 def rests_on(score: TaskScore | MetricResult) -> str:
-    """Return what a score rests on, such as `on 3 boxes`; "" where that is not known."""
+    """Return what a score rests on, such as `on 3 boxes`; "" if unknown."""
     if score.evidence is None or score.unit is None:
         return ""
     one = {"boxes": "box"}.get(score.unit, score.unit.removesuffix("s"))
@@ -87,7 +87,7 @@ def rests_on(score: TaskScore | MetricResult) -> str:
 
 
 def below_one(score: MetricResult) -> str:
-    """Return, as a clause, that one row or token more that is wrong is too many; else ""."""
+    """Return a clause if one more wrong row or token would be too many; else ""."""
     if not score.evidence or score.unit not in ("rows", "tokens"):
         return ""
     step, one = 1 / score.evidence, score.unit.removesuffix("s")

@@ -1,4 +1,4 @@
-"""Turn observations into a report on the tensors that are large or not finite."""
+"""Turn observations into a report on tensors that are large or not finite."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from halfwise.wording import count, number, percent, shorten
 
 
 def observed(observations: Observations, limit: float) -> Report:
-    """Return what reaches `limit`, largest first: tensors (also those not finite), insides of ops.
+    """Return what reaches `limit`, largest first: tensors (also non-finite ones), insides of ops.
 
-    Constants are listed where the low format cannot hold them.
+    Constants are listed if the low format cannot hold them.
     """
     tensors = [o for o in observations.tensors if o.absmax >= limit or o.nonfinite]
     tensors.sort(key=lambda o: (o.nonfinite > 0, o.absmax), reverse=True)
@@ -48,7 +48,7 @@ def _tensor_row(seen: Observation, samples: Sequence[str]) -> tuple[str, ...]:
     node, detail = seen.producer, seen.detail
     name = str(seen.tensor)
     if node is not None and name.startswith(node):
-        # Exporters name tensors after nodes; the common part would only take room.
+        # Exporters name tensors after nodes; the common part would only take up space.
         name = "…" + name.removeprefix(node)
     return (
         "(graph input)" if node is None else shorten(node, 40),

@@ -1,6 +1,6 @@
 """Draw reports and progress on a terminal with rich.
 
-Everything is printed as plain `Text`: what a model's author wrote must not become markup.
+Everything is printed as plain `Text`: a model's strings must not become markup.
 """
 
 import io
@@ -23,16 +23,16 @@ from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
 WIDTH = 100
-"""Columns that are used where the terminal has as many; a file or pipe has."""
+"""Columns used if the terminal has as many; a file or pipe does."""
 SCREEN, NARROW = 24, 80
-"""Lines and columns that the first screen of a report has at most, whatever it is printed on."""
+"""Most lines and columns of a report's first screen, whatever it is printed on."""
 
 SHORT = 2.0
-"""Seconds of a stage before the time that is left is told: of less, it is no more than a guess."""
+"""Seconds of a stage before the remaining time is shown: earlier, it would be a guess."""
 
 
 def print_report(report: Report, more: str = "") -> None:
-    """Print a report to standard output, and below it where there is more of it."""
+    """Print a report to standard output, and below it where to find more."""
     console = terminal(sys.stdout)
     _draw(report, console)
     if more:
@@ -40,12 +40,12 @@ def print_report(report: Report, more: str = "") -> None:
 
 
 def print_verdict(report: Report) -> None:
-    """Print the verdict of a report alone, on one line, to standard output."""
+    """Print only the verdict of a report, on one line, to standard output."""
     terminal(sys.stdout).print(Text(report.title), soft_wrap=True)
 
 
 def fitted(report: Report, more: str) -> Report:
-    """Return what of a report one screen has room for: the ends of its lists are left out.
+    """Return as much of a report as fits one screen, without the ends of its lists.
 
     Args:
         report: The report.
@@ -72,7 +72,7 @@ def _lines_of(line: str) -> int:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print names and what is known of them to standard output."""
+    """Print names and facts to standard output."""
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     for name, value in facts.items():
         grid.add_row(Text(clean(name), style="bold"), Text(clean(value), overflow="fold"))
@@ -80,7 +80,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def terminal(file: TextIO) -> Console:
-    """Return a console on `file` that takes nothing for markup, at most `WIDTH` wide."""
+    """Return a console on `file`, without markup, at most `WIDTH` wide."""
     console = Console(file=file, markup=False, highlight=False, emoji=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
@@ -110,7 +110,7 @@ def _draw_lines(part: Lines, console: Console) -> None:
 
 
 def _indented(line: str, console: Console, style: str = "") -> Text:
-    """Return `line` wrapped to the console, indented, the second line further than the first."""
+    """Return `line` wrapped to the console and indented, with a hanging indent."""
     # Not Padding: it fills lines with spaces up to the width.
     wrapped = Text(line, style=style).wrap(console, console.width - 4, overflow="fold")
     for part in wrapped:
@@ -119,7 +119,7 @@ def _indented(line: str, console: Console, style: str = "") -> Text:
 
 
 LONGEST_WORD = 12
-"""Columns that a word of a cell has at least, beside whatever figures; longer ones are names."""
+"""Columns kept for a word of a cell, next to any figures; longer words are names."""
 
 
 def _grid(table: Table, width: int) -> Grid:
@@ -138,7 +138,7 @@ def _grid(table: Table, width: int) -> Grid:
 
 
 def _headings(table: Table, width: int) -> list[str]:
-    """Return the headings; those of figures in lines where they leave words beside them no room."""
+    """Return the headings; those of figures are wrapped if they leave no room for words."""
     titles, needed = [column.title for column in table.columns], 0
     slim = list(titles)
     for i, column in enumerate(table.columns):
@@ -155,10 +155,10 @@ def _headings(table: Table, width: int) -> list[str]:
 
 
 class TerminalWatcher:
-    """Shows on standard error how far a run is; use it in a `with` block.
+    """Shows a run's progress on standard error; use it in a `with` block.
 
-    A terminal gets one bar, for the stage that is going on, with the time that is left; it vanishes
-    at the end. A file or pipe gets a line for each stage.
+    A terminal gets one bar for the current stage, with the remaining time; it vanishes at the end.
+    A file or pipe gets one line per stage.
     """
 
     def __init__(self) -> None:
@@ -179,16 +179,16 @@ class TerminalWatcher:
         self._done, self._since = 0, 0.0
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
+        """Start drawing."""
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """Begin stage `name` with `total` steps, None where unknown."""
+        """Begin stage `name` with `total` steps, None if unknown."""
         if not self._draws:
             self._console.print(Text(clean(name)))
             return
@@ -199,7 +199,7 @@ class TerminalWatcher:
         self._task = self._progress.add_task(label, total=total, steps="", left="")
 
     def step(self, done: int, total: int | None = None) -> None:
-        """Report progress within the stage; of one that counts several times, each by itself."""
+        """Report progress within the stage; a stage with several counts reports each separately."""
         if self._task is None:
             return
         task = self._progress.tasks[0]
@@ -215,7 +215,7 @@ class TerminalWatcher:
         self._progress.update(self._task, completed=done, total=known, steps=steps, left=left)
 
     def left(self, seconds: float) -> None:
-        """Report how long the stage may go on, at most; steps that it tells count more."""
+        """Report the longest time that the stage may still take; reported steps take precedence."""
         if self._task is None or self._progress.tasks[0].fields["steps"]:
             return
         took = self._progress.tasks[0].elapsed or 0.0
@@ -225,7 +225,7 @@ class TerminalWatcher:
         self._progress.update(self._task, completed=took, total=took + seconds, left=told)
 
     def note(self, line: str) -> None:
-        """Tell something worth reading."""
+        """Print a note."""
         self._console.print(_indented(sentence(line), self._console, style="dim"))
 
 

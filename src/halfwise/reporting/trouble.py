@@ -22,11 +22,11 @@ from halfwise.wording import (
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
-    """Return what fails with everything low, and why; None where that was not judged.
+    """Return what fails with everything low, and why; None if that was not judged.
 
     Args:
         run: The run.
-        brief: Leave out what is not finite inside, and the usual fixes.
+        brief: Omit non-finite inner values and the usual fixes.
     """
     if run.baseline is None or run.plan is None:
         return None
@@ -46,7 +46,7 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
 
 
 def low_name(run: Run) -> str:
-    """Return what costs are over: what is cheapest, in the low format as far as it is known."""
+    """Return what costs are relative to: everything low, in the low format if known."""
     told = run.plan or run.worth
     low = told.low if told is not None else None
     return f"everything in {low.upper()}" if low else "everything low"
@@ -88,7 +88,7 @@ def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: 
 
 
 def _causes(run: Run) -> Iterator[str]:
-    """Yield a line per kind of cause, that of most nodes first; what is only possible says so."""
+    """Yield a line per kind of cause, most nodes first; merely possible causes say so."""
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
     kinds: dict[GuardKind, Counter[str]] = {}
@@ -122,7 +122,7 @@ def mended(plan: Plan) -> str:
 
 
 def _usual_fixes(run: Run) -> Iterator[str]:
-    """Yield the usual fixes of what made nodes be kept, each once."""
+    """Yield the usual fixes for the reasons of kept nodes, each once."""
     assert run.plan is not None
     reasons = {(kept.guard, kept.node) for kept in run.plan.keep}
     fixes = (g.fix for g in run.guards if g.fix and not reasons.isdisjoint(_accused(g)))
@@ -135,7 +135,7 @@ def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
 
 
 def followed_lines(run: Run) -> Iterator[str]:
-    """Yield where the error comes from that no guard or rule explains, as far as trials show it."""
+    """Yield the sources of errors that no guard or rule explains, as far as trials show them."""
     if run.followed is None or run.plan is None:
         return
     found, keep, own = run.followed, run.plan.keep, len(run.plan.own)

@@ -1,4 +1,4 @@
-"""Words on repairs that were undone or do not apply; on INT8: where it starts, why it is left."""
+"""Words on repairs that were undone or do not apply, and on where INT8 starts or is left out."""
 
 from collections.abc import Mapping
 

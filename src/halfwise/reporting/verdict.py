@@ -1,4 +1,4 @@
-"""Words on a verdict: what was allowed, what the samples show, at which sizes, and what not."""
+"""Words on a verdict: what was allowed, what the samples show, at which sizes, and their limits."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def allowed(criterion: Criterion) -> str:
 
 
 def beyond_seen(run: Run, start: str) -> str:
-    """Return at which ranges plans were tried, a clause after `start`; "" where it told nothing."""
+    """Return the ranges at which plans were tried, as a clause after `start`; "" if irrelevant."""
     repaired = run.plan is not None and run.plan.low == "fp16" and run.plan.repairs
     if not (repaired or any(guard.kind == "headroom" for guard in run.guards)):
         return ""
@@ -54,11 +54,11 @@ def beyond_seen(run: Run, start: str) -> str:
 
 
 WEAK = 0.1
-"""Share of failing inputs that samples must exclude, not to be too few: 29 that all pass do."""
+"""Share of failing inputs that enough samples must exclude: 29 passing ones do."""
 
 
 def bound_part(run: Run) -> Lines | None:
-    """Return what the verdict's samples show of inputs like them; None where that is not known."""
+    """Return what the verdict's samples show about similar inputs; None if unknown."""
     verdict = run.verdict
     if verdict.failure_bound is not None:
         line = _bounded(verdict.failure_bound, run.criterion)
@@ -74,7 +74,7 @@ def bound_part(run: Run) -> Lines | None:
 
 
 def doubt(verdict: Verdict) -> str:
-    """Return what a result's title adds: what is not tested, noise, or few samples."""
+    """Return an addition to a result's title: untested outputs, noise, or few samples."""
     bound = verdict.failure_bound
     doubts = [] if verdict.judged else _untested(verdict.unjudged)
     if not verdict.on_real_data:
@@ -90,7 +90,7 @@ def doubt(verdict: Verdict) -> str:
 
 
 def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
-    """Return in one clause what no sample tests; nothing where that is nothing."""
+    """Return in one clause what no sample tests; empty if all is tested."""
     bodies = [f"{u.body} of node {shorten(u.name)}" for u in unjudged if u.kind == "never-ran"]
     metrics = [shorten(u.name) for u in unjudged if u.kind in OF_METRIC]
     others = [u.name for u in unjudged if u.kind not in ("never-ran", *OF_METRIC)]
@@ -116,7 +116,7 @@ def _bounded(bound: FailureBound, criterion: Criterion) -> str:
 
 
 def _share(upper: float) -> str:
-    """Return a share in %, rounded up: what is printed is a bound, too."""
+    """Return a share in %, rounded up, so that it stays a bound."""
     digits = 0 if upper > 0.1 else 1 if upper > 0.01 else 2
     step = 10.0**digits
     return f"{-(-upper * 100 * step // 1) / step:.{digits}f} %"
@@ -148,7 +148,7 @@ _UNJUDGED: Mapping[UnjudgedKind, str] = {
 
 
 def not_judged(found: Unjudged) -> str:
-    """Return what is not judged, and why, as a clause with the numbers."""
+    """Return what is not judged and why, as a clause with numbers."""
     is_metric = found.kind in OF_METRIC
     own, other = (
         usual(found.name, value) if is_metric else value for value in (found.reference, found.other)
@@ -214,7 +214,7 @@ def _batches(batch: JudgedBatch | None) -> str:
 
 
 def scale_lines(verdict: Verdict) -> Lines | None:
-    """Return a line for each group of slices, those that failed first; None where there is none."""
+    """Return a line for each group of slices, failed ones first; None if there are none."""
     groups = [(name, group) for name, error in verdict.outputs.items() for group in error.groups]
     if not groups:
         return None
@@ -236,13 +236,13 @@ def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:
 
 
 def inside(verdict: Verdict) -> Lines | None:
-    """Return the paragraph on values that are not finite; None where all are."""
+    """Return the paragraph on non-finite values; None if all are finite."""
     lines = (*_of_reference(verdict), *non_finite(verdict))
     return Lines("Non-finite values", lines) if lines else None
 
 
 def _of_reference(verdict: Verdict) -> Iterator[str]:
-    """Yield which outputs are not finite in FP32 either: what the measures leave out."""
+    """Yield which outputs are not finite in FP32 either, and so not measured there."""
     sides = {n: e.reference for n, e in verdict.outputs.items() if e.reference.nonfinite}
     if sides:
         some = sum(side.nonfinite for side in sides.values())
@@ -254,9 +254,9 @@ def _of_reference(verdict: Verdict) -> Iterator[str]:
 
 
 def non_finite(verdict: Verdict) -> Iterator[str]:
-    """Yield how many tensors are not finite inside, the first that matters, and what is harmless.
+    """Yield the number of non-finite inner tensors, the first that matters, and harmless ones.
 
-    A mask that becomes infinite before its Softmax comes first in many models, and is no cause.
+    In many models the first is a mask that becomes infinite before its Softmax: not a cause.
     """
     tensors = verdict.intermediate_nonfinite
     if not tensors:
@@ -287,7 +287,7 @@ _ENDS = {
 
 
 def file_lines(verdict: Verdict) -> Iterator[str]:
-    """Yield how the file does as ONNX Runtime runs it, beside the emulation."""
+    """Yield the file's results in ONNX Runtime, next to the emulation's."""
     run = verdict.as_file
     if run is None:
         return

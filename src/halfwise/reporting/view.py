@@ -82,7 +82,7 @@ def report(run: Run) -> Report:
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts += [*baseline_parts(run), _reasons(run.verdict)]
     if run.next_step:
-        # A path that is cut in the middle makes no command.
+        # A path cut in the middle would break the command.
         parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
     return Report(
         title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}",
@@ -109,14 +109,14 @@ def _title(run: Run) -> str:
 
 
 def _samples(run: Run, what: str) -> str:
-    """Return how many samples are judged, and that they are random where they were drawn."""
+    """Return the number of judged samples, and whether they are random."""
     own = "held out" if "heldout" in run.provenance.options else ""
     drawn = any(note.kind == "random" and note.of == own for note in run.provenance.notes)
     return count(len(run.verdict.samples), f"random {what}" if drawn else what)
 
 
 def caution(run: Run) -> str:
-    """Return what the verdict alone would lead to misjudge; "" for nothing."""
+    """Return a warning against misreading the verdict; "" if there is none."""
     own = rung_caution(run.engines) or _no_faster(run) or nothing_in_int8(run)
     return " ".join(filter(None, (own, overflowing(run))))
 
@@ -127,7 +127,7 @@ def _no_faster(run: Run) -> str:
         return ""
     if plan.keep:
         return "Every compute node stays in FP32: this is the FP32 model, and no faster."
-    if run.io != "fp32":  # what moves data alone may be low then
+    if run.io != "fp32":  # nodes that only move data may then be low
         return ""
     return f"No compute node may be {plan.low.upper()}: this is the FP32 model, and no faster."
 
@@ -147,7 +147,7 @@ def _baseline(plan: Plan) -> str:
 
 
 def _all_low(run: Run) -> dict[str, Verdict]:
-    """Return the verdicts on models that keep nothing, by what they are called."""
+    """Return the verdicts on models that keep nothing, by name."""
     low = {} if run.plan is None else {_baseline(run.plan): run.baseline, "all INT8": run.all_int8}
     return {name: verdict for name, verdict in low.items() if verdict is not None}
 
@@ -188,7 +188,7 @@ def _error_cells(error: OutputError) -> tuple[str, ...]:
 
 
 def metric_lines(run: Run) -> Lines | None:
-    """Return what the task metrics are, of each model; None where none judged."""
+    """Return each model's task metrics; None if none judged."""
     result = run.verdict.metric
     if result is None:
         return None

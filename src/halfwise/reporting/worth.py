@@ -1,4 +1,4 @@
-"""Words on what a plan is worth: what it gains or costs, and what would gain more."""
+"""Words on a plan's worth: what it gains or costs, and what would gain more."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def nothing_gained(run: Run) -> str:
     is_predicted = worth.measured is None
     costs = "is predicted to cost" if is_predicted else "takes"
     told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
-    if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, of which the next line tells
+    if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, which the next line covers
         told = f", but it {costs} {ratio(worth.times_fp32)} FP32"
         if run.engines is None and _offers(run):  # one advice: the plan to take is the next step
             return told
@@ -33,7 +33,7 @@ def nothing_gained(run: Run) -> str:
 
 
 def _instead(worth: Worth, run: Run) -> str:
-    """Return what would gain more, as the rest of a sentence; no metric beside what it offers."""
+    """Return what would gain more, as the rest of a sentence; no metric if a plan is offered."""
     told = ""
     if worth.nearest is not None:
         told += f"; the nearest plan that gains {_near(worth.nearest)}"
@@ -47,7 +47,7 @@ def _offers(run: Run) -> bool:
 
 
 def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
-    """Yield what to do about a plan that fails for its cost alone, as far as it is known."""
+    """Yield what to do about a plan that fails only for its cost, as far as known."""
     if worth is None:
         return
     if worth.nearest is not None:
@@ -65,7 +65,7 @@ def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
 
 
 def unless_faster(worth: Worth | None) -> tuple[str, ...]:
-    """Return what to do where FP32 costs no more than a plan that passed; else nothing."""
+    """Return what to do if FP32 costs no more than a plan that passed; else nothing."""
     if worth is None or worth.times_fp32 < 1:
         return ()
     return ("Unless an engine shows a gain, use the FP32 model.",)
@@ -88,7 +88,7 @@ def _near(near: NearPlan) -> str:
 
 
 def cost_line(worth: Worth, low: str) -> str:
-    """Return what a plan costs, as a sentence; `low` is what everything low is called."""
+    """Return a plan's cost, as a sentence; `low` is the name for everything low."""
     told = f"Predicted cost: {ratio(worth.cost)} {low}, where FP32 costs {ratio(worth.fp32)}."
     if worth.measured is None:
         return told
