@@ -1,7 +1,7 @@
 """How a candidate's detections agree with the reference's: F1, and COCO's mean average precision.
 
 The truth is what the reference detects (see `boxes`), not labels. A box is found if a candidate's
-box of its class overlaps it by the required IoU, matched by descending score, each with the
+box of its class overlaps it by the required IoU; these match in order of falling score, each the
 unmatched box that it overlaps most.
 """
 
@@ -91,8 +91,7 @@ def _images(
     how: Boxes,
     least: float | None = None,
 ) -> Iterator[tuple[Detections, Detections]]:
-    """Yield the reference's and the candidate's detections per image, the latter from `least`
-    on."""
+    """Yield both detections of each image, the candidate's from the score `least` on."""
     for expected, outputs in zip(reference, candidate, strict=True):
         truth = detect(expected, names, how)
         found = detect(outputs, names, how) if least is None else detect(outputs, names, how, least)

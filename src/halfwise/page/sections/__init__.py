@@ -1,4 +1,4 @@
-"""The sections of the page, in order; each is left out where the run has nothing for it."""
+"""The sections of the page, in order; those without content are omitted."""
 
 from collections.abc import Callable
 

@@ -12,11 +12,11 @@ from halfwise.reporting.causes import LABELS, Causes
 from halfwise.reporting.causes import causes as groups_of
 
 MOST = 400
-"""Places of one group that are told: of more, run.json has the rest."""
+"""Most places shown per group; run.json has the rest."""
 
 
 def causes(stored: Stored) -> Section | None:
-    """Return the section of causes; None where the run names none."""
+    """Return the section of causes; None if the run names none."""
     groups = groups_of(stored.run, stored.observations)
     if not groups:
         return None
@@ -60,7 +60,7 @@ def _group(group: Causes, drawn: "_Drawn", places: Places) -> Data:
 
 
 class _Drawn:
-    """The histograms that are drawn, each once."""
+    """The drawn histograms, each once."""
 
     def __init__(self, stored: Stored) -> None:
         seen = stored.observations
@@ -70,7 +70,7 @@ class _Drawn:
         self.histograms: list[Data] = []
 
     def of(self, tensor: TensorName | None, *, before: bool) -> int | None:
-        """Return the place of a tensor's histogram; None where none was taken."""
+        """Return the index of a tensor's histogram; None if there is none."""
         detail = (self._before if before else self._now).get(tensor) if tensor else None
         if detail is None:
             return None

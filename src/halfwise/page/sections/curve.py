@@ -1,4 +1,4 @@
-"""What every plan costs and gives, and the classic rows beneath."""
+"""The cost and results of every plan, and the classic rows below."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from halfwise.wording import size_of
 
 
 def curve(stored: Stored) -> Section | None:
-    """Return the section of the plans and of each precision; None where nothing was judged."""
+    """Return the section of the plans and of each precision; None if nothing was judged."""
     run, names = stored.run, Names()
     found, rows = list(groups(run, names)), classic_rows(run)
     if not found and not rows:
@@ -38,7 +38,7 @@ def curve(stored: Stored) -> Section | None:
 
 
 def _metrics(run: Run) -> Iterator[Data]:
-    """Yield the task metrics of plans, which of their values are better, and what is required."""
+    """Yield the task metrics of plans, with their better direction and required value."""
     if run.curve is None:
         return
     required: dict[str, float] = {}
@@ -53,7 +53,7 @@ _TIMES = {"ms": "median_ms", "p99 ms": "p99_ms"}
 
 
 def _classic(rows: Sequence[Classic]) -> Data:
-    """Return the table of the rows; columns that no row fills are left out."""
+    """Return the table of the rows, without empty columns."""
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     titles = ["model", "known from", "passed", "kept", *_ERRORS, *metrics, "cost", *_TIMES]
     titles += ["size", "GPU memory"]

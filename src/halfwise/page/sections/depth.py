@@ -6,7 +6,7 @@ from halfwise.page.stored import Stored
 
 
 def depth(stored: Stored) -> Section | None:
-    """Return the section of the error after each node; None where the run measured none."""
+    """Return the section of the error after each node; None if the run measured none."""
     run = stored.run
     if not run.growth:
         return None

@@ -1,4 +1,4 @@
-"""Real engines: emulation against engine, precision and time by layer, what builders said."""
+"""Real engines: emulation against engine, precision and time by layer, builders' messages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from halfwise.records import BuildOutcome, Engines, Run, WorkerInfo
 
 
 def engine(stored: Stored) -> Section | None:
-    """Return the section of engines, device by device; None where the run has none."""
+    """Return the section of engines, device by device; None if the run has none."""
     run, layers = stored.run, Layers()
     devices = [*(_device(run, engines, layers) for engines in run.devices), *_given(run, layers)]
     if not devices:

@@ -1,4 +1,4 @@
-"""The graph: its nodes with all that is known of them, and how they fold into boxes."""
+"""The graph: its nodes with all known facts, and how they fold into boxes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ Facts = Mapping[NodeName, NodeFacts]
 
 
 def graph(stored: Stored) -> Section | None:
-    """Return the section of the graph; None where the run folder does not tell it."""
+    """Return the section of the graph; None if the run folder has no graph."""
     if stored.evidence is None or (shown := stored.evidence.graph) is None or not shown.nodes:
         return None
     facts = node_facts(stored.run, stored.observations)
@@ -81,7 +81,7 @@ def _tensors(graph: Graph) -> dict[str, Data]:
 
 
 def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
-    """Return what the run knows of nodes: numbers in columns, words by place of the node."""
+    """Return what the run knows about nodes: numbers in columns, words by node index."""
     keys, texts, precisions = Interned[str](), Interned[str](), Interned[str]()
     words: dict[str, Data] = {}
     for i, name in enumerate(graph.nodes):
@@ -114,7 +114,7 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
 
 
 def _words(known: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Yield what is told of a node, but for the suspicion that is the reason for keeping it."""
+    """Yield the words on a node, except the suspicion for which it is kept."""
     cause = None if known.kept is None else known.kept.guard
     told = next((guard for guard in known.guards if guard.kind == cause), None)
     yield from planned_words(replace(known, guards=[g for g in known.guards if g is not told]))
@@ -131,9 +131,9 @@ def _precision(graph: Graph, facts: Facts, node: int) -> str:
 
 
 def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
-    """Return layers of the engine with nodes of the graph, and what each node computes in.
+    """Return the engine's layers with nodes of the graph, and each node's precision.
 
-    A layer without a name is called as its nodes, joined by " + ", as TensorRT calls most.
+    A nameless layer is named after its nodes, joined by " + ", as TensorRT names most.
     """
     if proof is None:
         return {"engine": [], "layers": []}
@@ -150,7 +150,7 @@ def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
 
 
 def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
-    """Return where nodes come from; only the section of causes has the calls that lead there."""
+    """Return where nodes come from; only the section of causes has the calls leading there."""
     lines = Interned[tuple[str | int, ...]]()
     line: list[Data] = []
     for source in evidence.sources:

@@ -13,7 +13,7 @@ from halfwise.wording import capital
 
 
 def kept(stored: Stored) -> Section | None:
-    """Return the section of kept nodes, and of those that are left out of INT8."""
+    """Return the section of kept nodes, and of those excluded from INT8."""
     plan = in_words(stored.run).plan
     nodes = () if plan is None else (*plan.keep, *plan.left_out)
     rows = [list(cells(node)) for node in nodes]
@@ -21,7 +21,7 @@ def kept(stored: Stored) -> Section | None:
 
 
 def cells(node: KeptNode) -> Iterator[Data]:
-    """Yield name, operator, type, what it does low, and the error without it over the limit."""
+    """Yield name, operator, type, effect when low, and the error without it over the limit."""
     yield node.node
     yield node.op
     yield WORDS[node.precision]

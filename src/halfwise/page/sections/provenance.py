@@ -16,7 +16,7 @@ def provenance(stored: Stored) -> Section:
 
 
 def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield names and what is known by them."""
+    """Yield names and their facts."""
     found = run.provenance
     yield "command", (run.kind,)
     yield "date", (found.date,)

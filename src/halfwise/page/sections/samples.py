@@ -1,4 +1,4 @@
-"""The judged samples, worst first, with those that can be looked at."""
+"""The judged samples, worst first, with those that can be viewed."""
 
 from halfwise.page.data import Data
 from halfwise.page.section import Section
@@ -6,11 +6,11 @@ from halfwise.page.stored import Stored
 from halfwise.wording import dimensions
 
 MOST = 1000
-"""Samples that the table has: of more, run.json has the rest."""
+"""Most samples in the table; run.json has the rest."""
 
 
 def samples(stored: Stored) -> Section | None:
-    """Return the section of samples; None where the run tells nothing of single ones."""
+    """Return the section of samples; None if the run has no results per sample."""
     verdict, evidence = stored.run.verdict, stored.evidence
     shown = evidence.previews if evidence is not None else ()
     excesses = dict(zip(verdict.samples, verdict.excesses, strict=False))

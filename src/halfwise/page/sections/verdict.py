@@ -8,7 +8,7 @@ from halfwise.page.stored import Stored
 from halfwise.reporting.parts import Lines, Table
 
 _COMMAND = re.compile(r"(?:^|: )((?:halfwise|trtexec|polygraphy|python3?) .+)$")
-"""A command stands at the end of its line, quoted for a shell (`fixing/next_steps.py`)."""
+"""A command ends its line, quoted for a shell (`fixing/next_steps.py`)."""
 
 
 def verdict(stored: Stored) -> Section:
@@ -24,12 +24,12 @@ def verdict(stored: Stored) -> Section:
 
 
 def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
-    """Return whether a part says what to do, in commands to copy."""
+    """Return whether a part consists of commands to copy."""
     return isinstance(part, Lines) and part.whole
 
 
 def step(line: str) -> dict[str, str]:
-    """Return a line of what to do as its `words` and the `command` at its end, "" for none."""
+    """Return a line's `words` and the `command` at its end, "" if there is none."""
     found = _COMMAND.search(line)
     if found is None:
         return {"words": line, "command": ""}
