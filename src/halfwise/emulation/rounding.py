@@ -8,9 +8,9 @@ nodes stores fewer. TensorRT 8.6.0 on an H200, with weak typing, followed two ru
   matrix product that is its only reader: its result is never stored.
 
 Everything else is rounded as without fusion. That includes squares that a sum reads, although both
-are in one kernel: with squares in FP32 the emulation misses errors that it otherwise matches to
-three digits (`bench/gpu/fusion_fit.py` compares the rules). It also includes the border to a kept
-node, where a builder converts to FP32.
+are in one kernel: with squares in FP32 the emulation misses errors that engines show to three
+digits (`bench/gpu/fusion_fit.py` compares the rules). It also includes the border to a kept node,
+where a builder converts to FP32.
 
 A builder may also compute a whole block in FP32 because it measured that to be faster. No rule
 predicts which; `fp32_nodes` reads it off an engine.

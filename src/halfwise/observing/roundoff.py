@@ -29,7 +29,7 @@ def with_roundoff(
     Every tensor of a node that may be low, every weight and every graph input is rounded to the
     significand of `fmt` with the exponents of FP32: underflow and overflow are not counted here.
     Elements that are zero in the original count with their absolute error. Choices (comparisons,
-    indices, shapes) are those of the original, and If, Loop and Scan compute as there.
+    indices, shapes) are those of the original, and If, Loop and Scan compute as before.
 
     The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes.
     """
