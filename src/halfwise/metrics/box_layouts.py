@@ -167,8 +167,8 @@ _ORDERS = {6: ((0, 4, 5),), 7: ((1, 6, 5), (3, 2, 1))}
 def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evidence, ...]] | None:
     """Return how to read rows of corners, score and class, in one of three orders.
 
-    Six columns as of YOLOv10 and RT-DETR, seven after the image's number as of YOLOv7, seven of
-    SSD's DetectionOutput.
+    Six columns as in YOLOv10 and RT-DETR; seven, the image's number first, as in YOLOv7; seven as
+    in SSD's DetectionOutput.
     """
     width = arrays[0].shape[-1] if arrays[0].ndim else 0
     if any(array.ndim < 2 or array.shape[-1] != width for array in arrays):

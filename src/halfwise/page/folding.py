@@ -239,7 +239,7 @@ def _runs(same: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Iterator[tuple[
 
 
 def _cut(part: _Part, structure: Structure, graph: Graph) -> None:
-    """Cut an overlong `part` into stretches, where the fewest tensors pass."""
+    """Cut an overfull `part` into stretches, where the fewest tensors pass."""
     for item in part.inside:
         if isinstance(item, _Part):
             _cut(item, structure, graph)

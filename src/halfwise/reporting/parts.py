@@ -60,7 +60,7 @@ def cut(
     """Return at most `MOST_ROWS` rows, and one that counts the omitted ones.
 
     Args:
-        rows: The rows, or the first of them.
+        rows: All rows, or the first ones.
         whole: Total number of rows; None for the number given.
         column: Column for the last row's words.
     """

@@ -119,7 +119,7 @@ def _span(cause: PairLoss) -> str:
 
 
 def _else(loss: QuantisationLoss) -> str:
-    """Return what is wrong with a model that has no pair left out in vain."""
+    """Return the fault of a model without a pair that is left out in vain."""
     if not loss.foreign:
         return "something else is wrong"
     return (
