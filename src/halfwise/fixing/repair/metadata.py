@@ -81,3 +81,13 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
     if any(abs(e) > MOST_EXPONENT for e in exponents) or not all(map(isfinite, numbers)):
         raise CaseError(f"The metadata's {KEY} holds numbers that FP32 cannot represent.", hint)
     return made.repairs
+
+
+def further(candidate: ir.Model, original: ir.Model) -> tuple[Repair, ...]:
+    """Return the repairs that a candidate names beyond those that the original names first.
+
+    Raises:
+        CaseError: as `marked`.
+    """
+    named, before = marked(candidate), marked(original)
+    return named[len(before) :] if named[: len(before)] == before else named

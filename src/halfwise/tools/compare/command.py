@@ -1,8 +1,9 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,9 +16,10 @@ from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.repair.making import repaired_at
-from halfwise.fixing.repair.metadata import marked, with_readable
+from halfwise.fixing.repair.metadata import further, with_readable
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
+from halfwise.graph.model import Network
 from halfwise.graph.quantisation.matching import matching, renamed
 from halfwise.graph.quantisation.pairs import quantising
 from halfwise.inputs import holds_outputs, load_recorded
@@ -83,15 +85,20 @@ def compare(
     case = load_case(model, request.data, request.criterion, split=False)
     tell(watcher, case.notes)
     case = _with_opset(case, request, (a, b))
-    case, notes = _as_repaired(case, (a, b))
+    load = cache(load_model)
+    case, notes = _as_repaired(case, (a, b), load)
     check(case.network, runtime=request.settings.runtime)
     with engine_maker(case, request, watcher) if engines else nullcontext() as maker:
-        first, second = (_side(s, case, request.settings, maker, runner) for s in (a, b))
+        first, second = (_side(s, case, request.settings, maker, runner, load) for s in (a, b))
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         found = find_divergence(walk, 1 if maker is None else maker.rounds)
         return found.model_copy(update={"notes": (*notes, *found.notes)})
+
+
+Load = Callable[[Path], Network]
+"""Reads a model file, each once."""
 
 
 def _demand_known(sources: Sequence[str], runner: str | None) -> None:
@@ -105,7 +112,12 @@ def _demand_known(sources: Sequence[str], runner: str | None) -> None:
 
 
 def _side(
-    source: str, case: Case, settings: Settings, engines: EngineMaker | None, runner: str | None
+    source: str,
+    case: Case,
+    settings: Settings,
+    engines: EngineMaker | None,
+    runner: str | None,
+    load: Load,
 ) -> Side:
     """Return the side the user named.
 
@@ -120,7 +132,7 @@ def _side(
         low: Any = detail or "fp16"
         return emulated(case.network, case.calibration, settings, low)
     if kind == "emulation" and detail.endswith(".onnx"):
-        return _model(Path(detail), case, settings, emulate=True)
+        return _model(load, Path(detail), case, settings, emulate=True)
     if kind == _SHOWN_ENGINE and engines is not None:
         return engines.shown(engines.side(detail or "fp32"))
     path = Path(source)
@@ -129,13 +141,13 @@ def _side(
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
     if path.suffix == ".onnx":
-        return _model(path, case, settings, emulate=False)
+        return _model(load, path, case, settings, emulate=False)
     raise UsageError(f"{source!r} cannot be compared.", _NEEDS)
 
 
-def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
+def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
     """Return another file, run unchanged, or emulated by its own types."""
-    network = load_model(path)
+    network = load(path)
     _demand_inputs(case, {str(v.name) for v in network.graph.inputs}, path)
     check_types(network, runtime=settings.runtime)
     arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
@@ -216,7 +228,7 @@ def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
     return replace(case, network=network)
 
 
-def _as_repaired(case: Case, sources: Sequence[str]) -> tuple[Case, tuple[str, ...]]:
+def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, tuple[str, ...]]:
     """Return the case with the compared file's repairs applied, and a note.
 
     Repairs store tensors at other scales: against the original model all would be faults. The case
@@ -229,15 +241,15 @@ def _as_repaired(case: Case, sources: Sequence[str]) -> tuple[Case, tuple[str, .
     if len(files) != 1 or any(s not in files and holds_outputs(Path(s)) for s in sources if s):
         return case, ()
     path = files[0].removeprefix("emulation:")
-    candidate = load_model(Path(path))
-    repairs, given = marked(candidate.model), marked(case.network.model)
-    if not repairs or repairs == given:
+    candidate = load(Path(path))
+    network, _ = with_readable(case.network)
+    repairs = further(candidate.model, network.model)
+    if not repairs:
         return case, ()
-    rest = repairs[len(given) :] if repairs[: len(given)] == given else repairs
-    _, made = repaired_at(with_readable(case.network)[0], rest, candidate.opset)
+    _, made = repaired_at(network, repairs, candidate.opset)
     note = (
-        f"{path} has {count(len(rest), 'repair')}, so both sides are compared as repairs leave the "
-        "model; `halfwise verify` proves them"
+        f"{path} has {count(len(repairs), 'repair')}, so both sides are compared as repairs leave "
+        "the model; `halfwise verify` proves them"
     )
     return replace(case, network=made), (note,)
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from halfwise.case import Case, Runtime, Samples
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.making import repaired, repaired_at
-from halfwise.fixing.repair.metadata import marked, with_readable
+from halfwise.fixing.repair.metadata import further, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove, worst
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network
@@ -32,10 +32,8 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
     Raises:
         CaseError: the candidate's metadata cannot be read.
     """
-    named = marked(candidate.model)
     network, _ = with_readable(case.network)  # fix leaves the same out of its files
-    before = marked(network.model)
-    repairs = named[len(before) :] if named[: len(before)] == before else named
+    repairs = further(candidate.model, network.model)
     if not repairs:
         differs = _unnamed(network, candidate)
         return Remade(repairs=(), differs=differs) if differs else None
