@@ -155,14 +155,21 @@ def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
-@pytest.mark.usefixtures("default_ctrl_c")
-def test_what_else_ends_a_process_keeps_nothing():
-    with surroundings() as ended:
-        interruption().ready = True
-        with pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize("on_ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+def test_what_else_ends_a_process_keeps_what_there_is_too(on_ctrl_c):
+    before = signal.signal(signal.SIGINT, on_ctrl_c)
+    try:
+        with surroundings() as ended:
+            interruption().ready = True
             signal.raise_signal(signal.SIGTERM)
-        assert not interruption().asked
-        assert ended.exit_code == 128 + signal.SIGTERM
+            assert interruption().asked
+            signal.raise_signal(signal.SIGTERM)  # `timeout` sends two
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGHUP)
+            assert ended.exit_code == 128 + signal.SIGHUP
+        assert signal.getsignal(signal.SIGINT) == on_ctrl_c
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("default_ctrl_c")

@@ -117,7 +117,8 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     ("signals", "code", "last"),
     [
         ((signal.SIGINT, signal.SIGINT), 130, "interrupted"),
-        ((signal.SIGTERM,), 143, "ended by SIGTERM"),
+        ((signal.SIGTERM, signal.SIGINT), 130, "interrupted"),
+        ((signal.SIGINT, signal.SIGTERM), 143, "ended by SIGTERM"),
     ],
 )
 def test_what_is_proven_outlives_a_run_that_ends_at_once(

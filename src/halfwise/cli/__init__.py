@@ -143,7 +143,9 @@ def _say(ended: Ended) -> None:
         typer.echo(f"already proven: {clean(str(path))}", err=True)
     if left:
         typer.echo("to continue the run, give the same command with --resume", err=True)
-    typer.echo("interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}", err=True)
+    told = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
+    kept = left or interruption().asked
+    typer.echo(told + " before there was a result; nothing is written" * (not kept), err=True)
 
 
 def _show_version(asked: bool) -> None:

@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
 """System errors that a program causes by wrong calls."""
+_SAME = 1.0
+"""Seconds within which the same signal counts once: coreutils' `timeout` sends it to the process,
+and at once to its group."""
 _KEPT = (
     b"\ninterrupted: the search stops and keeps what it found so far; Ctrl-C again quits at once\n"
 )
@@ -60,7 +64,7 @@ def surroundings() -> Iterator[Ended]:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr, whatever=True)
     try:
-        with _interrupting() as ended, offered() as interruption, _keeping(interruption, ended):
+        with offered() as interruption, _interrupting(interruption) as ended:
             yield ended
     finally:
         sys.stdout, sys.stderr = before
@@ -172,55 +176,50 @@ def _allow_files() -> None:
 
 
 @contextmanager
-def _interrupting() -> Iterator[Ended]:
-    """Let terminating signals act as Ctrl-C, which removes everything temporary."""
+def _interrupting(interruption: Interruption) -> Iterator[Ended]:
+    """Give the first terminating signal to `interruption` if it takes it; others raise.
+
+    What is raised is KeyboardInterrupt, whatever the signal: it removes everything temporary.
+    """
     ended = Ended()
+    last = signal.SIGINT, 0.0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not interruption.take():
+            signal.default_int_handler(number, frame)
+        ended.by = signal.SIGINT
+        # Not through Python's streams: the main thread may be writing to them.
+        with suppress(OSError):
+            os.write(2, _KEPT)
 
     def end(number: int, _: FrameType | None) -> None:
-        ended.by = signal.Signals(number)
+        nonlocal last
+        before, last = last, (signal.Signals(number), time.monotonic())
+        if before[0] == number and last[1] - before[1] < _SAME:
+            return
+        ended.by = last[0]
         if ignored:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Not KeyboardInterrupt: the current handler of Ctrl-C must handle this too.
+            signal.signal(signal.SIGINT, interrupt)
+        # Not `interrupt` itself: code of the user's has its own handler of Ctrl-C around it.
         signal.raise_signal(signal.SIGINT)
 
+    # Other threads get no signals.
     if threading.current_thread() is not threading.main_thread():
         yield ended
         return
 
     # Ignored signals, as under nohup, stay ignored.
     own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
     # Shells start a script's background jobs this way: Ctrl-C does not end them.
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    ignored = on_ctrl_c == signal.SIG_IGN
     for number in own:
         signal.signal(number, end)
+    if on_ctrl_c == signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield ended
     finally:
         for number in own:
             signal.signal(number, signal.SIG_DFL)
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _keeping(interruption: Interruption, ended: Ended) -> Iterator[None]:
-    """Give the first Ctrl-C to `interruption` if it takes it; nothing is raised then."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if ended.by == signal.SIGINT and interruption.take():
-            # Not through Python's streams: the main thread may be writing to them.
-            with suppress(OSError):
-                os.write(2, _KEPT)
-        else:
-            signal.default_int_handler(number, frame)
-
-    # Other threads get no signals, and ignored signals stay ignored.
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, on_ctrl_c)
