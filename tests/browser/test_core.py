@@ -13,7 +13,8 @@ from halfwise.page import write_page
 from halfwise.store import write_run
 from halfwise.wording import number
 from tests.browser.conftest import Look, PageOf
-from tests.unit.reporting.runs import run
+from tests.browser.test_report import saved
+from tests.unit.reporting.runs import output_error, run, verdict
 
 DRAWN = np.random.default_rng(0)
 FIXED = (1.0, 999.7, 65504.0, 999999.6, 1e6, 1.2e-5, 1e-4, 9.9996e-5, -0.0, -0.25)
@@ -88,6 +89,26 @@ def test_that_a_long_table_is_cut_and_filtered(page: Page) -> None:
     page.get_by_role("searchbox", name="Filter Made up").fill("")
     page.get_by_role("button", name="Show all 120 rows").click()
     assert rows.count() == 120
+
+
+def test_that_a_table_that_is_cut_is_saved_whole(tmp_path: Path, look: Look) -> None:
+    outputs = {f"an output with quite a long name {i}": output_error() for i in range(30)}
+    write_run(tmp_path, run(verdict=verdict(outputs=outputs), warnings=("see `halfwise lint`",)))
+    seen = look(write_page(tmp_path))
+    table = seen.page.get_by_role("region", name="Error against FP32", exact=True)
+    assert table.locator("tbody tr").count() == 12
+    assert table.get_by_text("and 18 more").count() == 0
+    rows = saved(seen, "Error against FP32")[1:]
+    assert [row[0] for row in rows] == list(outputs)
+    assert seen.page.locator("#details code").inner_text() == "halfwise lint"
+
+
+def test_that_words_between_backticks_are_code(page: Page) -> None:
+    page.evaluate("""() => halfwise.table(document.querySelector("#verdict > .body"),
+        { name: "Made up", columns: ["what", "how"], rows: [["x", "run `halfwise lint` <b>"]] })""")
+    cell = page.get_by_role("region", name="Made up", exact=True).locator("td").nth(1)
+    assert cell.inner_text() == "run halfwise lint <b>"
+    assert cell.locator("code").inner_text() == "halfwise lint"
 
 
 def test_that_a_link_opens_any_name_in_its_section(page: Page) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from halfwise.records import Baseline, Change, FigureKind, Run
-from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table, lines_of
 from halfwise.wording import count, number, sentence, shorten
 
 _WHAT: Mapping[FigureKind, str] = {
@@ -64,7 +64,7 @@ def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
     ]
     heads = ("baseline", "now", "at most")
     columns = (Column("figure"), *(Column(head, "right") for head in heads), Column(""))
-    yield Table("Beside the baseline", columns, cut(rows)).without_empty_columns()
+    yield Table("Beside the baseline", columns, tuple(rows), most=MOST_ROWS).without_empty_columns()
     yield lines_of("The baseline", _remarks(found))
 
 

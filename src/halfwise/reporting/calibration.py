@@ -3,7 +3,7 @@
 from collections import Counter
 
 from halfwise.records import CalibrationCheck
-from halfwise.reporting.parts import Column, Lines, Table, cut
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table
 from halfwise.wording import count, listed, number, percent, shorten
 
 _FAULTS = {
@@ -43,5 +43,5 @@ def cache_parts(check: CalibrationCheck) -> tuple[Lines | Table, ...]:
     ]
     heads = ("cache", "largest", "nearly all below", "beyond")
     columns = (Column("tensor"), *(Column(head, "right") for head in heads), Column("its range"))
-    table = Table("Ranges that do not fit", columns, cut(rows))
+    table = Table("Ranges that do not fit", columns, tuple(rows), most=MOST_ROWS)
     return (Lines("Calibration cache", tuple(lines)), *([table] if rows else []))

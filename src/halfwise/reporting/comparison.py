@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from math import inf, log
 
 from halfwise.records import Comparison, NodeComparison, NodeName
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, cut, present
-from halfwise.wording import count, listed, number, ratio, sentence, shorten
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.wording import clean, count, listed, number, ratio, sentence, shorten
 
 _AMPLIFIED = "{} amplified: out of tolerance although its inputs are within it"
 _MEANING = {
@@ -101,11 +101,11 @@ def _one_of(region: Sequence[str]) -> str:
 
 def _outputs(found: Comparison) -> Table | None:
     rows = [
-        (shorten(name, 48), number(error), "good" if error <= found.tolerance else "off")
+        (clean(name), number(error), "good" if error <= found.tolerance else "off")
         for name, error in found.outputs.items()
     ]
-    columns = (Column("output"), Column("error", "right"), Column(""))
-    return Table("Outputs", columns, cut(rows)) if rows else None
+    columns = (Column("output", width=48), Column("error", "right"), Column(""))
+    return Table("Outputs", columns, tuple(rows), most=MOST_ROWS) if rows else None
 
 
 def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
@@ -113,7 +113,8 @@ def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None
         return None
     by_name = {node.node: node for node in found.nodes}
     rows = [_row(step) for step in _thinned([by_name[name] for name in way])]
-    return Table(f"{title} ({count(len(way), 'node')})", _COLUMNS, cut(rows, len(way)))
+    of_all = f"{len(rows)} of " * (len(rows) < len(way))
+    return Table(f"{title} ({of_all}{count(len(way), 'node')})", _COLUMNS, tuple(rows))
 
 
 def _thinned(steps: list[NodeComparison]) -> list[NodeComparison]:
@@ -149,7 +150,7 @@ def _born(found: Comparison) -> Table | None:
     others.sort(key=lambda n: n.born or 0.0, reverse=True)
     rows = [_row(node) for node in others]
     title = f"Errors start elsewhere too ({count(len(others), 'node')})"
-    return Table(title, _COLUMNS, cut(rows))
+    return Table(title, _COLUMNS, tuple(rows), most=MOST_ROWS)
 
 
 _COLUMNS = (

@@ -15,7 +15,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.moves import move_line, refusal_lines, told_words
-from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import (
     cause_line,
@@ -150,7 +150,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     rows: list[tuple[str, ...]] = [
         (
             str(r.build),
-            shorten(r.step if r.move is None else move_line(r.move), 40),
+            clean(r.step if r.move is None else move_line(r.move)),
             str(len(r.keep)),
             _emulated(r),
             _known(r.measured) or "no result",
@@ -162,12 +162,12 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     figures = ("kept", "emulated", "engine", "ms")
     columns = (
         Column("build", "right"),
-        Column("what was tried"),
+        Column("what was tried", width=40),
         *(Column(figure, "right") for figure in figures),
         Column("passed"),
     )
     title = "Rounds (error over what is allowed: 1 just passes)"
-    return Table(title, columns, cut(rows, column=1)).without_empty_columns()
+    return Table(title, columns, tuple(rows), most=MOST_ROWS).without_empty_columns()
 
 
 def _emulated(made: EngineRound) -> str:

@@ -15,7 +15,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.engines import largest, shape_line, timing_line
-from halfwise.reporting.parts import Column, Lines, Report, Table, cut, lines_of, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
 from halfwise.reporting.precision import inspected, proof_parts
 from halfwise.reporting.reasons import reasons, stated
 from halfwise.reporting.remade import remade_line
@@ -165,15 +165,16 @@ def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
     rows: list[tuple[str, ...]] = [
         (
             "input" if tensor.is_input else "output",
-            shorten(tensor.name, 28),
+            clean(tensor.name),
             tensor.dtype,
             "values" if tensor.shape_tensor and tensor.is_input else _size(tensor.shape),
             *_limits(tensor),
         )
         for tensor in tensors
     ]
-    titles = ("", "name", "type", "shape", "min", "opt", "max")
-    table = Table("Inputs and outputs", tuple(map(Column, titles)), cut(rows, column=1))
+    titles = ("type", "shape", "min", "opt", "max")
+    columns = (Column(""), Column("name", width=28), *map(Column, titles))
+    table = Table("Inputs and outputs", columns, tuple(rows), most=MOST_ROWS)
     return table.without_empty_columns() if rows else None
 
 

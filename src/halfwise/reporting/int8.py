@@ -56,7 +56,7 @@ def left_out_table(run: Run) -> Table | None:
     ]
     of_all = count(len(plan.int8) + len(left_out), "product")
     title = f"Left out of INT8, in {plan.low.upper()}: {len(left_out)} of {of_all}"
-    return Table(title, (Column("node"), Column("why")), tuple(rows[:MOST_ROWS]))
+    return Table(title, (Column("node"), Column("why")), tuple(rows), most=MOST_ROWS)
 
 
 def nothing_in_int8(run: Run) -> str:

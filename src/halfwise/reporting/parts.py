@@ -3,14 +3,15 @@
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
-from halfwise.wording import clean, sentence
+from halfwise.wording import clean, sentence, shorten
 
+T = TypeVar("T")
 MOST_ROWS = 12
-"""Most rows of a report's table; further rows are grouped or counted."""
+"""Most rows of a table on a terminal; further rows are grouped or counted."""
 
 
 @dataclass(frozen=True)
@@ -30,45 +31,80 @@ class Lines:
 
 @dataclass(frozen=True)
 class Column:
-    """Heading of a column; figures are right-aligned."""
+    """Heading of a column.
+
+    Attributes:
+        title: Its words.
+        align: Figures are right-aligned.
+        width: Most characters of a cell on a terminal; None for all.
+    """
 
     title: str
     align: Literal["left", "right"] = "left"
+    width: int | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title, as many cells in each as there are columns."""
+    """Rows under a title, as many cells in each as there are columns.
+
+    Attributes:
+        title: Their subject.
+        columns: Their headings.
+        rows: All rows: a page shows them, and its CSV file holds them.
+        most: Most rows on a terminal; None for all.
+        rest: Row on a terminal in place of the rows beyond; () for one that counts them.
+        grouped: Whether neighbouring rows with the same first cell belong together: a terminal
+            names it once, and `most` is of such groups.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+    most: int | None = None
+    rest: tuple[str, ...] = ()
+    grouped: bool = False
+
+    @property
+    def first(self) -> int:
+        """How many rows a terminal shows, and a page at first."""
+        starts = [i for i in range(len(self.rows)) if not self._repeats(i)]
+        cut = self.most is not None and len(starts) > self.most
+        return starts[self.most] if cut and self.most is not None else len(self.rows)
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The rows on a terminal."""
+        found = [
+            tuple(
+                "" if i == 0 and self._repeats(place) else _fitted(cell, column)
+                for i, (cell, column) in enumerate(zip(row, self.columns, strict=True))
+            )
+            for place, row in enumerate(self.rows[: self.first])
+        ]
+        left = sum(not self._repeats(i) for i in range(self.first, len(self.rows)))
+        if not left:
+            return tuple(found)
+        words = next((i for i, c in enumerate(self.columns) if c.align == "left"), 0)
+        counted = tuple(f"and {left} more" * (i == words) for i in range(len(self.columns)))
+        return (*found, self.rest or counted)
 
     def without_empty_columns(self) -> "Table":
         """Return this table without columns that are empty in every row."""
         used = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
-        return Table(
-            self.title,
-            tuple(self.columns[i] for i in used),
-            tuple(tuple(row[i] for i in used) for row in self.rows),
-        )
+
+        def of(row: tuple[T, ...]) -> tuple[T, ...]:
+            return tuple(row[i] for i in used)
+
+        rest = of(self.rest) if self.rest else ()
+        return replace(self, columns=of(self.columns), rows=tuple(map(of, self.rows)), rest=rest)
+
+    def _repeats(self, place: int) -> bool:
+        return self.grouped and place > 0 and self.rows[place][0] == self.rows[place - 1][0]
 
 
-def cut(
-    rows: Sequence[tuple[str, ...]], whole: int | None = None, *, column: int = 0
-) -> tuple[tuple[str, ...], ...]:
-    """Return at most `MOST_ROWS` rows, and one that counts the omitted ones.
-
-    Args:
-        rows: All rows, or the first ones.
-        whole: Total number of rows; None for the number given.
-        column: Column for the last row's words.
-    """
-    shown = tuple(rows[:MOST_ROWS])
-    left = (len(rows) if whole is None else whole) - len(shown)
-    if left <= 0:
-        return shown
-    return (*shown, tuple(f"and {left} more" * (i == column) for i in range(len(shown[0]))))
+def _fitted(cell: str, column: Column) -> str:
+    return cell if column.width is None else shorten(cell, column.width)
 
 
 def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
@@ -152,8 +188,8 @@ def shortened(report: Report) -> Report | None:
     shorter: Lines | Table | None = None
     if isinstance(longest, Lines) and len(longest.lines) > 1:
         shorter = replace(longest, lines=longest.lines[:-1])
-    if isinstance(longest, Table) and len(longest.rows) > 1:
-        shorter = replace(longest, rows=longest.rows[: min(len(longest.rows) - 1, 2 * MOST_ROWS)])
+    if isinstance(longest, Table) and longest.first > 1:
+        shorter = replace(longest, rows=longest.rows[: min(longest.first - 1, 2 * MOST_ROWS)])
     return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
 
 
@@ -163,10 +199,10 @@ _FEW = 4
 
 def _spare(part: Lines | Table) -> tuple[int, int]:
     """Return what can go first: lists, further commands, tables, one-liners, small tables."""
-    if isinstance(part, Table) and len(part.rows) <= _FEW:
-        return 0, len(part.rows)
+    if isinstance(part, Table) and len(part.shown) <= _FEW:
+        return 0, len(part.shown)
     if isinstance(part, Table):
-        return 2, len(part.rows)
+        return 2, len(part.shown)
     if part.whole:
         return (3, len(part.lines)) if len(part.lines) > 1 else (0, 0)
     return (4, len(part.lines)) if len(part.lines) > 1 else (1, 1)

@@ -60,19 +60,20 @@ def kept_table(run: Run) -> Table | None:
         key = _likeness(kept) if grouped else _same(kept, run.guards)
         groups.setdefault(key, []).append(kept)
     shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
-    rows = [_kept_row(group, run) for group in shown[:MOST_ROWS]]
-    if left_out := sum(len(group) for group in shown[MOST_ROWS:]):
-        rows.append((f"and {left_out} more", "see run.json", ""))
+    rows = [_kept_row(group, run) for group in shown]
     if unknown:
         which = f"{unknown} {'more ' if known else ''}nodes"
         why = "Not tried in the low format before the search ended."
-        rows.append((which, why, "–"))
+        # Not behind the rows that a terminal omits.
+        rows.insert(MOST_ROWS - 1, (which, why, "–"))
     title = f"Kept in {_types(keep)}: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the search uses {number(run.search.tolerance_factor)} of the tolerance"
     title += beyond_seen(run, ", at")
     columns = (Column("node"), Column("why"), Column("without it", "right"))
-    return Table(title, columns, tuple(rows))
+    left = sum(len(group) for group in shown[MOST_ROWS - bool(unknown) :])
+    rest = (f"and {left} more", "see run.json", "")
+    return Table(title, columns, tuple(rows), most=MOST_ROWS, rest=rest)
 
 
 def _types(keep: Sequence[KeptNode]) -> str:

@@ -83,18 +83,18 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
         return None
     total = _total(layers)
     shown = sorted(layers, key=lambda layer: -(layer.milliseconds or 0.0))
-    rows = [_layer_row(layer, total) for layer in shown[:MOST_ROWS]]
-    if rest := shown[MOST_ROWS:]:
-        left = _total(rest)
+    rows, rest = tuple(_layer_row(layer, total) for layer in shown), tuple[str, ...]()
+    if others := shown[MOST_ROWS:]:
+        left = _total(others)
         share = percent(left / total) if total else ""
-        rows.append((f"and {len(rest)} more", "", "", "", number(left) if total else "", share))
+        rest = (f"and {len(others)} more", "", "", "", number(left) if total else "", share)
     columns = (
         *map(Column, ("layer", "type", "reads → gives", "precision")),
         Column("ms", "right"),
         Column("of time", "right"),
     )
     title = "Layers, longest first" if total else "Layers"
-    return Table(title, columns, tuple(rows)).without_empty_columns()
+    return Table(title, columns, rows, most=MOST_ROWS, rest=rest).without_empty_columns()
 
 
 def node_table(nodes: Sequence[NodePrecision]) -> Table | None:

@@ -132,7 +132,7 @@ def _grid(table: Table, width: int) -> Grid:
             overflow="fold",
             no_wrap=figures,
         )
-    for row in table.rows:
+    for row in table.shown:
         grid.add_row(*map(Text, row))
     return grid
 
@@ -142,7 +142,7 @@ def _headings(table: Table, width: int) -> list[str]:
     titles, needed = [column.title for column in table.columns], 0
     slim = list(titles)
     for i, column in enumerate(table.columns):
-        cells = [row[i] for row in table.rows]
+        cells = [row[i] for row in table.shown]
         if column.align == "right":
             most = max(map(cell_len, (*cells, *titles[i].split())), default=1)
             slim[i] = fill(titles[i], max(most, 1), break_long_words=False, break_on_hyphens=False)

@@ -161,19 +161,16 @@ def _errors(run: Run) -> Table | None:
         sides = {f"{name}{emulated}": low for name, low in _all_low(run).items()} | sides
     names = sorted(run.verdict.outputs, key=lambda name: run.verdict.outputs[name].passed)
     rows = []
-    for name in names[:MOST_ROWS]:
-        label = shorten(name, 28)
+    for name in names:
         for side, verdict in sides.items():
             if name in verdict.outputs:
-                rows.append((label, side, *_error_cells(verdict.outputs[name])))
-                label = ""
+                rows.append((clean(name), side, *_error_cells(verdict.outputs[name])))
     if not rows:
         return None
-    if len(names) > MOST_ROWS:
-        rows.append((f"and {len(names) - MOST_ROWS} more", *[""] * 8))
     figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal", "of few")
-    columns = (Column("output"), Column("model"), *(Column(f, "right") for f in figures))
-    return Table("Error against FP32", columns, tuple(rows)).without_empty_columns()
+    columns = (Column("output", width=28), Column("model"), *(Column(f, "right") for f in figures))
+    table = Table("Error against FP32", columns, tuple(rows), most=MOST_ROWS, grouped=True)
+    return table.without_empty_columns()
 
 
 def _error_cells(error: OutputError) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from halfwise.errors import CaseError
 from halfwise.files import open_regular
 from halfwise.graph.unchecked import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
-from halfwise.reporting.parts import Column, Lines, Report, Table, cut, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.tensorrt.log.log import Explainer, read_lines
 from halfwise.wording import clean, count, listed, sentence, shorten
 
@@ -146,7 +146,7 @@ def _nodes(log: LogReport) -> Table | Lines | None:
         Column("operator"),
         Column("place", "right"),
     )
-    return Table(title, columns, cut(list(map(_row, log.nodes))))
+    return Table(title, columns, tuple(map(_row, log.nodes)), most=MOST_ROWS)
 
 
 def _row(node: LogNode) -> tuple[str, str, str, str]:

@@ -35,7 +35,7 @@ def part(found, title):
 def rows(table):
     assert isinstance(table, Table)
     titles = [column.title for column in table.columns]
-    return [dict(zip(titles, row, strict=True)) for row in table.rows]
+    return [dict(zip(titles, row, strict=True)) for row in table.shown]
 
 
 def lines(found, title):

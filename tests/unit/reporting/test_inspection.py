@@ -69,9 +69,9 @@ def test_an_inspection():
 def test_profiles_stand_side_by_side_and_shape_tensors_have_values():
     two = X.model_copy(update={"limits": (RANGE, RANGE), "shape_tensor": True, "shape": (2,)})
     many = tuple(X.model_copy(update={"name": f"x{i}"}) for i in range(20))
-    rows = part(looked_into(inspection(tensors=(two, *many))), "Inputs and outputs").rows
+    rows = part(looked_into(inspection(tensors=(two, *many))), "Inputs and outputs").shown
     assert rows[0][3:] == ("values", "1×3; 1×3", "4×3; 4×3", "8×3; 8×3")
-    assert rows[-1][1] == "and 9 more"
+    assert rows[-1][0] == "and 9 more"
 
 
 def test_an_engine_that_could_not_be_inspected():
@@ -156,8 +156,8 @@ def test_several_workers_in_one_table():
     assert (report.title, report.passed) == ("FAILED: 1 of 3 engines passed, on 5 samples", False)
     table = part(report, "Engines")
     assert isinstance(table, Table)
-    assert [row[4] for row in table.rows] == ["yes", "no", "no result"]
-    assert table.rows[0][-2:] == ("2", "1.50")
+    assert [row[4] for row in table.shown] == ["yes", "no", "no result"]
+    assert table.shown[0][-2:] == ("2", "1.50")
     why = part(report, "Why")
     assert isinstance(why, Lines)
     assert why.lines == (

@@ -1,4 +1,24 @@
+from dataclasses import replace
+
 from halfwise.reporting.parts import Column, Table
+
+
+def test_a_terminal_counts_the_rows_that_it_omits():
+    columns = (Column("number", "right"), Column("name", width=5))
+    rows = tuple((str(i), "longer than 5") for i in range(6))
+    table = Table("T", columns, rows, most=4)
+    assert table.rows == rows
+    assert [row[0] for row in table.shown] == ["0", "1", "2", "3", ""]
+    assert {len(row[1]) for row in table.shown[:4]} == {5}
+    assert table.shown[-1] == ("", "and 2 more")
+    assert replace(table, most=6).shown[-1][0] == "5"
+    assert replace(table, rest=("", "the rest")).shown[-1] == ("", "the rest")
+
+
+def test_rows_of_one_name_are_cut_together():
+    rows = (("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"))
+    table = Table("T", (Column("name"), Column("x", "right")), rows, most=2, grouped=True)
+    assert table.shown == (("a", "1"), ("", "2"), ("b", "1"), ("and 1 more", ""))
 
 
 def test_columns_that_say_nothing_are_left_out():

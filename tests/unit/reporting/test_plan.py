@@ -17,14 +17,14 @@ def test_many_kept_nodes_are_grouped():
         "Kept in FP32: 52 of 258 compute nodes; the search uses 0.8 of the tolerance"
     )
     assert [c.title for c in table.columns] == ["node", "why", "without it"]
-    assert table.rows[0] == (
+    assert table.shown[0] == (
         "13 × Pow: /blocks.{0–5}/norm1/Pow, /blocks.{0–5}/norm2/Pow, /norm/Pow",
         "For example: the square of /blocks.0/norm1/Pow_input reaches 2.8e7, beyond FP16's 65504",
         "≥ 152 × limit",
     )
-    assert len(table.rows) == 4
-    assert "needed by" not in table.rows[1][1]
-    assert "needed by /blocks.0/norm1/ReduceMean: " in table.rows[2][1]
+    assert len(table.shown) == 4
+    assert "needed by" not in table.shown[1][1]
+    assert "needed by /blocks.0/norm1/ReduceMean: " in table.shown[2][1]
 
 
 def test_ranges_are_told_where_headroom_counts():
@@ -42,7 +42,7 @@ def test_few_kept_nodes_have_a_row_each():
     )
     table = kept_table(run(plan=plan(keep), guards=(guard("/norm/Pow"),)))
     assert table is not None
-    assert table.rows == (
+    assert table.shown == (
         (
             "/norm/Pow (Pow)",
             "the square of /norm/Pow_input reaches 2.8e7, beyond FP16's 65504",
@@ -58,7 +58,7 @@ def test_few_kept_nodes_of_one_reason_share_a_row():
     keep = (kept("/n/Pow", error_without=3.0), kept("/n/Mean", "ReduceMean", error_without=2.0))
     table = kept_table(run(plan=plan(keep), guards=(told,)))
     assert table is not None
-    assert table.rows == (
+    assert table.shown == (
         (
             "/n/Pow (Pow); /n/Mean (ReduceMean)",
             "the square of /n/Pow_input reaches 2.8e7, beyond FP16's 65504",
@@ -78,21 +78,21 @@ def test_rules_have_rows_of_their_own_and_named_causes_come_first():
     )
     table = kept_table(run(plan=plan((*ruled, *free, kept("/n/Pow"))), guards=()))
     assert table is not None
-    assert [row[0] for row in table.rows] == [
+    assert [row[0] for row in table.shown] == [
         "/n/Pow (Pow)",
         "20 × Add: /a.{0–19}",
         "20 × Add: /b.{0–19}",
     ]
-    assert table.rows[1][1] == "Kept by the rule --keep /a"
-    assert table.rows[2][1:] == ("For example: Nothing, 0", "≥ 2 × limit")
+    assert table.shown[1][1] == "Kept by the rule --keep /a"
+    assert table.shown[2][1:] == ("For example: Nothing, 0", "≥ 2 × limit")
 
 
 def test_more_groups_than_rows_are_counted():
     keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(30))
     table = kept_table(run(plan=plan(keep)))
     assert table is not None
-    assert len(table.rows) == MOST_ROWS + 1
-    assert table.rows[-1][0] == "and 18 more"
+    assert len(table.shown) == MOST_ROWS + 1
+    assert table.shown[-1][0] == "and 18 more"
 
 
 def unknown(count: int, *ops: str):
@@ -115,8 +115,8 @@ def test_nodes_of_which_nothing_is_known_share_a_row(known, more):
     keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(known))
     table = kept_table(run(plan=plan((*unknown(43, *"abcdefghijklmnop"), *keep))))
     assert table is not None
-    assert len(table.rows) == min(known, MOST_ROWS) + (known > MOST_ROWS) + 1
-    assert table.rows[-1] == (
+    assert len(table.shown) == min(known + 1, MOST_ROWS) + (known > MOST_ROWS)
+    assert table.shown[min(known, MOST_ROWS - 1)] == (
         f"43 {more}nodes",
         "Not tried in the low format before the search ended.",
         "–",
@@ -126,7 +126,7 @@ def test_nodes_of_which_nothing_is_known_share_a_row(known, more):
 def test_a_single_node_of_which_nothing_is_known_is_named():
     table = kept_table(run(plan=plan(unknown(1, "Add"))))
     assert table is not None
-    assert table.rows[0][0] == "/u0 (Add)"
+    assert table.shown[0][0] == "/u0 (Add)"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_metric_falls_instead(metric, excesses, told):
     )
     table = kept_table(run(plan=plan(keep), criterion=Criterion(metric=metric, metric_drop=0.01)))
     assert table is not None
-    assert [row[2] for row in table.rows] == [told]
+    assert [row[2] for row in table.shown] == [told]
 
 
 def test_without_kept_nodes_there_is_no_table():
@@ -179,4 +179,4 @@ def test_the_title_tells_the_types_of_kept_nodes():
         table = kept_table(run(plan=plan(keep=keep)))
         assert table is not None
         assert table.title.startswith(f"Kept in {told}: {len(keep)} of ")
-        assert any("in BF16" in row[0] for row in table.rows)
+        assert any("in BF16" in row[0] for row in table.shown)

@@ -50,7 +50,7 @@ def test_the_report_on_an_engine():
 def test_shares_of_layers_nodes_and_time():
     table = inspected(PROOF, "e").parts[1]
     assert isinstance(table, Table)
-    assert table.rows == (
+    assert table.shown == (
         ("FP32", "1", "20 %", "25 %"),
         ("FP16", "1", "80 %", "75 %"),
         ("other", "1", "", "0.1 %"),
@@ -60,12 +60,12 @@ def test_shares_of_layers_nodes_and_time():
 def test_layers_come_longest_first_and_the_rest_is_counted():
     table = layer_table(PROOF.layers)
     assert table is not None
-    assert table.rows[0] == ("conv", "kgen", "fp16 → fp16", "FP16", "0.75", "75 %")
-    assert table.rows[1][2] == "fp32 → fp16"
+    assert table.shown[0] == ("conv", "kgen", "fp16 → fp16", "FP16", "0.75", "75 %")
+    assert table.shown[1][2] == "fp32 → fp16"
     many = layer_table([layer(f"l{i}", "fp16", 1.0) for i in range(MOST_ROWS + 8)])
     assert many is not None
-    assert many.rows[-1][0] == "and 8 more"
-    assert many.rows[-1][-2:] == ("8", "40 %")
+    assert many.shown[-1][0] == "and 8 more"
+    assert many.shown[-1][-2:] == ("8", "40 %")
 
 
 def test_without_times_and_model():
@@ -89,7 +89,7 @@ def test_an_engine_without_layers():
 def test_nodes_are_grouped_by_what_was_asked_and_wrong_ones_come_first():
     table = node_table(PROOF.nodes)
     assert table is not None
-    assert table.rows == (
+    assert table.shown == (
         ("FP32", "FP16", "3", "/b.{0–2}/Pow"),
         ("", "FP16", "1", "conv"),
         ("FP32", "FP32", "1", "/norm/Pow"),

@@ -47,7 +47,7 @@ def text(shown):
     lines = [shown.title, shown.about]
     for p in shown.parts:
         lines.append(p.title)
-        lines += p.lines if isinstance(p, Lines) else [" | ".join(row) for row in p.rows]
+        lines += p.lines if isinstance(p, Lines) else [" | ".join(row) for row in p.shown]
     return "\n".join(lines)
 
 
@@ -159,7 +159,7 @@ def test_errors_before_and_after():
         "cosine",
         "non-finite",
     ]
-    assert table.rows == (
+    assert table.shown == (
         ("logits", "all FP16", "4.81", "1", "0.0", "0.049954", "0"),
         ("", "mixed", "0.00722", "0.0015", "61.3", "1.000000", "0"),
     )
@@ -180,8 +180,8 @@ def test_errors_that_are_not_finite_and_outputs_that_are_not_floats():
 def test_many_outputs_are_counted_failing_ones_first():
     outputs = {f"o{i}": output_error(passed=i != 29) for i in range(30)}
     table = part(report(verification(verdict=verdict(outputs=outputs))), "Error")
-    assert table.rows[0][0] == "o29"
-    assert table.rows[-1][0] == "and 18 more"
+    assert table.shown[0][0] == "o29"
+    assert table.shown[-1][0] == "and 18 more"
 
 
 def test_a_metric_is_shown_before_and_after():
@@ -391,9 +391,9 @@ def test_whatever_names_are_the_report_is_clean_and_short():
     )
     shown = report(made)
     for p in shown.parts:
-        strings = [*p.lines] if isinstance(p, Lines) else [cell for row in p.rows for cell in row]
+        strings = [*p.lines] if isinstance(p, Lines) else [cell for row in p.shown for cell in row]
         if isinstance(p, Table):
-            assert all(len(row) == len(p.columns) for row in p.rows)
+            assert all(len(row) == len(p.columns) for row in p.shown)
         assert all("\x1b" not in s and "\n" not in s and len(s) < 300 for s in strings)
 
 

@@ -120,10 +120,10 @@ def test_nodes_of_the_model():
     table = explained(report(finding(), nodes=tuple(nodes), model_nodes=99)).parts[-1]
     assert isinstance(table, Table)
     assert table.title == "Named nodes (19 of 20 names found among 99 nodes)"
-    assert table.rows[0] == ("/a/0", "/b reads it", "MatMul", "9")
-    assert table.rows[1] == ("/a/1", "not in the model", "", "")
-    assert table.rows[2] == ("/a/2", "same", "Pow", "3")
-    assert table.rows[-1] == ("and 8 more", "", "", "")
+    assert table.shown[0] == ("/a/0", "/b reads it", "MatMul", "9")
+    assert table.shown[1] == ("/a/1", "not in the model", "", "")
+    assert table.shown[2] == ("/a/2", "same", "Pow", "3")
+    assert table.shown[-1] == ("and 8 more", "", "", "")
 
 
 def test_nothing_to_explain():

@@ -2,7 +2,7 @@
 
 // Causes by group and line of code: nodes, numbers, the tensor's histogram, the source.
 
-const { make, section, link, histogram, place } = halfwise;
+const { make, coded, section, link, histogram, place } = halfwise;
 const MOST = 4;
 
 section("causes", (root, data) => {
@@ -73,7 +73,7 @@ function lineOf(found, data, items) {
   }
 
   const from = found[0].place === null ? null : place(data.places[found[0].place], data.frames);
-  const fix = alike && found[0].fix ? make("p", { class: "fix" }, `Usual fix: ${found[0].fix}`) : null;
+  const fix = alike && found[0].fix ? make("p", { class: "fix" }, "Usual fix: ", coded(found[0].fix)) : null;
   first[1].querySelector("button")?.click();
   return make("div", { class: "line" }, from, list, more, fix);
 }
@@ -84,8 +84,8 @@ function item(one, data, fix) {
     one.node === null ? null : make("code", {}, link("graph", one.node)),
     name ? make("span", { class: "note" }, " in ", make("code", {}, name)) : null,
   );
-  const told = make("p", {}, one.text);
-  const element = make("li", {}, where, told, fix ? make("p", { class: "fix" }, `Usual fix: ${fix}`) : null);
+  const told = make("p", {}, coded(one.text));
+  const element = make("li", {}, where, told, fix ? make("p", { class: "fix" }, "Usual fix: ", coded(fix)) : null);
   if (one.histogram !== null) {
     const figure = make("div", { hidden: true });
     const button = make("button", {

@@ -46,6 +46,11 @@ function plain(text) {
   return text.replace(/[^\P{C}\n\t\p{Cn}]|[\u2028\u2029]/gu, "\ufffd");
 }
 
+// Returns text as children of an element, with its backticked parts as code.
+function coded(text) {
+  return text.split(/`([^`]+)`/).map((part, i) => (i % 2 ? make("code", {}, part) : part));
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) {
@@ -138,4 +143,4 @@ addEventListener("hashchange", follow);
 // Scripts stand one after another, and sections register while they run.
 addEventListener("DOMContentLoaded", follow);
 
-globalThis.halfwise = { section, data, make, draw, plain, number, link, fragment, open };
+globalThis.halfwise = { section, data, make, draw, plain, coded, number, link, fragment, open };

@@ -2,7 +2,7 @@
 
 // Real engines, device by device.
 
-const { make, section, number, table, scatter, layers } = halfwise;
+const { make, coded, section, number, table, scatter, layers } = halfwise;
 
 section("engine", (root, { devices, shared }) => {
   const known = layers.read(shared);
@@ -86,7 +86,7 @@ function said(root, { log: { columns, rows } }) {
     return;
   }
   root.append(make("h3", {}, "What the builder said"));
-  const words = (text) => ({ text, node: () => make("span", { class: "words" }, text) });
+  const words = (text) => ({ text, node: () => make("span", { class: "words" }, coded(text)) });
   const own = rows.map(([severity, means, todo, nodes, ...rest]) => [
     severity, words(means), words(todo), { text: nodes.join(" "), node: () => layers.linked(nodes) }, ...rest]);
   table(root, { name: "What the builder said", columns, rows: own });

@@ -2,7 +2,7 @@
 
 // The layers of engines: how time is shared by precision, and the layers one by one.
 
-const { make, number, table, link, columns } = halfwise;
+const { make, coded, number, table, link, columns } = halfwise;
 const PRECISIONS = ["FP32", "TF32", "BF16", "FP16", "INT8", "FP8", "mixed", "other", "unknown"];
 const WIDE = 0.14;  // Share of a bar that holds a word.
 
@@ -73,7 +73,7 @@ function one(place, engine, shared) {
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => (row[i]?.text ?? row[i]?.value ?? row[i] ?? "") !== ""));
   place.replaceChildren();
   for (const line of [...engine.findings.map((found) => `Not as asked: ${found}`), ...engine.remarks]) {
-    place.append(make("p", { class: "note" }, line));
+    place.append(make("p", { class: "note" }, coded(line)));
   }
   if (!rows.length) {
     place.append(make("p", { class: "note" }, "The inspector reports no layers."));

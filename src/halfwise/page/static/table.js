@@ -2,7 +2,7 @@
 
 // Tables: sorted by a click on a heading, stored as CSV, cut where they are long.
 
-const { make, number } = halfwise;
+const { make, coded, number } = halfwise;
 // What stands in data for numbers that JSON lacks.
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
 const MOST = 50;
@@ -129,7 +129,7 @@ function table(root, { name, columns, rows, most = MOST }) {
 
 function content(cell) {
   const text = shown(cell);
-  return cell?.node?.() ?? (text.length > LONG ? make("div", { class: "long", title: text }, text) : text);
+  return cell?.node?.() ?? (text.length > LONG ? make("div", { class: "long", title: text }, coded(text)) : coded(text));
 }
 
 function isNumeric(rows, i) {
@@ -142,9 +142,11 @@ function adopt(grid) {
   const columns = [...grid.tHead.rows[0].cells].map((cell) => ({
     title: cell.textContent, align: cell.className,
   }));
-  const rows = [...grid.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+  const rows = [...grid.tBodies[0].rows].map((row) => [...row.cells].map((cell) => (cell.firstElementChild === null
+    ? cell.textContent : { text: cell.textContent, node: () => make("span", {}, ...cell.cloneNode(true).childNodes) })));
   const holder = grid.closest(".scroll");
-  holder.replaceWith(table(document.createDocumentFragment(), { name: grid.dataset.name, columns, rows }));
+  const most = Number(grid.dataset.first);
+  holder.replaceWith(table(document.createDocumentFragment(), { name: grid.dataset.name, columns, rows, most }));
 }
 
 Object.assign(halfwise, { table, csv, rank });

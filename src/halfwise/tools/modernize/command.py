@@ -24,7 +24,7 @@ from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.notes import told
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, cut, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
@@ -266,7 +266,7 @@ def _rewritings(record: Modernized) -> Table | None:
         for r in record.rewritings
     ]
     columns = (Column("new node"), Column("operator"), Column("for", "right"), Column("nodes from"))
-    return Table("Rewritten", columns, cut(rows))
+    return Table("Rewritten", columns, tuple(rows), most=MOST_ROWS)
 
 
 def _left(record: Modernized) -> Lines | None:
