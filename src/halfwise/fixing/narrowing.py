@@ -18,7 +18,7 @@ from halfwise.fixing.plan.halving import lowered
 from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import may_have_bf16
-from halfwise.records import NodeName
+from halfwise.records import NodeName, Precision
 
 if TYPE_CHECKING:
     from halfwise.case import Sample
@@ -83,6 +83,13 @@ class Narrowing:
             return known or FP32_ALONE
         whole = kept >= self._planner.choices - frozenset(self._planner.forced.lowered)
         return FP32_ALONE if whole else self._possible(kept)
+
+    def precisions(self, kept: Assignment) -> dict[NodeName, Precision]:
+        """Return the type of each kept node of a plan."""
+        types = self.known.get(kept, FP32_ALONE)
+        found: dict[NodeName, Precision] = dict.fromkeys(kept, "fp32")
+        found |= dict.fromkeys(self._products & kept if types.tf32 else (), "tf32")
+        return found | dict.fromkeys(types.bf16, "bf16")
 
     def look(self, kept: Assignment, error: float) -> float:
         """Try BF16 and TF32 for a passing plan if they may make it the cheapest so far.

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from halfwise.emulation.tf32 import TF32_OPS
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.types import Types
-from halfwise.records import KeptNode, NodeName, Plan, Remark, Search
+from halfwise.records import NodeName, Plan, Remark, Search
 from halfwise.wording import typed
 
 
@@ -48,28 +46,20 @@ def plan_of(
         hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
         reading=readers - frozenset(forced.kept),
     )
-    keep = _typed(keep, planner.types_of(found.kept))
+    types = planner.narrowing.precisions(found.kept)
     plan = plan_record(
         network,
         planner.roles,
         settings.fmt,
         placed,
         casts,
-        keep=keep,
+        keep=tuple(k.model_copy(update={"precision": types[k.node]}) for k in keep),
         minimal=found.minimal,
         lowered=forced.lowered,
         remarks=remarks,
         low_io=planner.low_io,
     )
     return plan.model_copy(update={"repairs": planner.case.repairs})
-
-
-def _typed(keep: Sequence[KeptNode], types: Types) -> tuple[KeptNode, ...]:
-    narrower = {k.node: "tf32" for k in keep if types.tf32 and k.op in TF32_OPS}
-    narrower |= dict.fromkeys(types.bf16, "bf16")
-    return tuple(
-        k.model_copy(update={"precision": narrower.get(k.node, k.precision)}) for k in keep
-    )
 
 
 def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:

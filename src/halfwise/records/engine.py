@@ -83,6 +83,17 @@ class NodePrecision(Record):
     asked: Precision | None = None
     layers: tuple[str, ...] = ()
 
+    @property
+    def suffices(self) -> bool:
+        """Whether a node kept in FP32, TF32 or BF16 is shown in that or a wider type.
+
+        True for nodes that were not kept.
+        """
+        widest_first: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
+        if self.asked not in widest_first:
+            return True
+        return self.precision in widest_first[: widest_first.index(self.asked) + 1]
+
 
 class PrecisionProof(Record):
     """What the engine actually computes in.

@@ -24,6 +24,7 @@ from halfwise.wording import count, listed, percent
 _QUANTISED: tuple[Precision, ...] = ("int8", "fp8")
 """Requested by pairs in the model; a builder may still choose a wider kernel."""
 _WIDER: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
+_HIGH: tuple[Precision, ...] = ("fp32", "tf32")
 _LOW = frozenset[Precision](("fp16", "bf16", *_QUANTISED))
 _SHOWN = 4
 
@@ -98,24 +99,26 @@ class _Evidence:
 
     def findings(self) -> Iterator[str]:
         for low in sorted(_LOW):
-            yield from self._broken("fp32", low, "to be FP32")
+            for high in _HIGH:
+                yield from self._broken(high, low, f"to be {high.upper()}")
         if self.config is not None and not self.config.tf32:
             yield from self._tf32()
         for quantised in _QUANTISED:
             yield from self._unquantised(quantised, none=True)
-        wanted = self._low()
-        if wanted is None:
-            return
+        lows = self._lows()
         shown = Counter(n.precision for n in self.compute)
         plain = shown["fp32"] + shown["tf32"]
-        if plain and not shown["unknown"] and not any(shown[p] for p in (*_LOW, "mixed")):
+        if lows and plain and not shown["unknown"] and not any(shown[p] for p in (*_LOW, "mixed")):
+            wanted = " or ".join(low.upper() for low in lows)
             yield (
-                f"The engine computes nothing in {wanted.upper()}, although that was requested: "
-                f"{_kinds(shown, ('fp32', 'tf32'))} of {count(len(self.compute), 'compute node')}."
+                f"The engine computes nothing in {wanted}, although that was requested: "
+                f"{_kinds(shown, _HIGH)} of {count(len(self.compute), 'compute node')}."
             )
         elif self._is_strong():
-            for high in ("fp32", "tf32"):
-                yield from self._broken(wanted, high, f"{wanted.upper()} in the model")
+            for low in lows:
+                for got in _WIDER:
+                    if got != low:
+                        yield from self._broken(low, got, f"{low.upper()} in the model")
 
     def remarks(self) -> Iterator[str]:
         yield from self._hidden()
@@ -129,15 +132,17 @@ class _Evidence:
                     f"TF32, which was on, is used for {count(len(named), 'node')} kept in "
                     f"FP32 ({_names(named)}): FP32's range with the 11 significant bits of FP16."
                 )
-        mixed = [n for n in self.compute if n.asked == "fp32" and n.precision == "mixed"]
-        if mixed:
-            yield (
-                f"For {count(len(mixed), 'node')} in layers of mixed formats ({_names(mixed)}), "
-                "the inspector does not show whether they compute in FP32 as requested."
-            )
-        wanted = self._low()
+        for high in _HIGH:
+            mixed = [n for n in self.compute if n.asked == high and n.precision == "mixed"]
+            if mixed:
+                yield (
+                    f"For {count(len(mixed), 'node')} in layers of mixed formats "
+                    f"({_names(mixed)}), the inspector does not show whether they compute in "
+                    f"{high.upper()} as requested."
+                )
+        wanted = next(iter(self._lows()), None)
         free = [n for n in self.compute if n.asked is None]
-        plain = [n for n in free if n.precision in ("fp32", "tf32")]
+        plain = [n for n in free if n.precision in _HIGH]
         some = any(n.precision == wanted for n in self.compute)
         if wanted is not None and plain and some and not self._is_strong():
             yield (
@@ -145,13 +150,13 @@ class _Evidence:
                 "FP32 or TF32: the builder found that faster, or had no such kernel."
             )
 
-    def _low(self) -> Precision | None:
-        """Return the low format requested, if any compute node might have it."""
+    def _lows(self) -> tuple[Precision, ...]:
+        """Return the low formats that compute nodes were requested in, or might have."""
         asked = {n.asked for n in self.compute}
-        low = next((p for p in asked if p in _LOW and p not in _QUANTISED), None)
-        if low is None and self.config is not None and None in asked:
-            return self.config.low
-        return low
+        lows = tuple(p for p in _WIDER if p in _LOW and p in asked)
+        if not lows and self.config is not None and self.config.low and None in asked:
+            return (self.config.low,)
+        return lows
 
     def _is_strong(self) -> bool:
         return self.config is not None and self.config.typing == "strong"

@@ -135,6 +135,27 @@ def test_casts_of_a_strongly_typed_model_that_had_no_effect():
     assert nothing.findings[0].startswith("The engine computes nothing in FP16")
 
 
+def test_every_type_of_a_plan_is_compared_with_what_was_asked_for():
+    asked = {"dense": "tf32", "gelu": "bf16", "square": "fp16", "mean": "fp32"}
+    strong = config(typing="strong", low=None, tf32=True)
+    right = [layer(type_, node) for node, type_ in asked.items()]
+    assert proven(*right, asked=asked, built=strong).findings == ()
+    wrong = [
+        layer(type_, node)
+        for node, type_ in zip(asked, ("fp16", "fp16", "bf16", "tf32"), strict=True)
+    ]
+    proof = proven(*wrong, asked=asked, built=strong)
+    assert [finding.partition(";")[0] for finding in proof.findings] == [
+        "1 of 1 node that were to be TF32 compute in FP16",
+        "1 of 1 node that were FP16 in the model compute in BF16",
+        "1 of 1 node that were BF16 in the model compute in FP16",
+    ]
+    assert "kept in FP32 (mean)" in proof.remarks[0]
+    plain = [layer("fp32", node) for node in asked]
+    (finding,) = proven(*plain, asked=asked, built=strong).findings
+    assert finding.startswith("The engine computes nothing in FP16 or BF16, although")
+
+
 def test_one_fused_block_is_unknown_and_says_so():
     block = layer(
         "unknown",

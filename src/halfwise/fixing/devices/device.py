@@ -60,7 +60,8 @@ class DeviceRun(EngineRun):
         self, fixed: Fixed, heldout: HeldOut
     ) -> tuple[EngineSearch, DeviceAttempts, Proposals]:
         """Return what a search on this device alone would use."""
-        self.prediction = Prediction(fixed.planner, self._inspected)
+        always = self.engine_settings.tf32
+        self.prediction = Prediction(fixed.planner, self._inspected, always_tf32=always)
         search, _ = self._search(fixed, heldout, self.prediction)
         attempts = DeviceAttempts(fixed.planner, self)
         return search, attempts, replace(search.proposals, attempts=attempts)

@@ -75,15 +75,15 @@ class Candidate:
         """What distinguishes its plan from others."""
         return self.keep, self.terms
 
-    @property
-    def visible(self) -> Assignment:
-        """Nodes kept in FP32 that are in the built file; rewritten ones are not."""
-        return frozenset() if self.terms.int8 else self.keep - self.terms.rewritten
-
     def kept(self, planner: Planner) -> Assignment:
         """Return the compute nodes requested in FP32, by the planner of the run's plan."""
         own = self.terms.of(planner)
         return own.fp32 if isinstance(own, Int8Planner) else self.keep
+
+    def asked(self, planner: Planner) -> dict[NodeName, Precision]:
+        """Return the types requested of kept nodes; rewritten ones are not in the built file."""
+        own = self.terms.of(planner).narrowing.precisions(self.kept(planner))
+        return {n: type_ for n, type_ in own.items() if n not in self.terms.rewritten}
 
     @property
     def milliseconds(self) -> float:
@@ -111,17 +111,16 @@ class Candidate:
 
     @property
     def ignored(self) -> tuple[NodeName, ...]:
-        """Kept nodes that the inspector shows in a lower type than FP32."""
+        """Kept nodes that the inspector shows in FP16 or BF16 although they were to have more."""
         nodes = () if self.proof is None else self.proof.nodes
-        return tuple(n.node for n in nodes if n.asked == "fp32" and n.precision in LOW)
+        return tuple(n.node for n in nodes if n.precision in LOW and not n.suffices)
 
     @property
     def honoured(self) -> bool:
-        """Whether the inspector shows every kept node in FP32 (TF32 is not), or as vanished."""
-        if self.proof is None or self.visible != self.keep:
+        """Whether the inspector shows every kept node in its type, or as vanished."""
+        if self.proof is None or self.terms.int8 or self.keep & self.terms.rewritten:
             return False
-        asked = [n for n in self.proof.nodes if n.asked == "fp32"]
-        return all(n.precision in ("fp32", "other") for n in asked)
+        return all(n.suffices or n.precision == "other" for n in self.proof.nodes)
 
 
 @dataclass(frozen=True)
@@ -225,10 +224,9 @@ class Attempts:
         if found.passed or (build.config.low is None and build.config.typing == "weak"):
             return found
         with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
-            asked: dict[NodeName, Precision] = dict.fromkeys(candidate.visible, "fp32")
-            found = replace(
-                found, proof=self.bench.proof(build, found.terms.of(self.planner), asked)
-            )
+            planner, terms = self.planner, found.terms
+            asked = {} if terms.int8 else found.asked(planner)
+            found = replace(found, proof=self.bench.proof(build, terms.of(planner), asked))
         return found
 
     def model_of(self, plan: Plan) -> Path:
@@ -299,9 +297,7 @@ class Attempts:
         build = partial(
             self.bench.builds.build,
             purpose=step,
-            tf32=terms.tf32
-            or terms.of(self.planner).types_of(keep).tf32
-            or self.bench.builds.settings.tf32,
+            tf32=self.bench.builds.settings.tf32 or terms.types_of(self.planner, keep).tf32,
             level=terms.level,
             outputs=outputs,
             unfused=unfused,

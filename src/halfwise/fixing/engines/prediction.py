@@ -40,6 +40,7 @@ class Prediction:
         inspect: Returns what an engine computes in; None if unknown.
         work: Budget for predictions, in inferences over the data.
         seconds: Time for them.
+        always_tf32: Whether every build may use TF32.
         fp32: Compute nodes that the engine with nothing kept has in FP32 by itself.
     """
 
@@ -47,6 +48,7 @@ class Prediction:
     inspect: Callable[[BuildOutcome, Planner], PrecisionProof | None]
     work: float = WORK
     seconds: float = SECONDS
+    always_tf32: bool = False
     fp32: Assignment = frozenset()
     _fused: Trials | None = None
     _bands: Bands | None = None
@@ -106,7 +108,10 @@ class Prediction:
 
         Also None for the model without repairs.
         """
-        return None if terms.loose or terms.unrepaired else self.band(keep, tf32=terms.tf32)
+        if terms.loose or terms.unrepaired:
+            return None
+        tf32 = self.always_tf32 or terms.types_of(self.planner, keep).tf32
+        return self.band(keep, tf32=tf32)
 
     def _band(self, keep: Assignment, *, tf32: bool) -> Band | None:
         bands = self._in_bands()

@@ -137,7 +137,8 @@ class EngineRun(Workbench):
         if self._tf32 is None:
             self.tf32()
         with self._stage("engines"):
-            prediction = Prediction(fixed.planner, self._inspected)
+            always = self.engine_settings.tf32
+            prediction = Prediction(fixed.planner, self._inspected, always_tf32=always)
             search, attempts = self._search(fixed, heldout, prediction)
             # Whatever happens to the worker from here on, this engine is judged and fetched.
             table = Table(self, fixed.planner, heldout)

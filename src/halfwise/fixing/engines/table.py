@@ -319,10 +319,10 @@ class Table:
 
     def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
         """Return the precision requested for nodes; weak typing leaves the rest to the builder."""
-        kept = candidate.kept(self.planner)
-        asked: dict[NodeName, Precision] = dict.fromkeys(kept - candidate.terms.rewritten, "fp32")
+        asked = candidate.asked(self.planner)
         if candidate.build.config.typing == "strong":
-            low = candidate.terms.of(self.planner).roles.computing - kept
+            computing = candidate.terms.of(self.planner).roles.computing
+            low = computing - candidate.kept(self.planner)
             asked |= dict.fromkeys(low, low_format(self.planner.settings.fmt))
         return asked
 

@@ -1,8 +1,9 @@
 """What a build is told in addition to which nodes are FP32."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.types import Types
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
@@ -42,6 +43,11 @@ class Terms:
         if self.int8 and planner.int8 is not None:
             return planner.int8
         return planner.original if self.unrepaired and planner.original else planner
+
+    def types_of(self, planner: Planner, keep: Assignment) -> Types:
+        """Return the types of kept nodes in the engine; TF32 also where only the terms allow it."""
+        types = self.of(planner).types_of(keep)
+        return replace(types, tf32=self.tf32 or types.tf32)
 
     @property
     def loose(self) -> bool:

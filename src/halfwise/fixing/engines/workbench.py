@@ -247,8 +247,6 @@ class Workbench:
             network = self.network_of(build)
             roles = roles_of(network, low_type(self.settings.fmt))
         asked = {**asked, **quantised_types(network)}
-        types = planner.types_of(frozenset(asked))
-        asked = {**asked, **dict.fromkeys(types.bf16, "bf16")}
         if planner.case.repairs and self.network_of(build) is self.case.network:
             network, roles = self.case.network, self._roles
         return self.measure.proof(build, network, roles, asked, as_fp32=as_fp32)

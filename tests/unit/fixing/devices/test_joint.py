@@ -21,6 +21,7 @@ from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.terms import USUAL
+from halfwise.fixing.types import FP32_ALONE
 from halfwise.records import Band
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency
@@ -94,7 +95,7 @@ class Told(Prediction):
     def __init__(self, most: float) -> None:
         self.most = most
         samples = SimpleNamespace(samples=())
-        self.planner: Any = SimpleNamespace(trials=samples)
+        self.planner: Any = SimpleNamespace(trials=samples, types_of=lambda _: FP32_ALONE)
 
     def band(self, *_: Any, **__: Any) -> Band:
         return Band(least=0.0, most=self.most)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.table import Table
 from halfwise.fixing.engines.terms import USUAL
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
@@ -150,6 +151,29 @@ def test_what_must_be_fp32_is_constrained_even_where_nothing_is_kept(stage):
 def test_tf32_where_it_is_asked_for(stage):
     ready = stage(models.layer_norm(), engine={"tf32": True})
     assert ready.attempts.attempt(KEPT, "mixed").build.config.tf32
+
+
+@pytest.mark.parametrize(
+    ("ill", "type_", "version"),
+    [
+        (models.busy_product(), "tf32", "8.6.1"),
+        (models.busy_product(), "tf32", "10.0.1"),
+        (models.huge_weights(), "bf16", "10.0.1"),
+    ],
+    ids=["tf32-weak", "tf32-strong", "bf16"],
+)
+def test_engines_are_asked_for_the_types_of_the_plan(stage, ill, type_, version):
+    ready = stage(ill, version=version, options={"allow": type_})
+    fixed, attempts = ready.fixed, ready.attempts
+    kept = {k.node: k.precision for k in fixed.plan.keep}
+    assert type_ in kept.values()
+    found = attempts.attempt(fixed.found.kept, "mixed")
+    assert found.build.config.tf32 == (type_ == "tf32")
+    (offer,) = Table(ready.run, fixed.planner, fixed.heldout).further((), [found], [found])
+    proof = offer.row.proof
+    assert proof is not None
+    assert kept.items() <= {n.node: n.asked for n in proof.nodes}.items()
+    assert proof.findings == ()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import USUAL, Terms
+from halfwise.fixing.engines.terms import USUAL, WITH_TF32, Terms
+from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.casing import names
@@ -149,6 +150,20 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
     assert second.predicted_fused == prediction(made).excess(NORM)
     search.prediction = None
     assert rounds(search, made)[1].predicted_fused is None
+
+
+def test_a_band_counts_the_tf32_of_the_plan_as_that_of_the_terms():
+    own = planner(models.busy_product(), no_repair=True, allow="tf32")
+    kept = names("matmul")
+
+    def most(types: Types, terms: Terms = USUAL, **how: bool) -> float:
+        own.narrowing.take(kept, types)
+        band = prediction(own, **how).banded(Candidate(kept, "", build(1, ""), terms=terms)).band
+        assert band is not None
+        return band.most
+
+    plain, told = most(FP32_ALONE), most(FP32_ALONE, WITH_TF32)
+    assert plain < told == most(FP32_ALONE, always_tf32=True) <= most(Types(tf32=True))
 
 
 def test_the_band_of_a_plan_holds_what_the_expected_engine_shows(made):
