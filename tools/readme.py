@@ -98,7 +98,7 @@ def commands() -> str:
         for option in options(command):
             value = f" {wanted(option)}" if wanted(option) else ""
             spelled = ", ".join(f"`{o}`" for o in option.opts) + value
-            key = (option.rich_help_panel or PANELS[-1], spelled, option.help or "")
+            key = (option.rich_help_panel or PANELS[-1], spelled, told(option))
             rows.setdefault(key, []).append(f"`{name}`")
     lines = ["| command | what it does |", "| --- | --- |"]
     lines += [f"| `{cell(usage(n, c))}` | {cell(c.help or '')} |" for n, c in found.items()]
@@ -141,6 +141,13 @@ def usage(name: str, command: TyperCommand) -> str:
         words.append(shown if told.required else f"[{shown}]")
     words += [f"{min(o.opts, key=len)} {wanted(o)}" for o in options(command) if o.required]
     return " ".join(words)
+
+
+def told(option: TyperOption) -> str:
+    """Return the help of an option, with a default that only Typer states."""
+    stated = option.show_default and isinstance(option.default, str | int | float)
+    known = stated and not option.is_flag
+    return f"{option.help} Default {option.default}." if known else option.help or ""
 
 
 def wanted(option: TyperOption) -> str:

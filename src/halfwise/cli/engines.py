@@ -40,7 +40,7 @@ def build(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="N", help="Constrain these nodes to FP32, as in fix. Repeatable."),
+        typer.Option(metavar="N", help="Constrain these nodes to FP32, as fix does. Repeatable."),
     ] = None,
     keep_op: Annotated[
         list[str] | None,
@@ -51,13 +51,13 @@ def build(
         typer.Option(
             "--layerPrecisions",
             metavar="SPEC",
-            help="As in trtexec: name:fp32,… with * in names; constrains these only.",
+            help="As in trtexec: name:fp32,… with * in names. Constrains nothing else.",
         ),
     ] = None,
     display: Display,
     **options: Any,
 ) -> None:
-    """Build a TensorRT engine and show what it computes in."""
+    """Build a TensorRT engine and show the precision of its layers."""
     from halfwise.reporting.inspection import built
 
     fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
@@ -74,7 +74,7 @@ def inspect(
     engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="The ONNX model, to see precision node by node."),
+        typer.Option(metavar="M", help="Its ONNX model; shows precision node by node."),
     ] = None,
     inputs: MaybeInputsOption = None,
     *,
@@ -108,7 +108,7 @@ def check_constraints(
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="The ONNX model. Default: the one in the command."),
+        typer.Option(metavar="M", help="Its ONNX model. Default: the one in the command."),
     ] = None,
     *,
     display: Display,
@@ -132,12 +132,12 @@ def explain_log(
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="M", help="The ONNX model, to find the nodes that the log names."),
+        typer.Option(metavar="M", help="Its ONNX model; shows the nodes that the log names."),
     ] = None,
     *,
     display: Display,
 ) -> None:
-    """Explain a TensorRT build log: each known message in a sentence, and its nodes."""
+    """Explain a TensorRT build log: each known message in one sentence, with its nodes."""
     from halfwise.tools.explain_log import explained
 
     found = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
@@ -152,7 +152,7 @@ def export(
         Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning", "netron"],
         typer.Option(
             "--as",
-            help="What to write; tuning needs --inputs and TensorRT 11.1; netron is the model with "
+            help="What to write. tuning needs --inputs and TensorRT 11.1; netron is the model with "
             "precision, reason and error in each node's metadata.",
         ),
     ],
@@ -183,7 +183,7 @@ def export(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The model of the run, if it has moved (for weak)."),
+        typer.Option(metavar="FILE", help="The run's model, if it has moved; for weak typing."),
     ] = None,
     min_shapes: Annotated[
         list[str] | None, _shapes("--minShapes", help="As in trtexec. Repeatable.")

@@ -32,7 +32,7 @@ def lint(
     ] = None,
     fail_on: Annotated[
         Literal["error", "warning", "info"],
-        typer.Option(help="Exit with 10 at this severity or worse."),
+        typer.Option(help="Exit with 10 if something this severe or worse is found."),
     ] = "error",
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="Skip a rule. Repeatable.")
@@ -40,7 +40,7 @@ def lint(
     *,
     display: Display,
 ) -> None:
-    """Check a model for known faults and say how to fix them. Reads broken models too."""
+    """Name known faults of a model and how to fix them, without running it."""
     from halfwise.linting.command import linted
     from halfwise.records import SEVERITIES
 
@@ -149,7 +149,7 @@ def modernize(
     display: Display,
     **options: Any,
 ) -> None:
-    """Raise the opset and fold LayerNorms, GELUs and the like into one node each; check it."""
+    """Raise the opset, make norms and GELUs one node each, and compare both models."""
     from halfwise.tools.modernize.command import modernized
 
     how = {"trt_version": trt_version, "transpose": transpose, **options}
@@ -229,15 +229,15 @@ def compare_inputs(
         str | None,
         typer.Option(
             metavar="RAW",
-            help="Raw samples to call the functions with: a folder of images (they get the path), "
-            "or arrays; NAME=RAW,NAME=RAW for several inputs. With them, resize kernels are named "
-            "for arrays too.",
+            help="Raw samples: a folder of images (functions get the path), or arrays; "
+            "NAME=RAW,NAME=RAW for several inputs. They also tell resize kernels apart where A and "
+            "B are arrays.",
         ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            metavar="M", help="FP32 model, to see what the difference does to its outputs."
+            metavar="M", help="FP32 model; shows what the difference does to its outputs."
         ),
     ] = None,
     code: Annotated[

@@ -32,11 +32,11 @@ def trust(asked: bool) -> None:
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX model in floating point.", show_default=False)
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder: what -o named.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, as named with -o.")]
 _inputs = typer.Option(
     metavar="DATA",
-    help="Real inputs: .npz, .npy or Polygraphy .json file, folder, NAME=FOLDER,NAME=FOLDER for "
-    "several inputs, file.py:function, or the word random.",
+    help="Real inputs: an .npz, .npy or Polygraphy .json file, a folder, NAME=FOLDER,NAME=FOLDER "
+    "for several inputs, file.py:function, or the word random.",
     show_default=False,
     rich_help_panel="Data",
 )
@@ -44,7 +44,7 @@ InputsOption = Annotated[str, _inputs]
 MaybeInputsOption = Annotated[str | None, _inputs]
 RunnerOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Runner whose outputs to use, if the file holds several."),
+    typer.Option(metavar="NAME", help="Runner whose outputs to use, if the file has several."),
 ]
 
 
@@ -65,9 +65,11 @@ class Display(NamedTuple):
 _prints = partial(typer.Option, rich_help_panel="Output")
 _DISPLAY: dict[str, Any] = {
     "as_json": Annotated[bool, _prints("--json", help="Print only the record, as JSON.")],
-    "full": Annotated[bool, _prints("--full", help="Print the whole report, not just one screen.")],
+    "full": Annotated[
+        bool, _prints("--full", help="Print the whole report, not one screen of it.")
+    ],
     "quiet": Annotated[
-        bool, _prints("--quiet", help="Print only the verdict, on one line, without progress.")
+        bool, _prints("--quiet", help="Print only the verdict, on one line; no progress.")
     ],
 }
 _TRUST = inspect.Parameter(
@@ -79,7 +81,7 @@ _TRUST = inspect.Parameter(
         typer.Option(
             "--trust-config",
             rich_help_panel="TensorRT",
-            help="Allow the nearest halfwise.toml to name commands, until it changes. Needed once.",
+            help="Let the nearest halfwise.toml name programs to run, until it changes.",
             callback=trust,
             is_eager=True,
             expose_value=False,

@@ -67,7 +67,7 @@ def fix(
     display: Display,
     **options: Any,
 ) -> None:
-    """Find what FP16 (or BF16) breaks, repair it or keep it in FP32, and judge the result."""
+    """Find what FP16, BF16 or INT8 breaks, repair it or keep it in FP32, and judge the result."""
     found = watched(
         lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
         display,
@@ -81,7 +81,7 @@ _ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="FILE",
-        help="The framework's outputs for the inputs: .npz, Polygraphy .json, or "
+        help="What the framework computes on the inputs: an .npz or Polygraphy .json file, or "
         "file.py:factory that returns a torch.nn.Module.",
     ),
 ]
@@ -172,8 +172,8 @@ def verify(
         Path | None,
         typer.Argument(
             metavar="CANDIDATE",
-            help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs: "
-            "Polygraphy .json, or .npz.",
+            help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs (.npz, "
+            "Polygraphy .json).",
             show_default=False,
         ),
     ] = None,
@@ -186,7 +186,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Runner whose outputs to judge, if the file holds several; a prefix is enough.",
+            help="Runner whose outputs to judge, if the file has several; a prefix is enough.",
         ),
     ] = None,
     target: Annotated[
@@ -272,7 +272,7 @@ def choose(
     display: Display,
     **options: Any,
 ) -> None:
-    """Take another plan of a run, without a new search: judge it and write the model."""
+    """Take another plan of a run without a new search: judge it and write its model."""
     found = watched(
         lambda watcher: api.choose(
             run, out=out, inputs=inputs, model=model, watcher=watcher, **options
@@ -291,12 +291,12 @@ def report(
     ] = None,
     *,
     html: Annotated[
-        bool, typer.Option("--html", help="Make report.html again instead of printing.")
+        bool, typer.Option("--html", help="Write report.html again instead of printing.")
     ] = False,
     display: Display,
     **options: Any,
 ) -> None:
-    """Show the report of a run again, or make its page. Exits with the code of that run."""
+    """Show the report of a run again, or write its HTML page. Exits with that run's code."""
     from halfwise.store import lost_model
     from halfwise.wording import clean
 

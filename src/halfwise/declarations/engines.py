@@ -24,7 +24,7 @@ class Waiting(RunLimit, total=False):
 class Limits(Waiting, total=False):
     """How long each step may take."""
 
-    build_timeout: Annotated[float, _seconds("Limit of one build, in seconds.", default=1800.0)]
+    build_timeout: Annotated[float, _seconds("Seconds that one build may take.", default=1800.0)]
 
 
 class Worker(TypedDict, total=False):
@@ -50,14 +50,16 @@ class Devices(TypedDict, total=False):
 
     trt_worker: Annotated[
         Sequence[str],
-        _worker("Worker in halfwise.toml. Repeat it to find one plan for several devices.", "NAME"),
+        _worker("Worker in halfwise.toml. Repeat it to get one plan for several devices.", "NAME"),
     ]
 
 
 class OneDevice(TypedDict, total=False):
     """One of the devices of a run."""
 
-    trt_worker: Annotated[str | None, _worker("Which device, if the run has several.", "NAME")]
+    trt_worker: Annotated[
+        str | None, _worker("Worker whose engine is meant, if the run has several.", "NAME")
+    ]
 
 
 class Workers(TypedDict, total=False):
@@ -68,7 +70,7 @@ class Workers(TypedDict, total=False):
     ]
     trt_command: Annotated[
         Sequence[str],
-        _worker('Command that starts one: "ssh orin python3". Repeatable.', "CMD"),
+        _worker('Command that starts such a Python: "ssh orin python3". Repeatable.', "CMD"),
     ]
     trt_worker: Annotated[Sequence[str], _worker("Worker in halfwise.toml. Repeatable.", "NAME")]
 
@@ -78,12 +80,12 @@ class Target(TypedDict, total=False):
 
     target: Annotated[Literal["tensorrt"] | None, _engine("Build engines and judge their outputs.")]
     builds: Annotated[
-        int, _engine("Builds of the delivered plan, with weak typing.", "N", 3, COUNT)
+        int, _engine("How often to build the delivered plan, with weak typing.", "N", 3, COUNT)
     ]
     max_builds: Annotated[int, _engine("Builds that the search may use.", "N", 6, COUNT)]
     prefer: Annotated[
         Literal["speed", "memory", "exact"],
-        _engine("What to prefer among equally fast engines.", default="speed"),
+        _engine("What decides between equally fast engines.", default="speed"),
     ]
     resume: Annotated[bool, _engine("Continue a run that ended early; skip what crashed.")]
 
@@ -93,20 +95,19 @@ class Building(TypedDict, total=False):
 
     typing: Annotated[
         Literal["weak", "strong"] | None,
-        _engine("Typing. Default: strong from TensorRT 10.0, else weak."),
+        _engine("TensorRT's typing. Default: strong from TensorRT 10.0 on, else weak."),
     ]
     min_shapes: Annotated[
         Sequence[str],
         _engine(
-            "As in trtexec: name:1x3x224x224,… Repeatable, one per profile. Default: from the "
-            "inputs.",
-            "SPEC",
+            "As in trtexec: name:1x3x224x224,… Once per profile. Default: from the inputs.",
+            "SHAPES",
             flag="--minShapes",
         ),
     ]
-    opt_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SPEC", flag="--optShapes")]
-    max_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SPEC", flag="--maxShapes")]
-    timing_cache: Annotated[Path | str | None, _engine("Timing cache to read and write.", "FILE")]
+    opt_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SHAPES", flag="--optShapes")]
+    max_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SHAPES", flag="--maxShapes")]
+    timing_cache: Annotated[Path | str | None, _engine("Timing cache to read and update.", "FILE")]
     workspace: Annotated[
         str | int | None, _engine("Workspace limit: 4G, 512M; a bare number is MiB.", "SIZE")
     ]
@@ -121,5 +122,7 @@ class Building(TypedDict, total=False):
     tactic_sources: Annotated[
         str | Sequence[str] | None, _engine("Tactic sources, separated by commas.", "NAMES")
     ]
-    plugin: Annotated[Sequence[str], _engine("Plugin library on the worker. Repeatable.", "PATH")]
-    tf32: Annotated[bool, _engine("Let kept nodes use TF32 (11 significant bits).")]
+    plugin: Annotated[
+        Sequence[str], _engine("Plugin library, by its path on the worker. Repeatable.", "PATH")
+    ]
+    tf32: Annotated[bool, _engine("Let kept nodes use TF32, which has 11 significant bits.")]

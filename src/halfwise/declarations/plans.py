@@ -61,7 +61,7 @@ class Data(Reading, total=False):
 class Shown(TypedDict, total=False):
     """What a run shows of its samples."""
 
-    no_previews: Annotated[bool, _data("Leave pictures of samples out of the run folder.")]
+    no_previews: Annotated[bool, _data("Store no pictures of samples in the run folder.")]
 
 
 class TaskMetric(TypedDict, total=False):
@@ -70,8 +70,8 @@ class TaskMetric(TypedDict, total=False):
     metric: Annotated[
         str | None,
         _acceptance(
-            "Judge by a task metric instead: a built-in name such as top1 or detection-f1, "
-            "file.py:function, or auto to pick one by what the outputs look like.",
+            "Judge by a task metric instead: a built-in one such as top1 or detection-f1, "
+            "file.py:function, or auto to recognise the task from the outputs.",
             "M",
         ),
     ]
@@ -147,7 +147,7 @@ class Worth(TypedDict, total=False):
         float | None,
         _threshold(
             "Fail if the plan costs more than X times the all-low model: predicted, or measured "
-            "with engines.",
+            "in engines.",
             domain=NOT_NEGATIVE,
         ),
     ]
@@ -158,14 +158,13 @@ class Gate(TypedDict, total=False):
 
     baseline: Annotated[
         str | Path | None,
-        _acceptance("Fail where this run is worse than an earlier one: its folder.", "RUN"),
+        _acceptance("Fail if this run is worse than an earlier one, RUN.", "RUN"),
     ]
     may_worsen: Annotated[
         Sequence[str],
         _acceptance(
-            "How much worse: 5% or 0.05, of the baseline's errors, costs and times; or of one of "
-            "them: error=10%, worth=0, time=3%; metric=X is in the metric's unit. Repeatable. "
-            "Default 5%, metric=0.",
+            "How much worse: 5% or 0.05 for errors, costs and times; error=10%, worth=0, time=3% "
+            "for one of them; metric=X in its unit. Repeatable. Default 5%, metric=0.",
             "[WHAT=]X",
         ),
     ]
@@ -210,7 +209,7 @@ class Lowest(TypedDict, total=False):
     to: Annotated[
         Literal["fp16", "bf16", "int8"],
         _plan(
-            "The low format; int8 means INT8 where that is enough and FP16 elsewhere.",
+            "The low format; int8: INT8 where that is enough, FP16 elsewhere.",
             default="fp16",
         ),
     ]
@@ -231,40 +230,39 @@ class Plan(TypedDict, total=False):
     keep: Annotated[
         Sequence[str],
         _plan(
-            "Keep these nodes in FP32: a name, a regular expression, or outputs. Repeatable.", "N"
+            "Keep nodes in FP32: name, regular expression, or the word outputs. Repeatable.", "N"
         ),
     ]
     keep_op: Annotated[
-        Sequence[str], _plan("Keep all nodes of this operator type. Repeatable.", "TYPE")
+        Sequence[str],
+        _plan("Keep all nodes of this operator type, also written out. Repeatable.", "TYPE"),
     ]
     lower: Annotated[
         Sequence[str],
         _plan(
-            "Never keep these nodes: a name or regular expression. Also lowers operators of "
+            "Always lower these nodes: name or regular expression. Only this lowers operators of "
             "custom domains. Repeatable.",
             "N",
         ),
     ]
     start_from: Annotated[
         str | Path | None,
-        _plan("Start the search from this mixed ONNX model or run folder.", "PATH"),
+        _plan("Start the search from the plan of this mixed ONNX model or run folder.", "PATH"),
     ]
     ranges: Annotated[
         Literal["auto", "minmax", "entropy", "percentile"],
         _plan(
-            "How to calibrate INT8 ranges; auto picks what is best for the outputs.", default="auto"
+            "How to calibrate INT8 ranges; auto takes what is best for the outputs.", default="auto"
         ),
     ]
     keep_above: Annotated[
         float | None,
-        _plan(
-            "Keep every node that produces larger values; no search.", "LIMIT", None, NOT_NEGATIVE
-        ),
+        _plan("Do not search: keep what produces larger values.", "LIMIT", None, NOT_NEGATIVE),
     ]
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
-            "Make no repairs; with RULE, none of that kind: scale, fold, stable, one-node, mask, "
+            "Make no repairs, or none of kind RULE: scale, fold, stable, one-node, mask, "
             "phase, epsilon, saturate. Repeatable.",
             "[RULE]",
             alone="all",
@@ -273,7 +271,7 @@ class Plan(TypedDict, total=False):
     allow: Annotated[
         Sequence[str],
         _plan(
-            "approximate: also make repairs that hold only for the ranges in the data; bf16, tf32: "
+            "approximate: also make repairs that hold only for the ranges in the data. bf16, tf32: "
             "give kept nodes that type where it is enough. Repeatable.",
             "WHAT",
         ),
@@ -281,14 +279,14 @@ class Plan(TypedDict, total=False):
     io: Annotated[
         Literal["fp32", "fp16", "bf16"],
         _plan(
-            "Type of float inputs and outputs: fp32, or that of --to; low ones stay low.",
+            "Type of FP32 inputs and outputs: fp32, or that of --to. Low ones stay as they are.",
             default="fp32",
         ),
     ]
     headroom: Annotated[
         float,
         _plan(
-            "Count overflow up to X times the range seen in the data.",
+            "Treat what overflows at X times the range in the data as overflowing.",
             "X",
             2.0,
             Domain("a finite number ≥ 1", 1),
@@ -322,14 +320,15 @@ class Arithmetic(TypedDict, total=False):
     """What is assumed of the hardware."""
 
     accumulate: Annotated[
-        Literal["fp32", "fp16"], _running("Type in which FP16 ops accumulate sums.", default="fp32")
+        Literal["fp32", "fp16"],
+        _running("Type in which FP16 ops accumulate sums.", default="fp32"),
     ]
 
 
 class Running(TypedDict, total=False):
     """Where the model runs."""
 
-    device: Annotated[Literal["cpu", "cuda"], _running("Where to run.", default="cpu")]
+    device: Annotated[Literal["cpu", "cuda"], _running("Where ONNX Runtime runs.", default="cpu")]
     ort_library: Annotated[
         Sequence[Path | str],
         _running("Library of custom operators for ONNX Runtime. Repeatable.", "PATH"),
@@ -342,7 +341,7 @@ class RunLimit(TypedDict, total=False):
     run_timeout: Annotated[
         float,
         _running(
-            "Limit of one inference, in seconds. Default {}; 40 for models with Loops.",
+            "Seconds that one inference may take. Default {}; 40 for models with Loops.",
             "S",
             300.0,
             SECONDS,
