@@ -4,8 +4,8 @@ usage: python tools/failure_classes.py [NAME]
 
 With the name of a model, it writes that model and its inputs into a folder of that name. Otherwise
 it replaces what stands between `<!-- begin BLOCK -->` and `<!-- end BLOCK -->`: `classes` is the
-list of pages, `models` the table of a class, `reasons` what `halfwise fix --no-repair` says of one
-of its models. What repairs make of a model is from bench/results/repairs.json.
+list of pages by symptom, `models` the table of a class, `reasons` what `halfwise fix --no-repair`
+says of one of its models. What repairs make of a model is from bench/results/repairs.json.
 """
 
 import json
@@ -48,16 +48,16 @@ PAGES = {
     "Harmless": ("harmless", ""),
 }
 """Family → name of its page, and the model that the page shows a run of; "" for none."""
-HEADER = "| model | what goes wrong | kept with `--no-repair` | guards | repaired by | seen at |"
+HEADER = "| model | what goes wrong | kept with `--no-repair` | guards | repaired by |"
 
 
 def index() -> str:
-    """Return the list of pages: what each is about, and how many models it has."""
-    lines = ["| class | what happens | models |", "| --- | --- | --- |"]
-    for family, members in families():
-        name = PAGES[family][0]
-        told = (FOLDER / f"{name}.md").read_text(encoding="utf-8").split("\n\n")[1]
-        lines.append(f"| [{family}](failures/{name}.md) | {told} | {len(members)} |")
+    """Return the list of pages: what is seen of each, and what happens."""
+    lines = ["| symptom | class | what happens |", "| --- | --- | --- |"]
+    for family, _ in families():
+        parts = page(family).read_text(encoding="utf-8").split("\n\n")
+        symptom = " ".join(parts[parts.index("## Symptom") + 1].split())
+        lines.append(f"| {symptom} | [{family}](failures/{page(family).name}) | {parts[1]} |")
     return "\n".join(lines)
 
 
@@ -69,22 +69,22 @@ def families() -> tuple[tuple[str, tuple[Ill, ...]], ...]:
 
 
 def listing(ills: Iterable[Ill]) -> str:
-    """Return the table of a family."""
+    """Return the table of a family, and where its faults were reported."""
     repairs = json.loads(REPAIRS.read_text(encoding="utf-8"))["details"]
+    ills = tuple(ills)
     rows = [row(ill, repairs.get(ill.name, {}).get("repaired", {})) for ill in ills]
-    return "\n".join([HEADER, re.sub(r"[^|]+", " --- ", HEADER), *rows])
+    table = "\n".join([HEADER, re.sub(r"[^|]+", " --- ", HEADER), *rows])
+    reported = ", ".join(links(dict.fromkeys(issue for ill in ills for issue in ill.issues)))
+    return f"{table}\n\nReported in {reported}." if reported else table
 
 
 def row(ill: Ill, repaired: Mapping[str, Any]) -> str:
     """Return the line of one model."""
-    guards = ", ".join(sorted(str(g) if g else "none: no number stands out" for g in ill.guards))
+    guards = ", ".join(sorted(str(g) if g else "none" for g in ill.guards))
     rules = ", ".join(repaired.get("rules", ()))
     if rules and repaired["kept"]:
         rules += f", {repaired['kept']} kept"
-    return (
-        f"| `{ill.name}` | {ill.story} | {kept(ill)} | {guards or '–'} | {rules or '–'} "
-        f"| {', '.join(links(ill.issues)) or '–'} |"
-    )
+    return f"| `{ill.name}` | {ill.story} | {kept(ill)} | {guards or '–'} | {rules or '–'} |"
 
 
 def kept(ill: Ill) -> str:
@@ -96,7 +96,7 @@ def kept(ill: Ill) -> str:
     )
 
 
-def links(issues: tuple[str, ...]) -> Iterator[str]:
+def links(issues: Iterable[str]) -> Iterator[str]:
     """Yield a link per thread; GitHub leads from the address of an issue to a pull request."""
     for issue in issues:
         repository, _, number = issue.partition("#")
@@ -117,7 +117,7 @@ def reasons(ill: Ill, entries: Iterable[Mapping[str, Any]]) -> str:
         f"halfwise fix {ill.name}/model.onnx --inputs {ill.name}/inputs.npz {options} -o run",
         "```",
         "",
-        "Why a node stays in FP32 (`run.json`):",
+        "Without repairs these nodes stay in FP32 (`plan.keep` in `run.json`):",
         "",
     ]
     told: dict[str, list[Mapping[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/tensorrt-measured.md that show what `bench/gpu/figures.py` measured.
+"""Writes the table of docs/tensorrt-measured.md that shows what `bench/gpu/figures.py` measured.
 
     python -m bench.gpu.tables
 
@@ -19,8 +19,7 @@ from bench.runs import ROOT
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "tensorrt-measured.md"
 FORMATS = {"fp32": "FP32", "tf32": "TF32", "fp16": "FP16", "mixed": "mixed"}
-ENGINES_MARK = "<!-- bench/gpu/tables.py: engines -->"
-ROUNDS_MARK = "<!-- bench/gpu/tables.py: rounds -->"
+MARK = "<!-- bench/gpu/tables.py: engines -->"
 
 
 def measured(folder: Path) -> dict[str, dict[str, Any]]:
@@ -50,17 +49,6 @@ def _cell(row: dict[str, Any]) -> str:
     return f"{level} dB, {row['latency']['median_ms']:.3g} ms{sign}"
 
 
-def rounds(details: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
-    """Yield every round of the published models: predicted and measured error."""
-    for name, detail in details.items():
-        if JOBS[name].make is not None:
-            continue
-        for found in detail["rounds"]:
-            keys = ("predicted", "predicted_fused", "measured")
-            errors = ["–" if found[key] is None else f"{float(found[key]):.3g}" for key in keys]
-            yield [name, str(found["kept"]), *errors, "yes" if found["passed"] else "no"]
-
-
 def markdown(head: Sequence[str], rows: Iterator[list[str]]) -> str:
     """Return a table."""
     lines = [head, ["---"] * len(head), *rows]
@@ -74,13 +62,11 @@ def put(page: str, mark: str, text: str) -> str:
 
 
 def main() -> None:
-    """Write both tables."""
+    """Write the table."""
     details = measured(RESULTS)
     page = PAGE.read_text(encoding="utf-8")
-    page = put(page, ENGINES_MARK, markdown(["model", *FORMATS.values()], engines(details)))
-    head = ["model", "kept", "predicted", "with fusion", "measured", "passed"]
-    page = put(page, ROUNDS_MARK, markdown(head, rounds(details)))
-    PAGE.write_text(page, encoding="utf-8")
+    table = markdown(["model", *FORMATS.values()], engines(details))
+    PAGE.write_text(put(page, MARK, table), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ _MODE_SINCE = 7
     reads_graph=False,
 )
 def resize(subject: Subject) -> Iterator[Found]:
-    """PyTorch's interpolate cannot be expressed before opset 11; the exporter warns about it.
+    """Before opset 11 ONNX cannot express PyTorch's interpolate, so results may differ.
 
-    Results may differ: Resize got coordinate_transformation_mode and nearest_mode in opset 11.
+    Resize got coordinate_transformation_mode and nearest_mode then; the exporter warns about it.
     """
     if subject.model.proto.producer_name != _TORCH or subject.opset >= _RESIZE_OPSET:
         return
@@ -67,7 +67,7 @@ def average_pool(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def lstm(subject: Subject) -> Iterator[Found]:
-    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 did not, and February 2022 fixed it."""
+    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 did not; fixed in February 2022."""
     if _torch(subject) != (1, 10):
         return
     nodes = [(p, n) for p, n in standard_nodes(subject, "LSTM") if _direction(n) == "bidirectional"]
@@ -243,7 +243,7 @@ def unreadable(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def training(subject: Subject) -> Iterator[Found]:
-    """An export in training mode: statistics of the batch, and dropout at inference.
+    """An export in training mode uses statistics of the batch, and drops values at inference.
 
     BatchNormalization with training_mode (opset 14), or with the outputs that only training has
     (before), and Dropout whose training_mode is a constant true.

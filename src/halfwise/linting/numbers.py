@@ -1,4 +1,4 @@
-"""Numbers that FP16, or 32 bits, cannot hold: eps, masks, weights, and integers."""
+"""Numbers that FP16, or 32 bits, cannot hold: eps, masks, weights, integers."""
 
 from collections.abc import Callable, Iterator
 
@@ -195,7 +195,7 @@ def _path(
 def beyond(subject: Subject) -> Iterator[Found]:
     """Numbers beyond 65504 are infinite in FP16; TensorRT stores them as 65504. Both are wrong.
 
-    Excluded are masks, bounds of Clip, Max and Min, and variances, which have their own rules.
+    Masks and variances have their own rules; bounds of Clip, Max and Min do no harm.
     """
     for value, extent in subject.extents.items():
         if not extent.beyond or mask_readers(value, extent):
@@ -276,7 +276,7 @@ def _is_variance(node: ir.Node, slot: int) -> bool:
 def wide_integers(subject: Subject) -> Iterator[Found]:
     """Before version 10, TensorRT casts INT64 to INT32 and clamps what does not fit.
 
-    Excluded are ends of Slices, where a huge number means "to the end".
+    Ends of Slices do not count: a huge number means "to the end" there.
     """
     severity = "info" if has("int64", subject.tensorrt) else "warning"
     for graph in graphs_of(subject.network.model):
@@ -302,7 +302,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 
 @rule("float-index", "warning", _HALF)
 def float_indices(subject: Subject) -> Iterator[Found]:
-    """Indices and sizes computed in floating point: FP16 is exact for integers up to 2048 only."""
+    """Indices and sizes computed in floats: FP16 is exact for integers up to 2048 only."""
     for node in subject.nodes():
         is_cast = node.op_type == "Cast" and node.inputs and node.outputs
         source = node.inputs[0] if is_cast else None

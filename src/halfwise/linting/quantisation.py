@@ -1,4 +1,4 @@
-"""Quantisation that TensorRT refuses, reads as another type or cannot fuse, and lost channels."""
+"""Quantisation that TensorRT refuses, misreads or cannot fuse, or that loses channels."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -60,7 +60,7 @@ def quantised(subject: Subject) -> Iterator[Found]:
 def zero_points(subject: Subject) -> Iterator[Found]:
     """TensorRT quantises symmetrically: its parser fails at a zero point other than 0.
 
-    An error with --trt-version. For a pair, the QuantizeLinear is reported.
+    An error with --trt-version.
     """
     for node in _steps(subject):
         zero = _zero_point(node)
@@ -78,8 +78,8 @@ def zero_points(subject: Subject) -> Iterator[Found]:
 def types(subject: Subject) -> Iterator[Found]:
     """TensorRT quantises to INT8, FP8 (E4M3), INT4 and FP4.
 
-    It reads UINT8, also the result of a QuantizeLinear without zero point, as INT8, so values above
-    127 saturate; other types make the parser fail. An error with --trt-version.
+    It reads UINT8, the default of a QuantizeLinear without zero point, as INT8: values above 127
+    saturate. Other types make the parser fail. An error with --trt-version.
     """
     for node in _steps(subject):
         dtype, zero = _type(node), _zero_point(node)
@@ -110,7 +110,7 @@ def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
 
 @rule("quantisation-scale", "error", "https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html")
 def scales(subject: Subject) -> Iterator[Found]:
-    """A scale that is not a positive number: dividing by it loses values, and parsers refuse it."""
+    """A scale that is not a positive number loses values, and parsers refuse it."""
     for node in _steps(subject):
         scale = numbers(node.inputs[1])
         if scale is None or not scale.size:
@@ -129,7 +129,7 @@ def scales(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-per-tensor", "warning", "https://arxiv.org/abs/2004.09602")
 def per_tensor(subject: Subject) -> Iterator[Found]:
-    """Channels of very different size with one scale for all: small channels get few levels.
+    """One scale for channels of very different size leaves the small ones few levels.
 
     Reported if a channel's largest weight is below a hundredth of the tensor's. Channels of zeros
     are excluded: they lose nothing, or are lost already.
@@ -151,9 +151,9 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-half", "warning", _PLACES)
 def half(subject: Subject) -> Iterator[Found]:
-    """A product with 8-bit data but not weights, or the reverse, runs in no INT8 kernel.
+    """A product with 8 bits in its data or its weights alone has no INT8 kernel.
 
-    It costs accuracy, and time for rounding. Weights of 4 bits are meant to be used this way.
+    It loses accuracy, and time for rounding. Weights of 4 bits are meant to be used this way.
     """
     nodes = {node_name(node): node for node in subject.network.nodes()}
     for name, pairs in half_quantised(subject.network).items():
@@ -181,7 +181,7 @@ def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
 def splits(subject: Subject) -> Iterator[Found]:
     """Q and DQ keep an operator out of a product's kernel: two kernels, and one more rounding.
 
-    Checked are BatchNormalization, a bias and activations after a product in INT8.
+    Checked: BatchNormalization, a bias and activations after a product in INT8.
     """
     products = quantised_nodes(subject.network)
     for pair in pairs_of(subject.network):

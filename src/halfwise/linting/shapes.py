@@ -1,4 +1,4 @@
-"""Sizes from the export that are fixed in constants, although an axis is declared dynamic."""
+"""Sizes that the export fixed in constants, although an axis is declared dynamic."""
 
 from collections.abc import Iterator
 
@@ -25,8 +25,8 @@ _FIX = (
 def batch(subject: Subject) -> Iterator[Found]:
     """A batch size fixed in a constant breaks every other batch size, or mixes samples.
 
-    Reshape, Expand and Concat with a fixed first axis after a dynamic one, and fixed initial states
-    of recurrent operators.
+    Checked: Reshape, Expand and Concat with a fixed first axis after a dynamic one, and fixed
+    initial states of recurrent operators.
     """
     found = [*frozen_batches(subject.network), *frozen_states(subject.network)]
     order = {node: i for i, node in enumerate(subject.network.nodes())}
@@ -48,8 +48,8 @@ def batch(subject: Subject) -> Iterator[Found]:
 def axis(subject: Subject) -> Iterator[Found]:
     """A length fixed in a constant breaks every other length.
 
-    Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size. The rule
-    frozen-batch covers the first axis alone.
+    Checked: Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size. For the
+    first axis alone see frozen-batch.
     """
     for each in frozen_lengths(subject.network):
         constant = each.constant

@@ -106,7 +106,7 @@ def custom(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def unconstrainable(subject: Subject) -> Iterator[Found]:
-    """Some layers have a fixed type, or no floating-point numbers.
+    """Some layers have a fixed type, or no floats.
 
     A constraint on them is refused, ignored, or makes the build fail. Checked with --trt-version
     8.5 to 10.16, which have constraints.

@@ -17,9 +17,9 @@ _CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
 
 @rule("unnamed-node", "info", _NAMES, reads_graph=False)
 def unnamed(subject: Subject) -> Iterator[Found]:
-    """TensorRT invents names for unnamed nodes, which nothing in the model leads to.
+    """TensorRT invents names for unnamed nodes, and nothing leads from them to the model.
 
-    Constants are excluded.
+    Constants do not count.
     """
     for place, node in subject.model.nodes:
         if not node.name and node.op_type != "Constant":
@@ -33,7 +33,7 @@ def unnamed(subject: Subject) -> Iterator[Found]:
 
 @rule("duplicate-name", "warning", _NAMES, reads_graph=False)
 def duplicates(subject: Subject) -> Iterator[Found]:
-    """Nodes with one name: TensorRT numbers them, so a constraint reaches only the first."""
+    """TensorRT numbers nodes of one name, so a constraint reaches only the first."""
     counts = Counter(node.name for _, node in subject.model.nodes if node.name)
     for place, node in subject.model.nodes:
         if (number := counts.pop(node.name, 0)) > 1:
@@ -56,7 +56,7 @@ def unused_nodes(subject: Subject) -> Iterator[Found]:
 
 @rule("unused-output", "info", _OPTIONAL, reads_graph=False)
 def unused_outputs(subject: Subject) -> Iterator[Found]:
-    """Named optional outputs are computed, and TensorRT's parser supports few of them.
+    """An optional output with a name is computed, and TensorRT's parser supports few of them.
 
     Those of recurrent operators are excluded: exporters name them all, and they cost nothing. Those
     of a BatchNormalization come with training mode, which has its own rule.

@@ -27,7 +27,7 @@ _BITS = {
 def casts(subject: Subject) -> Iterator[Found]:
     """A Cast to fewer bits and back loses the difference, whatever precision is chosen.
 
-    Casts of floating-point numbers to integers and back are truncations, and intended.
+    Casts of floats to integers and back do not count: they truncate on purpose.
     """
     for node in subject.nodes():
         before = _source(node)

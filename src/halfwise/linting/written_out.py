@@ -1,4 +1,4 @@
-"""Operators that an exporter spelled out as several nodes, although ONNX has one for them."""
+"""Operators written out as several nodes, although ONNX has one for them."""
 
 from collections.abc import Iterator
 
