@@ -288,7 +288,7 @@ def _told(trial: Trial, run: Run, engines: Engines) -> Iterator[str]:
         seen = {(b.status, b.signal) for b in engines.builds}
         if trial.status not in seen:
             yield f"builds {sorted(map(str, seen))}, none {trial.status}"
-    if trial.rung is None and not any("halfwise diagnose" in line for line in run.next_step):
+    if trial.rung is None and not any(step.kind == "diagnose" for step in run.next_step):
         yield "diagnose is not named"
 
 

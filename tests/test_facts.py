@@ -5,7 +5,7 @@ change. Only what other programs and users write is read: logs, options, files.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,18 @@ SENTENCES = {
     *("said", "sentence", "text", "trouble", "warning", "why"),
 }
 """What sentences are called; their plurals too."""
+LINES = SENTENCES | {"line", "step", "told", "words"}
+"""The same, for what a regular expression searches."""
+PATTERNS = {"findall", "finditer", "fullmatch", "match", "search", "split"}
 READING = {"endswith", "partition", "removeprefix", "removesuffix", "rpartition", "startswith"}
 
 OTHERS = {
     "emulation/": "what ONNX Runtime says",
+    "evidence/sources.py": "stack traces that PyTorch's exporter leaves in a model",
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
     "linting/exporters.py": "what ONNX says of an operator that it does not know",
+    "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
     "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",
@@ -54,8 +59,8 @@ def is_words(node: ast.expr) -> bool:
     return isinstance(node, ast.Tuple) and any(map(is_words, node.elts))
 
 
-def is_sentence(node: ast.expr) -> bool:
-    return called(node) in SENTENCES or called(node).removesuffix("s") in SENTENCES
+def is_sentence(node: ast.expr, names: Collection[str] = SENTENCES) -> bool:
+    return called(node) in names or called(node).removesuffix("s") in names
 
 
 def readings(tree: ast.AST) -> Iterator[int]:
@@ -69,7 +74,9 @@ def readings(tree: ast.AST) -> Iterator[int]:
                 if is_words(left) or is_words(right):
                     yield node.lineno
             case ast.Call(func=ast.Attribute(value=owner, attr=name), args=[first, *_]):
-                if name in READING and (is_sentence(owner) or is_words(first)):
+                searched = node.args[1:2] if called(owner) == "re" else [first]
+                found = name in READING and (is_sentence(owner) or is_words(first))
+                if found or (name in PATTERNS and any(is_sentence(s, LINES) for s in searched)):
                     yield node.lineno
 
 
@@ -83,6 +90,8 @@ def readings(tree: ast.AST) -> Iterator[int]:
         "text = text.removesuffix(fix)",
         'island = rule == "Kept by the model itself"',
         'start = "mean and" in how',
+        "command = _COMMAND.search(line)",
+        'command = re.search(r": (halfwise .+)$", step.text)',
     ],
 )
 def test_what_the_rule_finds(line):

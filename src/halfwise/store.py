@@ -15,6 +15,7 @@ from halfwise.files import kind_of, read_text
 from halfwise.records import SCHEMA_VERSION, Observations, Run, RunEvidence
 from halfwise.records.record import Record
 from halfwise.scratch import scratch
+from halfwise.wording import argument, command
 
 R = TypeVar("R", bound=Record)
 
@@ -260,7 +261,8 @@ def refuse_run(path: Path) -> None:
     if (path / RUN_FILE).is_file():
         raise UsageError(
             f"{path} is a run folder, expected a model, an engine or outputs to judge.",
-            f"Give {path / MODEL_FILE}, or repeat the run with: verify {path} --target tensorrt.",
+            f"Give {argument(path / MODEL_FILE)}, or repeat the run with: "
+            f"{command('halfwise', 'verify', path, '--target', 'tensorrt')}.",
         )
 
 

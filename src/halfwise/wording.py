@@ -5,9 +5,11 @@ breaks could fake lines of a report, and thousands of characters could drown it.
 """
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isinf, isnan
+from pathlib import PurePath
 
 WIDEST_NAME = 60
 """Columns for a name in running text."""
@@ -137,6 +139,16 @@ def ranges(runs: Sequence[tuple[int, int]], most: int = 4) -> str:
     """Return runs of indices, by first and last, such as `4-83, 90`; at most `most` of them."""
     shown = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:most]]
     return f"{', '.join(shown)}{' …' if len(runs) > most else ''}"
+
+
+def argument(path: PurePath | str) -> str:
+    """Return a path as a word of a command; one that begins with a hyphen is not an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
+def command(*words: PurePath | str) -> str:
+    """Return a command to paste into a shell; each word that is a path is made an `argument`."""
+    return shlex.join(argument(word) if isinstance(word, PurePath) else word for word in words)
 
 
 def count(quantity: int, noun: str) -> str:

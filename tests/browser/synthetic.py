@@ -31,6 +31,7 @@ from halfwise.records import (
     Repair,
     Row,
     Run,
+    Step,
     TensorName,
     Worth,
 )
@@ -161,7 +162,9 @@ class Drawn:
                 stage_seconds={"observe": 61.0, "search": 1640.0, "engines": 1180.0},
                 peak_rss_bytes=3 * 2**30,
             ),
-            next_step=("trtexec --loadEngine=runs/synthetic/model.engine",),
+            next_step=(
+                Step(kind="prove", command=("trtexec", "--loadEngine=runs/synthetic/model.engine")),
+            ),
         )
 
     def observations(self) -> Observations:

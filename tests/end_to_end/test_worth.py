@@ -59,8 +59,9 @@ def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):
     assert ended.record["verdict"]["required_worth"] == 1.5
     near, *rest = ended.record["next_step"]
     assert ended.record["worth"]["nearest"]["cost"] <= 1.5
-    assert "are predicted to cost at most 1.5 ×, the nearest keeps" in near
-    assert not any("--rel-max" in line for line in rest)
+    assert near["kind"] == "near-plan"
+    assert "are predicted to cost at most 1.5 ×, the nearest keeps" in told
+    assert not any(step["kind"] == "check-tolerance" for step in rest)
     assert fix(models.small(), "--require-worth", "1.5", "-o", "other").code == 0
 
 

@@ -1,12 +1,15 @@
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.wording import (
+    argument,
     capital,
     clean,
+    command,
     count,
     dimensions,
     fixed,
@@ -226,3 +229,11 @@ def test_entries_stand_for_all_names(names):
 def test_leading_zeros_and_endless_numbers_are_text():
     assert listed(["w01", "w1"]) == "w01, w1"
     assert len(listed(["9" * 5000, "8" * 5000])) < 200
+
+
+def test_a_path_of_a_printed_command_is_no_option():
+    assert command("halfwise", "report", Path("-x y"), "--full") == (
+        "halfwise report './-x y' --full"
+    )
+    assert command("halfwise", "report", Path("runs/-x")) == "halfwise report runs/-x"
+    assert argument("-x") == "./-x"

@@ -2,7 +2,6 @@
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from halfwise.cli.options import Display
 from halfwise.declarations.engines import Worker
 from halfwise.errors import PASSED, VERDICT_FAILED, UsageError
+from halfwise.wording import argument, command
 
 if TYPE_CHECKING:
     from halfwise.progress import Watcher
@@ -117,6 +117,5 @@ def _more(folder: Path | None) -> str:
     if folder is None:
         return WHOLE
     page = folder / "report.html"
-    where = f", or open {page}" if page.is_file() else ""
-    command = shlex.join(("halfwise", "report", str(folder), "--full"))
-    return f"Whole report: {command}{where}"
+    where = f", or open {argument(page)}" if page.is_file() else ""
+    return f"Whole report: {command('halfwise', 'report', folder, '--full')}{where}"

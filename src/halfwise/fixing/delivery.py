@@ -17,7 +17,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.recording import int8_plan_of
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.next_steps import diagnose_command
+from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, unsearched_run
 from halfwise.fixing.recording import plan_of
 from halfwise.fixing.rewrite import save_checked
@@ -35,6 +35,7 @@ from halfwise.records import (
     Plan,
     Remark,
     Run,
+    Step,
     WorkerInfo,
 )
 from halfwise.store import (
@@ -288,12 +289,7 @@ def refused(
         request,
         final_verdict(proven.verdict, case, request, ()),
         cost(0, time.monotonic() - started, {}),
-        next_step=(
-            "Find the first fault, from the inputs to the kernels: "
-            f"{diagnose_command(case, request, out, worker)}",
-            "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
-            "or another version of TensorRT.",
-        ),
+        next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
     )
     wrong = LadderRung(rung="fp32", passed=False, failures=proven.verdict.failures)
     found = {"engines": proven.engines, "further": further}

@@ -15,9 +15,10 @@ from halfwise import memory
 from halfwise.case import Case, Samples
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError
+from halfwise.fixing.building import sample_profiles
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.ladder import rungs_of, with_beside
-from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
+from halfwise.fixing.next_steps import after_untested, next_steps
 from halfwise.fixing.rewrite import sizes_of
 from halfwise.fixing.worth import worth_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
@@ -34,6 +35,7 @@ from halfwise.records import (
     Provenance,
     Run,
     RunKind,
+    Step,
     Verdict,
     Worth,
 )
@@ -184,7 +186,7 @@ def unsearched_run(
     request: Request,
     verdict: Verdict,
     spent: Cost,
-    next_step: tuple[str, ...] = (),
+    next_step: tuple[Step, ...] = (),
 ) -> Run:
     """Return the record of a run that searched no plan and has none."""
     return Run(

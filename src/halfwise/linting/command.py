@@ -3,7 +3,6 @@
 `linted` and `checked` turn the findings into reports.
 """
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -22,7 +21,7 @@ from halfwise.tensorrt.trtexec.check import check
 from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of
 from halfwise.tensorrt.trtexec.notation import read
 from halfwise.tensorrt.versions import known_version
-from halfwise.wording import clean, count, listed, sentence, shorten
+from halfwise.wording import clean, command, count, listed, sentence, shorten
 
 _PRECISION = ("written_out", "numbers", "quantisation", "types")
 """Families of rules about precision; the others are about shapes, names and parsers."""
@@ -99,7 +98,6 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
         "rules": tuple(rule for rule, _ in shown),
         "counts": tuple(often for _, often in shown),
         "more": len(counts) - len(shown),
-        "command": f"halfwise lint {shlex.quote(str(network.path))}",
     }
     return (Note(kind="linted", severity="warning", facts=facts),)
 
@@ -175,7 +173,7 @@ def linted(report: LintReport) -> Report:
     parts = list(
         _parts(
             report.findings,
-            f"; halfwise lint {clean(shlex.quote(report.source))} --json lists them",
+            f"; halfwise lint {clean(command(Path(report.source)))} --json lists them",
         )
     )
     if report.skipped:

@@ -145,6 +145,7 @@ from halfwise.records.record import (
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
 from halfwise.records.repair import APPROXIMATE, Allowed, Proof, Remade, Repair, RepairRule
 from halfwise.records.run import Cost, Provenance, Run, RunKind, Sizes
+from halfwise.records.step import Step, StepKind, said
 from halfwise.records.tensors import (
     Comparison,
     Detail,
@@ -320,6 +321,8 @@ __all__ = [
     "Source",
     "Spared",
     "SparedKind",
+    "Step",
+    "StepKind",
     "SymptomKind",
     "TaskScore",
     "TensorName",
@@ -333,4 +336,5 @@ __all__ = [
     "Verdict",
     "WorkerInfo",
     "Worth",
+    "said",
 ]

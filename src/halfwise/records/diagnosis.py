@@ -7,6 +7,7 @@ from halfwise.records.engine_fault import EngineDiagnosis
 from halfwise.records.judged import OutputError
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import NodeName, Record, Severity
+from halfwise.records.step import Step
 
 DifferenceKind = Literal[
     "batch-axis",
@@ -224,7 +225,7 @@ class Rung(Record):
         cause: What is wrong, in plain words; otherwise what was found, or why it was skipped.
         nodes: The nodes at fault, in graph order.
         evidence: The evidence for it.
-        advice: What to do, one sentence each.
+        advice: What to do.
         overflows: Whether nodes at fault are certain to exceed the low format's range.
         inputs: What was tried on the inputs, if the outputs differ from the framework's.
         frozen: The size from the export that the model insists on; None if that is not the cause.
@@ -239,7 +240,7 @@ class Rung(Record):
     cause: str
     nodes: tuple[NodeName, ...] = ()
     evidence: tuple[Sign, ...] = ()
-    advice: tuple[str, ...] = ()
+    advice: tuple[Step, ...] = ()
     overflows: bool = False
     frozen: FrozenSize | None = None
     inputs: InputTrials | None = None

@@ -14,6 +14,7 @@ from halfwise.records.planned import Followed, KeptNode, Plan, Search, Worth
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.repair import Remade
+from halfwise.records.step import Step
 from halfwise.records.tensors import Growth, Guard
 
 RunKind = Literal["fix", "verify", "diagnose"]
@@ -121,7 +122,7 @@ class Run(Record):
         sizes: Sizes of the models; None without a plan, and in older records.
         compared: What got better or worse since an earlier run; None if none was named, and in
             older records.
-        next_step: What to do next, one line each.
+        next_step: What to do next.
         cost: Time and memory.
         provenance: Versions and hashes.
     """
@@ -155,7 +156,7 @@ class Run(Record):
     rungs: tuple[LadderRung, ...] = ()
     sizes: Sizes | None = None
     compared: Baseline | None = None
-    next_step: tuple[str, ...]
+    next_step: tuple[Step, ...]
     cost: Cost
     provenance: Provenance
 

@@ -1,9 +1,7 @@
 """Words on the plans to choose from: their costs and their benefits."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from math import inf
-from pathlib import Path
 from typing import cast
 
 from halfwise.metrics import rises, usual
@@ -17,7 +15,6 @@ from halfwise.records import (
     Row,
     Run,
     TaskScore,
-    Verdict,
 )
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
@@ -251,30 +248,6 @@ def _off(curve: Curve, point: Point, run: Run) -> str:
     if shown is None or shown.excess is None:
         return ""
     return f" Its engine has {number(shown.excess)} times what is allowed (build {shown.build})."
-
-
-def choosing(
-    curve: Curve,
-    out: Path | None,
-    judged: Verdict,
-    criterion: Criterion,
-    devices: Sequence[Engines] = (),
-) -> Iterator[str]:
-    """Yield the command that takes the recommended plan, if it offers something."""
-    point = offered(curve, judged, criterion, devices)
-    if point is None:
-        return
-    run = out or Path("RUN")
-    words = ["halfwise", "choose", str(run), "-o", str(run.with_name(f"{run.name}.chosen"))]
-    plan = _place(curve, curve.plan)
-    what = f"{count(point.count, 'node')} {_kept(curve)}{_at(point)}"
-    over = curve.criterion or criterion
-    error = max(point.error, point.heldout or 0.0)
-    if over.metric is None and error > 1:
-        what += f"; {ratio(error)} what {allowed(over)} allows"
-    which = "cheaper plan" if plan is not None and point.price < plan.price else "plan"
-    metrics = " and ".join(dict.fromkeys(score.metric for score in point.scores))
-    yield f"Take the {which} that keeps {metrics} ({what}): {shlex.join(words)}"
 
 
 def chosen_line(

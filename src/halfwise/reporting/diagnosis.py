@@ -14,7 +14,8 @@ from halfwise.reporting.parts import (
     present,
 )
 from halfwise.reporting.reasons import stated
-from halfwise.wording import clean, count, listed, sentence
+from halfwise.reporting.steps import steps_told
+from halfwise.wording import count, listed, sentence
 
 QUESTIONS: dict[RungName, str] = {
     "harness": "are the inputs right, and real?",
@@ -37,7 +38,7 @@ def diagnosed(run: Run) -> Report:
     elif not run.verdict.passed:
         why = stated(run.verdict.reasons, run.verdict.failures)
         parts.append(Lines("Why it is not judged", why))
-        parts.append(Lines("What to do", tuple(map(clean, run.next_step))))
+        parts.append(Lines("What to do", steps_told(run.next_step), whole=True))
     parts += [part for rung in run.diagnosis if rung is not failed for part in _warnings(rung)]
     samples = count(len(run.verdict.samples), "sample")
     about = f"{sentence(run.provenance.model)} · {samples} · {run.verdict.level}"
@@ -55,7 +56,7 @@ def diagnosed_screen(run: Run) -> Report:
     where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
     errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
     seen = lines_of("Evidence", (f"{sign.text}{_at(sign.nodes)}" for sign in errors))
-    parts = present(where, seen, commands("Next", failed.advice))
+    parts = present(where, seen, commands("Next", steps_told(failed.advice)))
     return replace(whole, parts=parts)
 
 
@@ -99,14 +100,14 @@ def _failed(rung: Rung) -> list[Lines | Table]:
         parts.append(Lines("Where", (listed(rung.nodes, most=MOST_ROWS),)))
     parts.append(Lines("Evidence", tuple(lines)))
     if rung.advice:
-        parts.append(Lines("What to do", tuple(clean(line) for line in rung.advice)))
+        parts.append(Lines("What to do", steps_told(rung.advice), whole=True))
     return parts
 
 
 def _warnings(rung: Rung) -> list[Lines]:
     told = [s for s in rung.evidence if s.severity == "warning"]
     lines = [f"{sentence(sign.text)}{_at(sign.nodes)}" for sign in told[:MOST_ROWS]]
-    advice = [clean(line) for line in rung.advice] if rung.passed is None else []
+    advice = steps_told(rung.advice) if rung.passed is None else ()
     if not lines and not advice:
         return []
     return [Lines(f"Beside rung {rung.rung} ({rung.name})", (*lines, *advice))]

@@ -1,5 +1,7 @@
 """Words on what ended a search early."""
 
+from typing import Literal
+
 from halfwise.records import Search
 from halfwise.wording import number, seconds
 
@@ -17,8 +19,20 @@ def spent(search: Search) -> str:
 
 def allow_more(search: Search) -> str:
     """Return what lets an ended search go on, as a clause."""
+    return MORE[lacking(search)]
+
+
+def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
+    """Return what ended a search: the user, or the limit that ran out."""
     if "interrupt" in search.ended_by:
-        return "let the interrupted search finish"
+        return "interrupt"
     by_work = search.budget is not None and "seconds" not in search.ended_by
-    more = "more work (--budget N)" if by_work else "more time (--time-budget SECONDS)"
-    return f"give the search {more}"
+    return "work" if by_work else "time"
+
+
+MORE = {
+    "interrupt": "let the interrupted search finish",
+    "work": "give the search more work (--budget N)",
+    "time": "give the search more time (--time-budget SECONDS)",
+}
+"""What lets a search go on, by what it lacks."""

@@ -165,12 +165,6 @@ def _linted(facts: Mapping[str, Any]) -> str:
     )
 
 
-def lint_steps(notes: Sequence[Note]) -> tuple[str, ...]:
-    """Return the command that shows the linter's findings, for lines that are not wrapped."""
-    found = (note.facts["command"] for note in notes if note.kind == "linted")
-    return tuple(f"See what the linter finds: {command}" for command in found)
-
-
 def quantised_products(facts: Mapping[str, Any]) -> str:
     """Return how many products are quantised, by the facts of the note `quantised`."""
     whole, half, integers = (facts[name] for name in ("whole", "half", "integers"))

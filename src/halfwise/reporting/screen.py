@@ -12,6 +12,7 @@ from halfwise.reporting.parts import Report, commands, lines_of, present
 from halfwise.reporting.plan import in_words, plan_lines
 from halfwise.reporting.quantisation import quantisation_lines
 from halfwise.reporting.reasons import stated
+from halfwise.reporting.steps import steps_told
 from halfwise.reporting.trouble import low_name, mended, trouble
 from halfwise.reporting.view import caution, metric_lines, report
 from halfwise.reporting.worth import cost_line
@@ -35,7 +36,7 @@ def screen(run: Run) -> Report:
         brief_ladder(told),
         lines_of("Result", _result(told)),
         lines_of(*_why(told)),
-        commands("Next", run.next_step),
+        commands("Next", steps_told(run.next_step)),
     )
     return Report(whole.title, whole.passed, whole.about, parts, caution(told))
 

@@ -28,6 +28,7 @@ from halfwise.reporting.reasons import stated
 from halfwise.reporting.remade import remade_line
 from halfwise.reporting.repairs import notes_beside, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
+from halfwise.reporting.steps import steps_told
 from halfwise.reporting.tasks import below_one, part_lines, rests_on
 from halfwise.reporting.trouble import followed_lines, low_name, trouble
 from halfwise.reporting.verdict import (
@@ -83,7 +84,7 @@ def report(run: Run) -> Report:
     parts += [*baseline_parts(run), _reasons(run.verdict)]
     if run.next_step:
         # A path cut in the middle would break the command.
-        parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
+        parts.append(Lines("Next", steps_told(run.next_step), whole=True))
     return Report(
         title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}",
         passed=run.verdict.passed,

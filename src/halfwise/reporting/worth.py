@@ -1,8 +1,6 @@
 """Words on a plan's worth: what it gains or costs, and what would gain more."""
 
-from collections.abc import Iterator
-
-from halfwise.records import NearPlan, Run, Worth
+from halfwise.records import Run, Worth
 from halfwise.reporting.ending import allow_more
 from halfwise.wording import count, percent, ratio
 
@@ -35,8 +33,8 @@ def nothing_gained(run: Run) -> str:
 def _instead(worth: Worth, run: Run) -> str:
     """Return what would gain more, as the rest of a sentence; no metric if a plan is offered."""
     told = ""
-    if worth.nearest is not None:
-        told += f"; the nearest plan that gains {_near(worth.nearest)}"
+    if (found := worth.nearest) is not None:
+        told += f"; the nearest plan that gains {near(found.kept, found.cost, found.error)}"
     if worth.metric is not None and not _offers(run):
         told += f"; to judge the task instead, use --metric {worth.metric}"
     return told
@@ -44,31 +42,6 @@ def _instead(worth: Worth, run: Run) -> str:
 
 def _offers(run: Run) -> bool:
     return run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
-
-
-def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
-    """Yield what to do about a plan that fails only for its cost, as far as known."""
-    if worth is None:
-        return
-    if worth.nearest is not None:
-        yield (
-            f"Among the plans tried that are predicted to cost at most {ratio(required)}, the "
-            f"nearest {_near(worth.nearest)}."
-        )
-    else:
-        yield (
-            f"No plan that was tried is known to cost at most {ratio(required)} with a finite "
-            "error."
-        )
-    if worth.metric is not None:
-        yield f"To judge the task instead, use --metric {worth.metric}."
-
-
-def unless_faster(worth: Worth | None) -> tuple[str, ...]:
-    """Return what to do if FP32 costs no more than a plan that passed; else nothing."""
-    if worth is None or worth.times_fp32 < 1:
-        return ()
-    return ("Unless an engine shows a gain, use the FP32 model.",)
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:
@@ -79,11 +52,12 @@ def _cost(worth: Worth | None, required: float, low: str) -> str:
     return f"{told}, and at most {ratio(required)} is required"
 
 
-def _near(near: NearPlan) -> str:
-    margin = ", which --margin 1 accepts" if near.error <= 1 else ""
+def near(kept: int, cost: float, error: float) -> str:
+    """Return how many nodes a plan keeps, its cost and its error, as the rest of a sentence."""
+    margin = ", which --margin 1 accepts" if error <= 1 else ""
     return (
-        f"keeps {count(near.kept, 'node')}, costs "
-        f"{ratio(near.cost)} everything low, and has {ratio(near.error)} the error allowed{margin}"
+        f"keeps {count(kept, 'node')}, costs "
+        f"{ratio(cost)} everything low, and has {ratio(error)} the error allowed{margin}"
     )
 
 

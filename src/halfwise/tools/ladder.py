@@ -9,23 +9,24 @@ from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import UsageError
 from halfwise.fixing.command import fix_asked
+from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.metrics import untested_task
 from halfwise.options.loading import load_case
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Failure, LadderRung, RightBy, Verdict
+from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict
 from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
 from halfwise.tools.diagnose.expected_outputs import expected_tensors
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.subject import Subject
+from halfwise.wording import argument
 
 LAST = "int8"
 """Default last rung."""
-_ADVICE = "`halfwise diagnose` also checks the inputs, the export and the model."
 
 
 @bounded
@@ -74,13 +75,17 @@ def ladder(
         by, failures, advice = _right(case, request, expected, runner, watcher)
         if failures:
             rung = LadderRung(rung="fp32", passed=False, by=by, failures=failures)
+            words = diagnose_step(case, request, folder).command or ()
+            words += () if expected is None else ("--expected", argument(expected))
+            words += () if runner is None else ("--runner", runner)
+            advice += (Step(kind="diagnose", command=words),)
             return _stopped(case, request, rung, advice, folder, started, watcher)
     return fix_asked(model, replace(request, right_by=by), out=folder, watcher=watcher)
 
 
 def _right(
     case: Case, request: Request, expected: str | Path | None, runner: str | None, watcher: Watcher
-) -> tuple[RightBy | None, tuple[Failure, ...], tuple[str, ...]]:
+) -> tuple[RightBy | None, tuple[Failure, ...], tuple[Step, ...]]:
     """Return what judged FP32, on all samples, why it is wrong, and what to do."""
     subject = Subject(case, request.settings, Path(), watcher)
     by: RightBy | None = None
@@ -94,14 +99,14 @@ def _right(
             if one.kind in ("guessing", "metric")
         )
         if wrong and not request.data.allow_unjudged:
-            return by, wrong, (_ADVICE,)
+            return by, wrong, ()
     if expected is not None:
         subject.expected = expected_tensors(case, expected, runner)
         rung = exported(subject)
         if rung.passed is not None:
             by = "expected"
         if rung.passed is False:
-            return by, (Failure(kind="rung", text=rung.cause),), (*rung.advice, _ADVICE)
+            return by, (Failure(kind="rung", text=rung.cause),), rung.advice
     return by, (), ()
 
 
@@ -109,7 +114,7 @@ def _stopped(
     case: Case,
     request: Request,
     rung: LadderRung,
-    advice: tuple[str, ...],
+    advice: tuple[Step, ...],
     folder: Path | None,
     started: float,
     watcher: Watcher,

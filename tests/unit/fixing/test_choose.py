@@ -12,6 +12,7 @@ import pytest
 from halfwise import choose, fix
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.inputs.samples import hash_sample
+from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier, pricing_classifier
@@ -69,7 +70,7 @@ def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
     assert read_run(tmp_path / "chosen") == found.run
     assert found.run.curve is not None
     assert found.run.curve.plan == found.run.curve.recommended
-    assert not any("halfwise choose" in line for line in found.run.next_step)
+    assert not any("halfwise choose" in line for line in steps_told(found.run.next_step))
     assert found.run.curve.points == before.curve.points
 
 
@@ -285,7 +286,7 @@ def test_fp32_is_a_plan_whose_error_is_nothing(made):
 def test_what_was_chosen_is_not_proposed_again(made, tmp_path):
     found = chosen(made, out=tmp_path / "chosen")
     assert found.curve.plan == found.curve.recommended
-    assert not any("recommended" in line for line in found.next_step)
+    assert not any("recommended" in line for line in steps_told(found.next_step))
 
 
 def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):

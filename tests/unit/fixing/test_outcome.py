@@ -25,6 +25,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
 from halfwise.records import SCHEMA_VERSION, Cause, Failure, RungTried
+from halfwise.reporting.steps import steps_told
 from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.unit.reporting import runs
@@ -89,7 +90,7 @@ def test_a_fix_on_record(fixed, tmp_path):
 
 def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
     case, request, found = fixed
-    lines = fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step
+    lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
     # It costs as much as FP32.
     assert lines[0].endswith("use the FP32 model.")
     assert f"trtexec --onnx={tmp_path}/run/model.onnx --stronglyTyped" in lines[1]
@@ -101,7 +102,7 @@ def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
 
 def test_the_command_works_in_a_shell(fixed, tmp_path):
     case, request, found = fixed
-    line = fix_run(case, request, found, 1.0, (), tmp_path / "my $run").next_step[1]
+    line = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "my $run").next_step)[1]
     words = shlex.split(line.partition("trtexec ")[2])
     assert words[0] == f"--onnx={tmp_path}/my $run/model.onnx"
     assert words[-1] == f"--saveEngine={tmp_path}/my $run/model.engine"
@@ -112,16 +113,16 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     failed = runs.verdict(
         passed=False, unseen=False, reasons=("far off",), outputs={"y": runs.BROKEN}
     )
-    from_failure = fix_run(
-        case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run"
-    ).next_step
+    from_failure = steps_told(
+        fix_run(case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run").next_step
+    )
     assert not any("trtexec" in line for line in from_failure)
     assert any("--heldout" in line for line in from_failure)
     assert any("--metric" in line for line in from_failure)
     spent = _with(found, search=found.search.model_copy(update={"exhausted": True}))
     spent = _with(spent, verdict=failed)
     ended = fix_run(case, request, spent, 1.0, (), tmp_path / "run")
-    assert any("--budget" in line for line in ended.next_step)
+    assert any("--budget" in line for line in steps_told(ended.next_step))
     assert ended.search is not None
     assert ended.search.budget == request.settings.budget
     assert ended.search.spent == found.planner.budget.spent / len(case.calibration)
@@ -139,7 +140,7 @@ def test_the_tolerance_is_doubted_only_where_another_might_do(fixed, tmp_path, o
     """None accepts NaN that FP32 lacks."""
     case, request, found = fixed
     found = _with(found, verdict=runs.verdict(passed=False, reasons=("it fails",), outputs=outputs))
-    lines = fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step
+    lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
     assert any("tolerance fits" in line for line in lines) is fits
 
 
@@ -151,21 +152,24 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     found, out = _with(found, verdict=failed), tmp_path / "run"
     low = RungTried(rung="fp16", end="tolerance", plans=2, builds=2, built=2, ran=2)
     off = engines().model_copy(update={"rungs": (low,)})
-    lines = fix_run(case, request, found, 1.0, (), out, off).next_step
+    lines = steps_told(fix_run(case, request, found, 1.0, (), out, off).next_step)
     assert "--max-builds" in lines[0]
     assert any("tolerance fits" in line for line in lines)
     none = low.model_copy(update={"end": "unbuildable", "built": 0, "ran": 0})
     cause = Cause(kind="no-engine", builds=(2, 3))
     crashed = off.model_copy(update={"rungs": (none,), "causes": (cause,)})
-    lines = fix_run(case, request, found, 1.0, (), out, crashed).next_step
+    lines = steps_told(fix_run(case, request, found, 1.0, (), out, crashed).next_step)
     assert "halfwise modernize" in lines[0]
     assert not any("tolerance fits" in line for line in lines)
     unknown = Cause(kind="unknown", builds=(3,))
     allowed = build(3, "mixed", config=build(3, "").config.model_copy(update={"tf32": True}))
     in_tf32 = off.model_copy(update={"causes": (unknown,), "builds": (allowed,)})
-    assert "leave --tf32 out" in fix_run(case, request, found, 1.0, (), out, in_tf32).next_step[0]
+    assert (
+        "leave --tf32 out"
+        in steps_told(fix_run(case, request, found, 1.0, (), out, in_tf32).next_step)[0]
+    )
     passed = _with(found, verdict=runs.verdict(level="engine"))
-    lines = fix_run(case, request, passed, 1.0, (), out).next_step
+    lines = steps_told(fix_run(case, request, passed, 1.0, (), out).next_step)
     assert f"{out}/model.engine" in lines[0]
     assert not any("emulated" in line for line in lines)
 
@@ -179,7 +183,7 @@ def test_matrix_products_in_fp32_must_not_use_tf32(tmp_path):
     request = understand(dict(ill.inputs), {})
     case = load_case(ill.proto, request.data, request.criterion)
     found = fix(case, request.settings, Silent())
-    lines = fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step
+    lines = steps_told(fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step)
     assert "--noTF32" in lines[1]
 
 

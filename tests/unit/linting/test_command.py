@@ -8,7 +8,7 @@ from halfwise.linting import RULES
 from halfwise.linting.command import checked, linted, precision_remarks
 from halfwise.options.loading import load_model
 from halfwise.records import ConstraintReport, Finding, LintReport, NodeName
-from halfwise.reporting.notes import lint_steps, told
+from halfwise.reporting.notes import told
 from halfwise.reporting.parts import Lines
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
@@ -78,8 +78,6 @@ def test_a_remark_on_what_matters_for_precision(tmp_path):
         assert len(remarks) == ill
         if ill:
             assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
-            steps = lint_steps(precision_remarks(load_model(tmp_path / "my m.onnx")))
-            assert steps[0].endswith(f": halfwise lint '{tmp_path}/my m.onnx'")
     assert precision_remarks(network_from_proto(numbers.logarithm(True))) == ()
 
 

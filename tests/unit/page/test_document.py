@@ -10,6 +10,7 @@ from halfwise.page.document import coded, document
 from halfwise.page.section import Section
 from halfwise.page.sections import SECTIONS
 from halfwise.page.stored import Stored
+from halfwise.records import Step, said
 from halfwise.store import write_run
 from tests.unit.page.reading import Read
 from tests.unit.reporting.runs import run as made
@@ -47,7 +48,8 @@ def test_that_hostile_words_stay_words(monkeypatch: pytest.MonkeyPatch) -> None:
         module, "SECTIONS", (*SECTIONS, lambda _: Section("nasty", NASTY, {NASTY: NASTY}))
     )
     nasty = made().provenance.model_copy(update={"model": NASTY})
-    run = stored(provenance=nasty, next_step=(NASTY, f"Now: halfwise fix {NASTY}"))
+    steps = (*said(NASTY), Step(kind="fix", command=("halfwise", "fix", NASTY)))
+    run = stored(provenance=nasty, next_step=steps)
     read = Read(document(run))
     assert read.data("nasty") == {NASTY: NASTY}
     assert NASTY in read.texts["h2"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from halfwise.records import NodeName, Run, Rung, Sign
+from halfwise.records import NodeName, Run, Rung, Sign, said
 from tests.unit.reporting.runs import run, verdict
 
 
@@ -22,7 +22,7 @@ def rungs() -> tuple[Rung, ...]:
             passed=None,
             how="skipped",
             cause="Nobody told.",
-            advice=("Give --expected.",),
+            advice=said("Give --expected."),
         ),
         Rung(
             rung=4,
@@ -35,7 +35,7 @@ def rungs() -> tuple[Rung, ...]:
                 Sign(severity="error", text="Off by 0.3.", nodes=(NodeName("b"),)),
                 Sign(severity="info", text="With optimization level 0: still wrong."),
             ),
-            advice=("Report it.",),
+            advice=said("Report it."),
         ),
     )
 
@@ -47,6 +47,6 @@ def diagnosis(*, passed: bool = False, **changed: Any) -> Run:
         "plan": None,
         "verdict": verdict(passed=passed, reasons=() if passed else (looked[-1].cause,)),
         "diagnosis": looked,
-        "next_step": (),
+        "next_step": said("Report it."),
     }
     return run().model_copy(update=values | changed)

@@ -1,9 +1,7 @@
 from math import inf
-from pathlib import Path
 
 from halfwise.records import Criterion, LadderRung, Row, TaskScore, Worth
 from halfwise.reporting.curve import (
-    choosing,
     chosen_line,
     curve_table,
     offer,
@@ -127,19 +125,6 @@ def test_errors_are_told_as_their_field_writes_them():
     assert "epe 0.02 (at most 0.1)" in offer(run(curve=made))
 
 
-def test_the_command_runs_as_printed():
-    (line,) = choosing(MADE, Path("my run"), verdict(), Criterion())
-    assert line == (
-        "Take the cheaper plan that keeps top1 (1 node kept at 1.2 ×; 3.04 × what rel max ≤ 0.01 "
-        "allows): halfwise choose 'my run' -o 'my run.chosen'"
-    )
-    off = ONE.model_copy(update={"error": 0.9, "heldout": 1.5})
-    (line,) = choosing(curve(off, PLAN, plan=1, recommended=0), None, verdict(), Criterion())
-    assert "; 1.5 × what rel max" in line
-    itself = MADE.model_copy(update={"recommended": 2})
-    assert list(choosing(itself, None, verdict(), Criterion())) == []
-
-
 def test_each_score_of_several_outputs_says_which():
     scores = tuple(OWN[0].model_copy(update={"outputs": (name,)}) for name in "yz")
     made = curve(point("", 1.0, 2.0, scores=scores), PLAN, plan=1, recommended=0)
@@ -150,11 +135,9 @@ def test_nothing_is_offered_where_the_plan_failed_by_its_task_or_on_noise():
     itself, failed = MADE.model_copy(update={"plan": 1}), verdict(passed=False)
     task = Criterion(metric="top1", metric_drop=0.01)
     assert offer(run(curve=itself, verdict=failed)) != ""
-    assert list(choosing(itself, None, failed, Criterion())) != []
     noise = failed.model_copy(update={"on_real_data": False})
     for judged, criterion in ((failed, task), (noise, Criterion())):
         assert offer(run(curve=itself, verdict=judged, criterion=criterion)) == ""
-        assert list(choosing(itself, None, judged, criterion)) == []
 
 
 def test_beside_an_engine_the_offer_is_emulated():

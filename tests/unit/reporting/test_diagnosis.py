@@ -1,4 +1,4 @@
-from halfwise.records import Rung, Sign
+from halfwise.records import Rung, Sign, said
 from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.parts import MOST_ROWS, Lines
 from tests.unit.reporting.diagnoses import diagnosis, rungs
@@ -67,7 +67,7 @@ def test_long_evidence_is_cut():
 
 
 def test_what_a_model_says_cannot_repaint_the_terminal():
-    failed = rungs()[-1].model_copy(update={"cause": "\x1b[2J", "advice": ("\x1b",)})
+    failed = rungs()[-1].model_copy(update={"cause": "\x1b[2J", "advice": said("\x1b")})
     report = diagnosed(diagnosis(diagnosis=(failed,)))
     assert "\x1b" not in report.title
     shown = [part.lines for part in report.parts if isinstance(part, Lines)]

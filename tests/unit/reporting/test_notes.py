@@ -10,7 +10,6 @@ from halfwise.reporting.notes import (
     cut_lines,
     frozen_advice,
     frozen_cause,
-    lint_steps,
     not_real,
     told,
 )
@@ -131,10 +130,6 @@ def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
 
 def test_what_the_linter_finds_is_told_as_of_before_repairs():
     facts: dict[str, Fact] = {"rules": ("eps-vanishes",), "counts": (1,), "more": 0}
-    facts["command"] = f"halfwise lint '/with a space/{'long' * 20}.onnx'"
     note = Note(kind="linted", severity="warning", facts=facts)
     assert "in the file; `halfwise lint` says what to do" in clause(note)
     assert "in the file as given, before 7 repairs; `" in clause(note, repairs=7)
-    # A note is wrapped, and its long words are cut: no place for a command.
-    assert "long" not in clause(note)
-    assert lint_steps((note,)) == (f"See what the linter finds: {facts['command']}",)

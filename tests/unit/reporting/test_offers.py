@@ -1,11 +1,9 @@
 """Plans that engines of the run speak against are not offered for the engine."""
 
-from pathlib import Path
-
 import pytest
 
 from halfwise.records import Band, Criterion, EngineRound, Engines, NearPlan, NodeName, Worth
-from halfwise.reporting.curve import choosing, curve_table, offer
+from halfwise.reporting.curve import curve_table, offer
 from halfwise.reporting.offers import Against, against, offered
 from halfwise.reporting.worth import nothing_gained
 from tests.unit.reporting.engine_runs import build, engines, failed
@@ -37,8 +35,8 @@ def shown(*rounds: EngineRound, status: str = "failed") -> Engines:
 
 def lines(found: Engines, **more) -> list[str]:
     given = run(curve=MADE, verdict=JUDGED, engines=found, **more)
-    told = choosing(MADE, Path("run"), JUDGED, given.criterion, given.devices)
-    return [offer(given), *told]
+    point = offered(MADE, JUDGED, given.criterion, given.devices)
+    return [offer(given), *([] if point is None else [point.kept])]
 
 
 def mark(found: Engines) -> str:

@@ -1,6 +1,6 @@
 from halfwise.records import NearPlan, Worth
 from halfwise.reporting.view import report
-from halfwise.reporting.worth import cheaper, cost_line, nothing_gained
+from halfwise.reporting.worth import cost_line, nothing_gained
 from tests.unit.reporting.runs import run, search, verdict
 
 NEAR = NearPlan(kept=12, cost=1.2, error=3.4)
@@ -40,15 +40,6 @@ def test_what_fails_for_its_cost_alone_says_so_first():
     assert "its cost is unknown, and at most 1.1 ×" in nothing_gained(
         run(worth=None, verdict=short)
     )
-
-
-def test_what_would_cost_as_little_as_is_asked_for():
-    near, metric = cheaper(NOTHING, 1.3)
-    assert "to cost at most 1.3 ×, the nearest keeps 12 nodes, costs 1.2 × everything low" in near
-    assert "--metric mask-iou" in metric
-    (none,) = cheaper(Worth(cost=2.0, fp32=3.0), 1.3)
-    assert none.startswith("No plan that was tried is known to cost at most 1.3 ×")
-    assert list(cheaper(None, 1.3)) == []
 
 
 def test_times_are_told_as_measured():

@@ -13,7 +13,7 @@ from halfwise.records import Profile, Recipe, ShapeRange
 from halfwise.tensorrt.recipes.programs import cpp, facts, python, script
 from halfwise.tensorrt.trtexec.notation import OTHER_KIND, format_shapes, quoted
 from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, has, tactic_sources, version_of
-from halfwise.wording import shorten
+from halfwise.wording import argument, shorten
 
 MOST_ARGUMENT_BYTES = 131072
 """Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
@@ -157,7 +157,7 @@ def polygraphy(recipe: Recipe) -> dict[str, str]:
     Raises:
         CaseError: Polygraphy cannot express part of the recipe.
     """
-    command = [["polygraphy", "convert", recipe.model], *polygraphy_options(recipe)]
+    command = [["polygraphy", "convert", argument(recipe.model)], *polygraphy_options(recipe)]
     files = {"build_engine.sh": shell_script(facts(recipe), command)}
     if recipe.constraints:
         files[CONSTRAIN] = script(recipe, f"{CONSTRAIN}.txt")

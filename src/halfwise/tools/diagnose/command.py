@@ -18,7 +18,7 @@ from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Failure, Run, Rung, RungName, Sign, Verdict
+from halfwise.records import Failure, Run, Rung, RungName, Sign, Verdict, said
 from halfwise.reporting.reasons import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
@@ -159,7 +159,7 @@ def _misfit(refused: CaseError) -> Rung:
         how="measured",
         cause=f"The inputs cannot be used: {refused.message}",
         evidence=(Sign(severity="error", text=refused.message),),
-        advice=(refused.hint,) if refused.hint else (),
+        advice=said(refused.hint) if refused.hint else (),
     )
 
 
@@ -202,14 +202,11 @@ def _run(
     case: Case, request: Request, rungs: tuple[Rung, ...], verdict: Verdict, seconds: float
 ) -> Run:
     failed = _failed(rungs)
-    untested = () if verdict.passed else (_TEST,)
-    advice = untested if failed is None else failed.advice
+    advice = () if failed is None else failed.advice
     spent = cost(0, seconds, {})
     run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
     return run.model_copy(update={"diagnosis": rungs})
 
-
-_TEST = "Give samples that test what was not judged, or accept that with --allow-unjudged."
 
 LADDER: tuple[tuple[RungName, Callable[[Subject], Rung]], ...] = (
     ("harness", harness),

@@ -1,6 +1,6 @@
 """Rung 2: does the ONNX file compute what the framework computed?"""
 
-from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Verdict
+from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Step, Verdict, said
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
@@ -66,9 +66,9 @@ def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Ru
         else f"The outputs differ from the framework's: {verdict.reasons[0]}.",
         nodes=() if worst is None else worst.nodes,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
-        advice=(
+        advice=said(
             "Judge it against the unquantised model, which has the original weights: "
-            "`halfwise verify ORIGINAL QUANTISED --inputs DATA`.",
+            "`halfwise verify ORIGINAL QUANTISED --inputs DATA`."
         ),
         inputs=subject.tried,
         quantisation=loss,
@@ -83,7 +83,7 @@ def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
         how="measured",
         cause=cause,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
-        advice=("Give --expected the framework's outputs for these inputs, in the same order.",),
+        advice=said("Give --expected the framework's outputs for these inputs, in the same order."),
         inputs=subject.tried,
     )
 
@@ -101,7 +101,7 @@ def _located(subject: Subject) -> Comparison:
     return find_divergence(subject.walk(given, right))
 
 
-def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:
+def _advice(found: Comparison, subject: Subject) -> tuple[Step, ...]:
     whole = len(found.first) >= len(list(subject.case.network.nodes())) // 2
     where = (
         "To find where they diverge, add tensors from inside the model to --expected, under their "
@@ -109,7 +109,7 @@ def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:
         if whole or not found.first
         else f"They diverge at {listed(found.first)}."
     )
-    return (
+    return said(
         where,
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
         "FP32; another opset or exporter may work better. `halfwise export-torch` exports a "

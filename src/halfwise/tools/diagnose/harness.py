@@ -7,14 +7,14 @@ import numpy as np
 
 from halfwise.errors import RunFailed
 from halfwise.judging.reference import frozen_size
-from halfwise.records import FrozenSize, InputTrials, Rung, Sign
+from halfwise.records import FrozenSize, InputTrials, Rung, Sign, said
 from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, MAKE_ALIKE, changed_inputs, pipelines
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.report import change_cause, change_signs
 from halfwise.wording import capital, count, number, stopped
 
-_ADVICE: tuple[str, ...] = (
+_ADVICE = said(
     "Give inputs from real use, preprocessed as in production.",
     "--allow-random continues without them.",
 )
@@ -30,8 +30,8 @@ def harness(subject: Subject) -> Rung:
     if frozen is not None:
         return _insists(frozen, signs)
     if subject.others is not None:
-        differing, advice = pipelines(subject, subject.others)
-        signs += differing
+        differing, changes = pipelines(subject, subject.others)
+        signs, advice = [*signs, *differing], said(*changes)
     errors = [sign for sign in signs if sign.severity == "error"]
     if not errors:
         subject.tried = changed_inputs(subject)
@@ -58,7 +58,7 @@ def _changed(trials: InputTrials, signs: list[Sign], samples: int) -> Rung:
         how="measured",
         cause=change_cause(trials, samples),
         evidence=(*change_signs(trials, samples), *signs),
-        advice=(
+        advice=said(
             MAKE_ALIKE,
             f"{CODE_FILE} in the run folder turns A into B. Training decides which of the two is "
             "right.",
@@ -98,7 +98,7 @@ def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
         cause=stopped(frozen_cause(frozen)),
         nodes=frozen.nodes,
         evidence=(failure, *signs),
-        advice=frozen_advice(frozen),
+        advice=said(*frozen_advice(frozen)),
         frozen=frozen,
     )
 

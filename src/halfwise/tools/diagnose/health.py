@@ -1,6 +1,5 @@
 """Rung 3: are the model's outputs finite, and has its file known faults?"""
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -12,10 +11,10 @@ from halfwise.graph.unchecked import read_unchecked
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete
-from halfwise.records import Finding, NodeName, Rung, Severity, Sign
+from halfwise.records import Finding, NodeName, Rung, Severity, Sign, Step, said
 from halfwise.tools.diagnose.quantised import lost, signs_of_loss
 from halfwise.tools.diagnose.subject import Subject, skipped
-from halfwise.wording import count
+from halfwise.wording import argument, count
 
 _REQUANTISE = (
     "Recalibrate these tensors on data like these, or keep their readers out of INT8; "
@@ -45,11 +44,11 @@ def healthy(subject: Subject) -> Rung:
     errors = [f for f in findings if f.severity == "error"]
     signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]
-    advice = [_MEANT] if nonfinite else []
+    advice = list(said(_MEANT)) if nonfinite else []
     if loss is not None and any(cause.fault != "rounding" for cause in loss.causes):
-        advice.append(_REQUANTISE)
+        advice += said(_REQUANTISE)
     if path is not None and errors:
-        advice.append(f"`halfwise lint {shlex.quote(str(path))}` gives details on each.")
+        advice.append(Step(kind="lint", command=("halfwise", "lint", argument(path))))
     return Rung(
         rung=3,
         name="model",

@@ -9,7 +9,7 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantisation.pairs import pairs_of
 from halfwise.interruption import interruption
 from halfwise.judging.judge import judge_outputs
-from halfwise.records import BuildOutcome, Criterion, Rung, RungName, Sign, TensorName
+from halfwise.records import BuildOutcome, Criterion, Rung, RungName, Sign, TensorName, said
 from halfwise.reporting.engine_faults import advice, cause, evidence
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
@@ -85,7 +85,7 @@ def _stand_in(subject: Subject) -> Rung:
         evidence=tuple(signs_of(verdict, other.label)),
         advice=()
         if found is None
-        else ("Expect no engine to agree better; look for what amplifies rounding.",),
+        else said("Expect no engine to agree better; look for what amplifies rounding."),
     )
 
 
@@ -153,7 +153,7 @@ def _unparsed(engine: _Judged, build: BuildOutcome) -> Rung:
         cause=build.message,
         nodes=tuple(name for node in network.nodes() if (name := node_name(node)) in named),
         evidence=(Sign(severity="error", text=build.message),),
-        advice=tuple(dict.fromkeys(finding.hint for finding in errors if finding.hint)),
+        advice=said(*dict.fromkeys(finding.hint for finding in errors if finding.hint)),
     )
 
 
@@ -199,6 +199,6 @@ def _faulty(
         cause=cause(found, side.label, message, emulated=engine.name == "kernels"),
         nodes=tuple(dict.fromkeys(named)),
         evidence=(*signs, *evidence(found)),
-        advice=advice(found),
+        advice=said(*advice(found)),
         engine=found,
     )

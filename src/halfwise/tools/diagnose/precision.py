@@ -1,6 +1,5 @@
 """Rung 6: which nodes does the low format break, and why?"""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,19 +13,14 @@ from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
 from halfwise.options.repairs import RULES
-from halfwise.records import KeptNode, NodeName, Rung, Sign
+from halfwise.records import KeptNode, NodeName, Rung, Sign, Step, said
 from halfwise.reporting.guards import explained, worded
 from halfwise.tools.compare.sides import all_low
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import count, listed
+from halfwise.wording import argument, count, listed
 
 _MOST = 8
 """Kept nodes and suspicions reported; `fix` writes all to run.json."""
-
-_FIX = (
-    "Repair the graph where that is enough, keep in FP32 what is left, and judge the model on "
-    "held-out samples: {command}"
-)
 
 
 def precision(subject: Subject) -> Rung:
@@ -81,7 +75,7 @@ def precision(subject: Subject) -> Rung:
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
             *(_fix(subject) for _ in range(fixed.found.passed)),
-            *fixes[:_MOST],
+            *said(*fixes[:_MOST]),
         ),
     )
 
@@ -96,10 +90,9 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
     return sorted(fixed.plan.keep, key=severity, reverse=True)
 
 
-def _fix(subject: Subject) -> str:
-    path = subject.case.network.path
-    model = "MODEL" if path is None else str(path)
-    return _FIX.format(command=shlex.join(["halfwise", "fix", model, "--inputs", subject.inputs]))
+def _fix(subject: Subject) -> Step:
+    model = argument(subject.case.network.path or "MODEL")
+    return Step(kind="fix", command=("halfwise", "fix", model, "--inputs", subject.inputs))
 
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:

@@ -14,7 +14,16 @@ from halfwise.graph.quantisation.pairs import pairs_of
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import FP32_SNR_DB, Criterion, InputTrials, Rung, RungName, Sign, Verdict
+from halfwise.records import (
+    FP32_SNR_DB,
+    Criterion,
+    InputTrials,
+    Rung,
+    RungName,
+    Sign,
+    Verdict,
+    said,
+)
 from halfwise.tools.compare import Side, Walk
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.diagnose.expected_outputs import Variation, order, variations
@@ -135,7 +144,7 @@ class Subject:
 
 def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:
     """Return a skipped rung."""
-    return Rung(rung=rung, name=name, passed=None, how="skipped", cause=why, advice=advice)
+    return Rung(rung=rung, name=name, passed=None, how="skipped", cause=why, advice=said(*advice))
 
 
 def signs_of(verdict: Verdict, who: str) -> list[Sign]:

@@ -16,7 +16,7 @@ from halfwise.graph.model import node_name, normalise, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.relative import relative_rms
-from halfwise.records import NodeName, Rung, Sign, Verdict
+from halfwise.records import NodeName, Rung, Sign, Verdict, said
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import Regions, reference
@@ -115,9 +115,9 @@ def tf32(subject: Subject) -> Rung:
         evidence=tuple(signs),
         advice=()
         if verdict.passed
-        else (
+        else said(
             "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; "
-            "NVIDIA_TF32_OVERRIDE=0 disables it for all libraries of a process.",
+            "NVIDIA_TF32_OVERRIDE=0 disables it for all libraries of a process."
         ),
     )
 

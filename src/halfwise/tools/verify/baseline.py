@@ -1,6 +1,5 @@
 """Compare a run with an earlier one: what may get worse, and what did."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan
@@ -13,7 +12,7 @@ from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind
 from halfwise.reporting.baseline import worsened
 from halfwise.reporting.reasons import with_failures
 from halfwise.store import MODEL_FILE, read_run
-from halfwise.wording import count
+from halfwise.wording import command, count
 
 _SHARE = 0.05
 """Default rise allowed in errors, costs and times: a choice, not measured."""
@@ -201,7 +200,7 @@ def _on_same(samples: Sequence[str], sha256: str, before: Earlier, kind: RunKind
         else count(len(other), "other sample")
     )
     fixed = before.run.kind == "fix"
-    candidate = shlex.quote(str(before.folder / MODEL_FILE)) if fixed else "CANDIDATE"
+    candidate = command(before.folder / MODEL_FILE) if fixed else "CANDIDATE"
     later = "; or let fix judge all of DATA: fix MODEL --inputs OTHERS --heldout DATA" * fixed
     raise RecordMismatch(
         f"{before.folder} is not a baseline for this: its verdict is on {on}.",

@@ -3,6 +3,7 @@ import onnx
 
 from halfwise.case import Samples
 from halfwise.graph.model import load_network
+from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.kernels import fp32_engine
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Wrong
@@ -28,7 +29,7 @@ def test_a_fusion_that_is_wrong_is_cured_by_a_mark_and_its_engine_is_delivered(s
     assert found.best.median_ms > 0
     assert (made.folder / found.delivered).stat().st_size > 0
     assert found.delivered_model is None
-    assert rung.advice[0].startswith("Use the engine cured.engine, built with b_out")
+    assert steps_told(rung.advice)[0].startswith("Use the engine cured.engine, built with b_out")
 
 
 def recurrent():

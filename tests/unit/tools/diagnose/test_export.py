@@ -3,6 +3,7 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.records import TensorName
+from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.harness import harness
 from tests.unit.graph.sketch import Sketch, f32
@@ -18,7 +19,7 @@ def test_nobody_told_what_is_right(subject):
     rung = exported(subject())
     assert rung.passed is None
     assert rung.how == "skipped"
-    assert "--expected" in rung.advice[0]
+    assert "--expected" in steps_told(rung.advice)[0]
 
 
 def test_an_export_that_is_right(subject):

@@ -5,6 +5,7 @@ import pytest
 from onnx.helper import make_tensor_value_info
 
 from halfwise.graph.model import network_from_proto
+from halfwise.reporting.steps import steps_told
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
 from tests.fake_tensorrt.faults import Fault
@@ -74,7 +75,7 @@ def test_a_kernel_that_is_wrong_in_fp32(subject):
     texts = " ".join(sign.text for sign in rung.evidence)
     assert "With optimization level 0: the engine is still wrong, " in texts
     assert "b_out marked as outputs, which ends fusions there: the engine is still wrong" in texts
-    assert rung.advice[0].startswith("Try another TensorRT version")
+    assert steps_told(rung.advice)[0].startswith("Try another TensorRT version")
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])

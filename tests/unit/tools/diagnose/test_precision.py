@@ -1,6 +1,7 @@
 from halfwise.case import Samples
 from halfwise.graph.model import network_from_proto
 from halfwise.interruption import offered
+from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.precision import precision
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -23,7 +24,7 @@ def test_what_fix_attributes(subject):
     assert "square" in rung.nodes
     assert rung.cause.startswith("FP16 breaks the model. With the graph as it is, keeping ")
     assert any(sign.nodes and sign.severity == "warning" for sign in rung.evidence)
-    assert rung.advice[0].endswith(": halfwise fix MODEL --inputs DATA")
+    assert steps_told(rung.advice)[0].endswith(": halfwise fix MODEL --inputs DATA")
     assert not any("Usual fix" in sign.text for sign in rung.evidence)
 
 

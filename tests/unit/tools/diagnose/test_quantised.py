@@ -7,6 +7,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.graph.model import network_from_proto
 from halfwise.records import Criterion
+from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.health import healthy
 from halfwise.tools.diagnose.quantised import lost
@@ -32,7 +33,7 @@ def test_a_pair_that_saturates_is_not_healthy(subject):
     assert "x, read by" not in rung.cause
     assert "read by second: saturated" in rung.cause
     assert rung.nodes == ("second/dq", "second")
-    assert "--to int8 --start-from QUANTISED" in rung.advice[0]
+    assert "--to int8 --start-from QUANTISED" in steps_told(rung.advice)[0]
     assert "The reference is what this model gives without its pairs" in rung.evidence[0].text
     assert rung.quantisation is not None
     assert [cause.fault for cause in rung.quantisation.causes] == ["saturated"]

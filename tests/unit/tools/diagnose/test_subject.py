@@ -4,6 +4,7 @@ import numpy as np
 
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import Criterion
+from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.subject import signs_of, skipped
 
 
@@ -38,4 +39,4 @@ def test_signs_of_a_verdict(subject):
 
 def test_what_is_skipped():
     rung = skipped(3, "model", "why", "what to do")
-    assert (rung.passed, rung.how, rung.advice) == (None, "skipped", ("what to do",))
+    assert (rung.passed, rung.how, steps_told(rung.advice)) == (None, "skipped", ("what to do",))

@@ -9,6 +9,7 @@ from halfwise.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
 from halfwise.graph.model import network_from_proto
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Criterion, NodeName
+from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose import tf32 as rung
 from halfwise.tools.diagnose.tf32 import IN_TF32, in_kernels, tf32
 from tests.fake_tensorrt.faults import Fault
@@ -32,7 +33,7 @@ def test_products_are_ranked_by_what_they_do_alone(subject):
     shares = [float(s.text.split("): ")[1].split(" %")[0]) for s in ranks]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100, abs=1)
-    assert "--noTF32" in rung.advice[0]
+    assert "--noTF32" in steps_told(rung.advice)[0]
 
 
 def test_a_model_without_products(subject):
