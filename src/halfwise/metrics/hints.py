@@ -191,7 +191,7 @@ def _merged(found: Sequence[Look]) -> Iterator[str]:
     for look, names in groups.items():
         outputs = f"{verb(len(names), 'Output', 'Outputs')} {listed(names)}"
         looks_like = verb(len(names), "looks like", "look like")
-        if look.kind == "flow" and not look.shown:
+        if not look.shown and (look.kind == "flow" or not look.evidence):
             looks_like = verb(len(names), "has the shape of", "have the shape of")
         each = ", each" if len(names) > 1 else ""
         seen = ", ".join((str(list(look.shape)), *(SEEN[one] for one in look.evidence)))

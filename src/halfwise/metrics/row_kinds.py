@@ -156,7 +156,7 @@ def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
     mean, other = lengths.mean(), {array.tobytes() for array in rows}
     if abs(mean - 1) <= SUM_SLACK or (len(other) > 1 and np.ptp(lengths) <= SUM_SLACK * mean):
         return False
-    return bool(rows[0].shape[-1] % _SPACE)
+    return bool(rows[0].shape[-1] % _SPACE) and not _is_series(rows)
 
 
 def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence]:

@@ -37,7 +37,9 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
         return Lines(title, (*wrong, *beside, *causes, *fixes))
     guards = {kept.guard for kept in run.plan.keep}
     but = ", but values inside become infinite" if "infinite" in guards else ""
-    if "headroom" in guards and not but:
+    if any(remark.kind == "seen-only" for remark in run.plan.remarks):
+        but = " on the held-out samples, but not on the calibration samples"
+    elif "headroom" in guards and not but:
         but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
     elif run.plan.repairs and not (but or causes):
         but = "; what happened inside was repaired"

@@ -231,11 +231,16 @@ def test_scores_with_an_infinite_mask_are_scores_still() -> None:
     assert "class scores" in hint
 
 
+def test_a_series_of_frames_is_no_set_of_classes() -> None:
+    pitch = 200 + 60 * np.sin(np.arange(62) / 9)
+    assert hints(pitch=pitch[None]) == ()
+
+
 def test_outputs_that_look_alike_share_a_hint() -> None:
     many = {f"o{i}": normal(1, 20) for i in range(30)}
     first, second = hints(**many, mask=unit(1, 1, 16, 16))
     assert first == (
-        "Outputs 'o{0–29}' look like class scores ([1, 20], each): if only the predicted class "
-        "matters, judge them with --metric top1."
+        "Outputs 'o{0–29}' have the shape of class scores ([1, 20], each): if only the predicted "
+        "class matters, judge them with --metric top1."
     )
     assert "'mask'" in second

@@ -1,4 +1,4 @@
-from halfwise.records import Followed, NodeName, Unsupported
+from halfwise.records import Followed, NodeName, Remark, Unsupported
 from halfwise.reporting import trouble as module
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -49,6 +49,17 @@ def test_where_the_outputs_pass_what_is_kept_has_its_cause():
     assert lines[1] == (
         "Cause: decisions that depend on where values are rounded; 1 node kept because of that "
         "(1 Pow)."
+    )
+
+
+def test_what_only_calibration_samples_need_is_told() -> None:
+    made = run(
+        plan=plan((kept("/a"),), remarks=(Remark(kind="seen-only", names={"low": "fp16"}),)),
+        baseline=verdict(),
+    )
+    assert trouble(made).lines[0] == (
+        "The outputs are within tolerance on the held-out samples, but not on the calibration "
+        "samples."
     )
 
 

@@ -24,6 +24,8 @@ LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
     ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
 )
 """Guards that may lead to infinities; subnormal weights, say, do not."""
+_LOSING: frozenset[GuardKind] = frozenset(("angle", "cancellation", "integer"))
+"""Guards on digits that are lost whatever the range."""
 _LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
 
 
@@ -105,11 +107,17 @@ def _causes(
 
 
 def _causes_of_infinity(
-    guards: Sequence[Guard], nonfinite: Container[NodeName]
+    causes: Mapping[NodeName, Guard], guards: Sequence[Guard], nonfinite: Container[NodeName]
 ) -> dict[NodeName, Guard]:
-    """Return, for each node that gives infinities, a guard that may lead to them, if any."""
-    leading = (g for g in guards if g.kind in LEADING_TO_INFINITY)
-    return {n: g for n, g in _causes(tuple(leading), (), ()).items() if n in nonfinite}
+    """Return, for each node that gives infinities, a guard that may lead to them, if any.
+
+    What would overflow only at a multiple of the range seen explains no node that loses its digits
+    within it.
+    """
+    leading = tuple(g for g in guards if g.kind in LEADING_TO_INFINITY)
+    found = {n: g for n, g in _causes(leading, (), ()).items() if n in nonfinite}
+    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
+    return {n: g for n, g in found.items() if g.kind != "headroom" or n not in lost}
 
 
 def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
@@ -136,7 +144,7 @@ def _explained(
     an overflow that the node reads, and no infinity if the operator is linear in them.
     """
     reads = _reads_beyond(guards, kept)
-    causes = {**causes, **_causes_of_infinity(guards, nonfinite)}
+    causes = {**causes, **_causes_of_infinity(causes, guards, nonfinite)}
     found = {**reads, **causes}
     for node in network.nodes():
         name = node_name(node)

@@ -64,6 +64,16 @@ def test_what_becomes_infinite_is_explained_by_what_leads_there():
     assert found["variance"].guard == "constant-subnormal"
 
 
+def test_lost_digits_explain_more_than_an_overflow_beyond_the_data():
+    guards = (
+        guard("square", "cancellation", message="operands cancel"),
+        guard("square", "headroom", severity=0.4, message="s is near the end of the range"),
+    )
+    without = {NodeName("square"): math.inf}
+    found = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
+    assert found["square"].guard == "cancellation"
+
+
 def test_names_in_a_sentence_stay_as_they_are():
     """A reason begins with a tensor's name, which is no word to be put in capitals."""
     message = "square_out reaches 2e7, beyond FP16's 65504"
