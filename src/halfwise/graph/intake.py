@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.errors import CaseError
 from halfwise.graph.serialisation import bodies_of, graphs_in
 from halfwise.graph.weights import PROTOBUF_BYTES
 from halfwise.wording import number
@@ -56,6 +57,27 @@ class Repair:
 
     flaw: Flaw
     names: tuple[str, ...] = ()
+
+
+def refuse_maps(proto: onnx.ModelProto) -> None:
+    """Refuse inputs and outputs that hold maps, which onnx-ir does not read.
+
+    Classifiers of skl2onnx and onnxmltools have one by default: the output of a ZipMap.
+
+    Raises:
+        CaseError: there is one.
+    """
+    for side, values in (("Input", proto.graph.input), ("Output", proto.graph.output)):
+        for value in values:
+            kind = value.type
+            while (inner := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+                kind = getattr(kind, inner).elem_type
+            if inner == "map_type":
+                raise CaseError(
+                    f"{side} {value.name!r} holds maps, not a tensor.",
+                    "Export the model without ZipMap: options={'zipmap': False} in skl2onnx, "
+                    "zipmap=False in onnxmltools.",
+                )
 
 
 def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:

@@ -28,6 +28,7 @@ from halfwise.graph.intake import (
     checked,
     contradicted,
     declared_shapes,
+    refuse_maps,
     repair,
     take_types,
 )
@@ -261,6 +262,7 @@ def _explaining_refusals(path: Path | None) -> Iterator[None]:
 
 
 def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
+    refuse_maps(proto)
     try:
         with silent():
             return repair(proto), ir.serde.deserialize_model(proto)

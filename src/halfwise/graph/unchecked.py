@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.graph.intake import checkable, infer_shapes, repair, take_types
+from halfwise.graph.intake import checkable, infer_shapes, refuse_maps, repair, take_types
 from halfwise.graph.model import (
     REFUSALS,
     Network,
@@ -137,11 +137,12 @@ def read_unchecked(path: Path) -> Unchecked:
     refusal = _refusal(proto, path)
     with silent():
         try:
+            refuse_maps(proto)
             repair(proto)
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
             unread, broken, names = _normalise(model, folder)
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, CaseError) as error:
             why = f"the graph cannot be read: {_line(error)}"
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
     network = Network(model=model, path=path, sha256="", original_names=names)

@@ -83,7 +83,7 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
     for value in network.graph.outputs:
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise CaseError(
-                f"Output {value.name!r} is a {type(value.type).__name__}, not a tensor.",
+                f"Output {value.name!r} is not a tensor.",
                 "Export the model with tensor outputs.",
             )
     return Session(network.model, runtime=runtime)

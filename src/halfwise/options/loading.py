@@ -188,8 +188,7 @@ def input_specs(network: Network) -> list[InputSpec]:
     for value in network.graph.inputs:
         if not isinstance(value.type, ir.TensorType):
             raise CaseError(
-                f"Input {value.name!r} of the model is a {type(value.type).__name__}, not a "
-                "tensor.",
+                f"Input {value.name!r} of the model is not a tensor.",
                 "Export the model with tensor inputs.",
             )
         dtype = value.type.dtype

@@ -184,3 +184,14 @@ def test_functions_that_onnx_cannot_infer_through_are_taken():
         )
     )
     assert network.graph.outputs[0].type == ir.TensorType(ir.DataType.FLOAT)
+
+
+@pytest.mark.parametrize("wrap", [lambda kind: kind, helper.make_sequence_type_proto])
+def test_maps_are_refused_with_what_to_do(wrap):
+    proto = model([node("Identity", "x", "y")])
+    inner = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    kind = wrap(helper.make_map_type_proto(TensorProto.INT64, inner))
+    proto.graph.output.append(helper.make_value_info("z", kind))
+    with pytest.raises(CaseError, match="Output 'z' holds maps") as found:
+        network_from_proto(proto)
+    assert "zipmap" in found.value.hint

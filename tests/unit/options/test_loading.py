@@ -202,7 +202,7 @@ def test_an_input_that_is_no_tensor_is_refused():
     node = helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0)
     graph = helper.make_graph([node], "g", [x], [y])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    with pytest.raises(CaseError, match="SequenceType, not a tensor"):
+    with pytest.raises(CaseError, match="'x' of the model is not a tensor"):
         load_case(proto, Data({"x": np.zeros((2, 3), np.float32)}), Criterion())
 
 
