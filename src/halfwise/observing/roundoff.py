@@ -53,8 +53,13 @@ def with_roundoff(
 
 
 def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
-    """Return f32[*shape] rounded to the precision of `fmt`, ties to even, at any exponent."""
-    fraction, exponent = np.frexp(array)
+    """Return f32[*shape] rounded to the precision of `fmt`, ties to even, at any exponent.
+
+    Finite numbers stay finite, also those that masks have: FP32's lowest.
+    """
+    largest = np.float32((2 - 2.0 ** (1 - fmt.precision)) * 2.0**127)
+    within = np.where(np.isinf(array), array, np.clip(array, -largest, largest))
+    fraction, exponent = np.frexp(within)
     scale = np.float32(2.0**fmt.precision)
     return np.ldexp(np.rint(fraction * scale) / scale, exponent).astype(np.float32)
 

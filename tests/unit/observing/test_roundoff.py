@@ -40,6 +40,13 @@ def test_exponents_are_those_of_fp32() -> None:
 
 
 @pytest.mark.parametrize("fmt", [FP16, BF16])
+def test_the_lowest_number_stays_finite(fmt) -> None:
+    lowest, zero, endless = rounded(f32([np.finfo(np.float32).min, 0, -np.inf]), fmt)
+    assert lowest == pytest.approx(np.finfo(np.float32).min, rel=2.0**-fmt.precision)
+    assert (zero, endless) == (0, -np.inf)
+
+
+@pytest.mark.parametrize("fmt", [FP16, BF16])
 def test_errors_in_the_graph_are_those_of_the_format(fmt) -> None:
     x = f32(np.linspace(1.1, 1.9, 16))
     s = Sketch()
