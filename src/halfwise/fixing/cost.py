@@ -24,6 +24,7 @@ from halfwise.fixing.kernels import QUANTISING, Kernel, Shapes, described, eleme
 from halfwise.fixing.plan.cut import End, Terms
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.movement import Following
 from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read, quantised_nodes
 from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
@@ -66,6 +67,7 @@ class CostModel:
             runs: How often bodies of If, Loop and Scan run; if missing, they cost nothing.
         """
         self.low_io, self._roles = low_io, roles
+        self._following = Following(network, roles)
         self._nodes: list[Kernel] = []
         self._parts: dict[NodeName, Part] = {}
         self._inner: dict[TensorName, NodeName] = {}
@@ -121,12 +123,13 @@ class CostModel:
 
         Args:
             fp32: The nodes that are not low, including data movement.
-            bf16: Those that are BF16.
+            bf16: The compute nodes that are BF16.
             int8: The products of the main graph that are INT8, in `fp32` or not, in addition to
                 those that the network quantises. They read in INT8 what they read through a
                 quantisation, or both factors if the network has none.
             tf32: Whether FP32 products compute in TF32.
         """
+        bf16 = self._following(fp32, bf16)
         own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
         low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
         wanted = self._wanted(own, low_ends)

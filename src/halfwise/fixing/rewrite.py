@@ -19,7 +19,7 @@ from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
-from halfwise.graph.movement import fewest_casts, with_moves
+from halfwise.graph.movement import Following, fewest_casts
 from halfwise.graph.roles import Roles
 from halfwise.graph.serialisation import skeleton, weightless
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
@@ -57,7 +57,7 @@ def rewrite(
         types: Their types in place of FP32.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
-    bf16 = with_moves(network, placed - fixed, roles, types.bf16)
+    bf16 = Following(network, roles)(placed - fixed, types.bf16)
     fp32 = placed - bf16
     made = cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16)
     mark_tf32(made.model.graph, allowed=types.tf32)

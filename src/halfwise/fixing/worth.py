@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
 
+import onnx_ir as ir
+
 from halfwise.case import Case, Settings
 from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.errors import CaseError
@@ -13,14 +15,15 @@ from halfwise.fixing.kernels import QUANTISING
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.pricing import cost_model
-from halfwise.graph.casts import low_type
-from halfwise.graph.conversion import low_nodes, upcast
-from halfwise.graph.model import Network, is_standard, tensor_name
+from halfwise.graph.casts import FORMATS, low_type
+from halfwise.graph.conversion import low_nodes, raise_opset, upcast
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.movement import carried
-from halfwise.graph.quantisation.pairs import quantising
-from halfwise.graph.roles import float_io, roles_of
+from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.roles import Role, Roles, float_io, roles_of
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import fitting_metric
-from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
+from halfwise.records import Engines, NearPlan, NodeName, Worth
 
 Assignment = frozenset[NodeName]
 _MEASURED = 3
@@ -73,56 +76,57 @@ def worth_of(
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
-    """Return a candidate's worth; None if none of its nodes is low, or it is another model.
+    """Return a candidate's worth by its own graph; None if none of its nodes is low or INT8.
+
+    Also None for another model, and for integer operators, whose kernel rates are unknown. Data
+    movement counts as in a plan that keeps the same compute nodes.
 
     Args:
         case: The case.
-        settings: The low format, and where to run.
+        settings: Where to run, and the low format if the file has none.
         candidate: In the types of its file; its inputs may be low.
     """
-    low = low_type(settings.fmt)
-    roles = roles_of(case.network, low)
-    ends = (*candidate.graph.inputs, *candidate.graph.outputs)
-    low_io = frozenset(tensor_name(v) for v in ends if v.dtype == low) & float_io(case.network)
-    model = cost_model(case, settings, roles, low_io)
-    if model is None:
+    wide, stored = upcast(candidate)
+    low = next((t for t, name in LOW_TYPES.items() if name in stored.formats), None)
+    low = low or low_type(settings.fmt)
+    low_io = float_io(case.network).intersection(n for n, t in stored.io.items() if t == low)
+    try:
+        network = case.network
+        network = raise_opset(network, wide.opset) if wide.opset > network.opset else network
+        roles = roles_of(network, low)
+        if not (integers := quantising(candidate)):
+            starting_plan(network, roles, candidate)
+    except CaseError:
         return None
-
-    marked = any(TF32_MARK in node.metadata_props for node in candidate.nodes())
-
-    def cost(kept: Assignment, *, tf32: bool = False) -> float:
-        fp32 = kept | carried(case.network, roles, kept, low_io=low_io)
-        return model.cost(fp32, tf32=tf32)
-
-    if quantising(candidate):
-        own = _quantised_cost(candidate, case, settings, low_io)
-    else:
-        free = frozenset(name for name, role in roles.items() if role.free)
-        try:
-            kept = starting_plan(case.network, roles, candidate).kept
-        except CaseError:
-            return None
-        own = cost(kept, tf32=marked) if kept < free else None
-    least = cost(frozenset())
-    if own is None or least == 0:
+    if any(not is_standard(n, *QUANTISING) for n in integers):
         return None
-    fp32 = model.cost(frozenset(roles)) / least
-    return _compared(Worth(cost=own / least, fp32=fp32, low=low_format(settings.fmt)))
-
-
-def _quantised_cost(
-    candidate: Network, case: Case, settings: Settings, low_io: frozenset[TensorName]
-) -> float | None:
-    """Return the cost of a quantised model by its own graph.
-
-    None if shapes are unknown, and for integer operators, whose kernel rates are unknown.
-    """
-    if any(not is_standard(n, *QUANTISING) for n in quantising(candidate)):
+    own_roles, low_ones = _roles(wide, low), low_nodes(candidate, (low,))
+    if not (integers or low_ones):
         return None
-    wide, _ = upcast(candidate)
-    roles = roles_of(wide, low_type(settings.fmt))
-    model = cost_model(replace(case, network=wide), settings, roles, low_io)
-    return None if model is None else model.cost(frozenset(roles) - low_nodes(candidate))
+    base = cost_model(replace(case, network=network), settings, roles, low_io)
+    own = cost_model(replace(case, network=wide), settings, own_roles, low_io)
+    if base is None or own is None:
+        return None
+    kept = own_roles.computing - low_ones - quantised_nodes(wide).keys()
+    cost = own.cost(
+        kept | carried(wide, own_roles, kept, low_io=low_io),
+        kept & low_nodes(candidate, (ir.DataType.BFLOAT16,)),
+        tf32=any(TF32_MARK in node.metadata_props for node in candidate.nodes()),
+    )
+    least = base.cost(carried(network, roles, frozenset(), low_io=low_io))
+    fp32 = base.cost(frozenset(roles))
+    if least == 0:
+        return None
+    format_ = low_format(FORMATS[low])
+    return _compared(Worth(cost=cost / least, fp32=fp32 / least, low=format_))
+
+
+def _roles(network: Network, low: ir.DataType) -> Roles:
+    """Return the roles of a model; what is INT8 makes nothing beside it FP32, as in its plan."""
+    roles = roles_of(network, low)
+    integers = {*quantised_nodes(network), *map(node_name, quantising(network))}
+    free = {n: replace(role, role=Role.COMPUTE) for n, role in roles.items() if n in integers}
+    return Roles({**roles, **free})
 
 
 def _nearest(

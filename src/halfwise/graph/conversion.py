@@ -5,7 +5,7 @@ without its roundings, the reference of an FP16 export. FP64 stays. The caller m
 raised operator set computes the same: adapters have had faults.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -81,9 +81,13 @@ def upcast(network: Network) -> tuple[Network, Stored]:
     return wide, Stored(tuple(formats.values()), io, islands)
 
 
-def low_nodes(network: Network) -> frozenset[NodeName]:
+def low_nodes(
+    network: Network, types: Collection[ir.DataType] = tuple(LOW_TYPES)
+) -> frozenset[NodeName]:
     """Return the nodes of the main graph that read or give a low tensor, in their bodies too."""
-    return frozenset(node_name(n) for n in network.nodes() if any(map(_is_low, _touched(n))))
+    return frozenset(
+        node_name(n) for n in network.nodes() if any(v.dtype in types for v in _touched(n))
+    )
 
 
 @dataclass(frozen=True)

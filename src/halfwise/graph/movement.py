@@ -6,6 +6,7 @@ value: it is free, and chosen to save Casts.
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -222,26 +223,33 @@ class _Casts:
         return self.free & smallest_source_side(self.costs, True, False)
 
 
-def with_moves(
-    network: Network, fp32: frozenset[NodeName], roles: Roles, bf16: frozenset[NodeName]
-) -> frozenset[NodeName]:
-    """Return `bf16` and the FP32 nodes that only move data between its nodes.
+class Following:
+    """Which nodes that only move data are BF16 because those before them are."""
 
-    Args:
-        network: The model.
-        fp32: All nodes outside the low format.
-        roles: Roles of the nodes.
-        bf16: Compute nodes among them.
-    """
-    if not bf16:
-        return bf16  # and the opset may have no BF16
-    may, found = may_have_bf16(network, roles), set(bf16)
-    for node in network.nodes():
-        name = node_name(node)
-        moved = roles[name].role is Role.MOVEMENT and name in fp32 & may
-        if moved and _makers(node) <= found:
-            found.add(name)
-    return frozenset(found)
+    def __init__(self, network: Network, roles: Roles) -> None:
+        """Take the model and the roles of its nodes; they are read when needed."""
+        self._network, self._roles = network, roles
+
+    @cached_property
+    def _moving(self) -> list[tuple[NodeName, set[NodeName | None]]]:
+        may, roles = may_have_bf16(self._network, self._roles), self._roles
+        may = frozenset(name for name in may if roles[name].role is Role.MOVEMENT)
+        return [(node_name(n), _makers(n)) for n in self._network.nodes() if node_name(n) in may]
+
+    def __call__(self, fp32: frozenset[NodeName], bf16: frozenset[NodeName]) -> frozenset[NodeName]:
+        """Return `bf16` and the nodes that only move data from its nodes.
+
+        Args:
+            fp32: All nodes outside the low format.
+            bf16: Compute nodes among them.
+        """
+        if not bf16:
+            return bf16  # and the opset may have no BF16
+        found = set(bf16)
+        for name, makers in self._moving:
+            if name in fp32 and makers <= found:
+                found.add(name)
+        return frozenset(found)
 
 
 def _makers(node: ir.Node) -> set[NodeName | None]:

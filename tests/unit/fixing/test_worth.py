@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -11,12 +12,15 @@ from hypothesis import strategies as st
 from halfwise import api
 from halfwise.case import Rules
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.tf32 import tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.types import Types
 from halfwise.fixing.worth import candidate_worth, worth_of
 from halfwise.graph.casts import low_type
-from halfwise.graph.roles import roles_of
+from halfwise.graph.conversion import low_nodes
+from halfwise.graph.roles import FIRST_BF16_OPSET, roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -157,6 +161,32 @@ def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(fixed, monkeypatch):
     again = Planner(planner.case, planner.settings, planner.roles, Silent())
     assert worth_of(again, frozenset()) is None
     assert again.price(frozenset()) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs(), st.sampled_from(("fp16", "fp32")), st.data())
+def test_a_file_of_any_plan_costs_what_the_plan_does(drawn: Drawn, io, data):
+    inputs = {name: np.stack([array] * 2) for name, array in drawn.sample.items()}
+    new = drawn.proto.opset_import[0].version >= FIRST_BF16_OPSET
+    request = understand(inputs, {"io": io, "allow": "bf16,tf32" if new else "tf32"})
+    case = load_case(drawn.proto, request.data, request.criterion)
+    planner = Planner(case, request.settings, roles_of(case.network), Silent())
+    nodes = st.sets(st.sampled_from(sorted(planner.choices)) if planner.choices else st.nothing())
+    kept = frozenset(data.draw(nodes))
+    bf16 = planner.narrowing.may_have_bf16(kept).intersection(data.draw(nodes))
+    types = Types(bf16, tf32=data.draw(st.booleans()) and has_product(planner, kept - bf16))
+    planner.narrowing.take(kept, types)
+    mixed = replace(case.network, model=planner.rewrite(kept)[0].model)
+    assume(planner.prices is not None and low_nodes(mixed, (ir.DataType.FLOAT16,)))
+    found = candidate_worth(case, planner.settings, mixed)
+    assert planner.prices is not None
+    assert found is not None
+    assert found.cost == pytest.approx(planner.prices.of(kept, types))
+    assert found.fp32 == pytest.approx(planner.prices.fp32)
+
+
+def has_product(planner, nodes):
+    return not nodes.isdisjoint(tf32_nodes(planner.case.network))
 
 
 def test_a_quantised_candidate_costs_what_the_run_said_that_wrote_it(tmp_path):

@@ -12,7 +12,7 @@ from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
-from halfwise.graph.movement import carried, fewest_casts, with_moves
+from halfwise.graph.movement import Following, carried, fewest_casts
 from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 from tests import control
@@ -339,4 +339,4 @@ def test_without_bf16_nothing_is_asked_of_an_opset_that_has_none():
     s = Sketch(11)
     network = s.network(s.op("Neg", s.op("Identity", s.input("x", [2]))))
     names = frozenset(node_name(n) for n in network.nodes())
-    assert with_moves(network, names, roles_of(network), frozenset()) == frozenset()
+    assert Following(network, roles_of(network))(names, frozenset()) == frozenset()

@@ -138,3 +138,25 @@ def test_options_of_workers_stand_apart():
     assert request.given == {"max_abs": "1.0"}
     with pytest.raises(UsageError, match="each name a worker"):
         understand_verify("x.npz", {"trt_python": "/p", "trt_command": "q"})
+
+
+@pytest.mark.parametrize(
+    ("ill", "options"),
+    [
+        (models.layer_norm(), {}),
+        (models.layer_norm(), {"to": "int8"}),
+        (models.conv_chain(), {"to": "bf16", "io": "bf16"}),
+        (models.huge_weights(), {"allow": "bf16", "no_repair": True}),
+        (models.busy_product(), {"allow": "tf32"}),
+    ],
+    ids=["repaired", "int8", "bf16", "beside", "tf32"],
+)
+def test_verify_says_the_cost_of_what_fix_wrote(ill, options, tmp_path):
+    run = api.fix(ill.proto, ill.inputs, out=tmp_path / "run", **options).run
+    found = api.verify(ill.proto, tmp_path / "run" / "model.onnx", ill.inputs).run.worth
+    assert run.plan is not None
+    assert run.worth is not None
+    assert found is not None
+    assert found.cost == pytest.approx(run.worth.cost)
+    assert found.fp32 == pytest.approx(run.worth.fp32)
+    assert found.low == run.plan.low
