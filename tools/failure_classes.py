@@ -174,9 +174,11 @@ def page(family: str) -> Path:
 def main() -> None:
     """Rewrite the pages, or write one model."""
     if sys.argv[1:]:
-        (ill,) = [i for _, members in families() for i in members if i.name == sys.argv[1]]
-        Path(ill.name).mkdir(exist_ok=True)
-        save(ill, Path(ill.name))
+        named = [i for _, members in families() for i in members if i.name == sys.argv[1]]
+        if not named:
+            raise SystemExit(f"There is no model {sys.argv[1]}: docs/failures/ names all of them.")
+        Path(named[0].name).mkdir(exist_ok=True)
+        save(named[0], Path(named[0].name))
         return
     for family, members in families():
         text = put(page(family).read_text(encoding="utf-8"), "models", listing(members))

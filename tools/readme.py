@@ -80,12 +80,13 @@ def report() -> str:
 
 
 def engines() -> str:
-    """Return what a recorded run says of its engines."""
+    """Return what a recorded run says of its engines, without shapes and remarks."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run.json").write_bytes(gzip.decompress(ENGINE_RUN.read_bytes()))
         told = output("report", folder, "--full")
     begin, end = told.index("\nEngines\n") + 1, told.index("\n\nNext\n")
-    return printed(told[begin:end])
+    parts = told[begin:end].split("\n\n")
+    return printed("\n\n".join(p for p in parts if not p.startswith(("Shapes", "About"))))
 
 
 def commands() -> str:

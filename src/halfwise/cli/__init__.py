@@ -41,9 +41,10 @@ app = typer.Typer(
     name="halfwise",
     add_completion=False,
     no_args_is_help=True,
-    epilog="Exit codes: 0 passed, 10 failed or something found, 2 usage, 3 model or inputs "
-    "unusable, 4 library or device missing, 5 build failed, 6 run failed, 7 run folder or record "
-    "damaged, or of another version or model, 128 + N ended by signal N.",
+    epilog="Exit codes: 0 passed; 10 failed, or something found; 2 wrong command line; 3 model or "
+    "inputs cannot be used; 4 library or device missing; 5 build or export failed; 6 run failed; 7 "
+    "run folder, record or engine damaged, or of another version or model; 128 + N ended by signal "
+    "N.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
