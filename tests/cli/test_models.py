@@ -209,7 +209,7 @@ def test_compare_inputs(call, folder):
         "inputs", "compare", f"{folder}/prep.py:plain", f"{folder}/prep.py:plain", *options
     )
     assert code == 0
-    assert out.startswith("Both pipelines make the same inputs\n")
+    assert out.startswith("Both pipelines give the same inputs\n")
 
 
 def test_compare_inputs_json_and_code(call, folder):

@@ -61,5 +61,5 @@ def test_other_faults_go_on_to_the_export_and_say_what_was_tried(diagnosed, thei
     assert (inputs["passed"], export["name"], export["passed"]) == (True, "export", False)
     assert not export["inputs"]["matches"]
     assert export["inputs"]["tried"] > 100
-    assert "changes of the inputs (channels, " in " ".join(ended.out.split())
+    assert "input changes (channels, " in " ".join(ended.out.split())
     assert not (ended.folder / "framework_inputs.py").exists()

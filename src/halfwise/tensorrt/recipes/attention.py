@@ -35,11 +35,11 @@ def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], ver
     if len(missing) > _MOST:
         options = f"--keep for {len(missing)} more nodes"
     upcast = has("FP32 sums in fused attention", version)
-    sums = " (in FP32 with queries, keys and values cast up too, by its notes)" if upcast else ""
+    sums = " (or, by its notes, is FP32 with queries, keys and values cast up)" if upcast else ""
     return (
-        f"{count(len(found), 'attention core')} {verb(len(found), 'is', 'are')} FP32 in part, and "
-        f"TensorRT {version} fuses only what is of one type{sums}: "
-        f"halfwise fix with --start-from and {options} keeps all of it, and judges that."
+        f"{count(len(found), 'attention core')} {verb(len(found), 'is', 'are')} partly FP32, "
+        f"but TensorRT {version} fuses a core only if all of it has one type{sums}: halfwise "
+        f"fix with --start-from and {options} keeps whole cores in FP32, and judges the result."
     )
 
 

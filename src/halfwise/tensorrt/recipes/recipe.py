@@ -284,7 +284,10 @@ def _note_on_opset(network: Network, version: str) -> str:
     newest = highest_opset(version_of(version))
     if network.opset <= newest:
         return ""
-    return f"The model has opset {network.opset}; TensorRT {version} is known to read {newest}."
+    return (
+        f"The model has opset {network.opset}; TensorRT {version} is only known to read up to "
+        f"opset {newest}."
+    )
 
 
 def _note_on_custom(network: Network) -> str:

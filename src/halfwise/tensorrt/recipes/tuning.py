@@ -219,7 +219,8 @@ def _files(files: Mapping[TensorName, str]) -> str:
 def _comments(recipe: Recipe, handed: Handed) -> list[str]:
     return [
         *facts(recipe),
-        f"Tunes it: every route is run on {count(len(handed.pairs), 'sample')} with references.",
+        f"Tunes the engine: trtexec runs every route on {count(len(handed.pairs), 'sample')} with "
+        "references.",
         *handed.gate.notes,
         *handed.notes,
         f"Remove settings from {ROUTES} to try fewer; after an interruption, continue with "

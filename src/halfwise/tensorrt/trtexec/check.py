@@ -210,8 +210,8 @@ def _strong(version: Version) -> Iterator[Finding]:
         message = f"trtexec {text_of(version)} has no {_STRONG}; it came with {since}"
     else:
         message = (
-            f"{_STRONG} and constraints exclude each other: layers of a strongly typed network "
-            "take no precision, and the FP16 flag makes the build fail"
+            f"{_STRONG} and constraints cannot be combined: layers of a strongly typed "
+            "network take no precision, and the FP16 flag makes the build fail"
         )
     yield complaint("strong-typing", "error", message, f"Leave {_STRONG} out, or the constraints.")
 

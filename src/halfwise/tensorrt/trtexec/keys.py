@@ -154,7 +154,7 @@ class KeyReader:
             "type-word",
             "error",
             f"{key.name} in {key.option} is not the name of a layer, and trtexec cannot select by "
-            f"kind: it ignores it silently; {len(meant.layers)} nodes are, or spell out, "
+            f"kind: it ignores it silently; {len(meant.layers)} nodes are, or write out, "
             f"{meant.kind}",
             "Give their names, as below.",
             meant.layers[0].place,

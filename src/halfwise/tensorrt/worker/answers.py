@@ -63,7 +63,7 @@ class Expected:
 
 
 def _alone(_: object, size: int) -> str:
-    return f"{size} bytes follow where none are expected" if size else ""
+    return f"{size} bytes follow, but none are expected" if size else ""
 
 
 NOTHING = Expected(Nothing, _alone)
@@ -90,9 +90,9 @@ def chunk_of(total: int, offset: int, length: int) -> Expected:
 
     def fits(found: Chunk, size: int) -> str:
         if found.total != total:
-            return f"the file has {found.total} bytes, and {total} were promised"
+            return f"the file has {found.total} bytes, but {total} were announced"
         due = max(0, min(length, total - offset))
-        return "" if size == due else f"{size} bytes of a file follow where {due} are due"
+        return "" if size == due else f"{size} bytes of the file follow instead of {due}"
 
     return Expected(Chunk, fits)
 
@@ -106,24 +106,24 @@ def built_of(keep: Collection[str], cache: Callable[[], str]) -> Expected:
     def fits(found: Built, size: int) -> str:
         for file in (found.engine, found.timing_cache):
             if file.path != f"{cache()}/files/{file.sha256}":
-                return "a path is not where it keeps its files"
+                return "a path lies outside its file store"
         if not found.engine.bytes:
             return "the engine is empty"
         if found.timing_cache.bytes > MOST_CACHE_BYTES:
             return f"the timing cache has {found.timing_cache.bytes} bytes"
         strange = found.unconstrained.keys() - set(keep)
-        return "a node was not to be constrained" if strange else _alone(found, size)
+        return "it names a node that was not asked for" if strange else _alone(found, size)
 
     return Expected(Built, fits)
 
 
 def _describes(found: Described, size: int) -> str:
     if len({port.name for port in found.io}) < len(found.io):
-        return "two inputs or outputs have one name"
+        return "two inputs or outputs have the same name"
     for port in found.io:
         told = [p for p in port.profiles if isinstance(p, Limits)]
         if port.profiles and (port.mode == "output" or len(port.profiles) != found.profiles):
-            return "an input or output has other profiles than the engine"
+            return "an input or output has the wrong number of profiles"
         if not port.shape_tensor and any(
             len(sizes) != len(port.shape) or min(sizes, default=0) < 0
             for limits in told
@@ -147,28 +147,28 @@ def ran_of(engine: Description, watch: Sequence[str] | None, elements: int) -> E
         own = [o for o in found.outputs if not o.debug]
         extra = [o for o in found.outputs if o.debug]
         if [o.name for o in own] != [t.name for t in outputs]:
-            return "its outputs are not those that the engine has"
+            return "the outputs are not the engine's"
         free = sum(prod(o.shape) for o in extra)
         for output, tensor in zip(own, outputs, strict=True):
             pairs = list(zip(output.shape, tensor.shape, strict=False))
             same = len(output.shape) == len(tensor.shape) and output.dtype == tensor.dtype
             if not same or any(asked not in (-1, there) for there, asked in pairs):
-                return f"output {tensor.name[:_SHOWN]!r} is not of the engine's type and shape"
+                return f"output {tensor.name[:_SHOWN]!r} does not have the engine's type and shape"
             free += prod(there for there, asked in pairs if asked == -1)
         names = {o.name for o in extra}
         if names & ports if watch is None else names - set(watch):
-            return "tensors come along that were not asked for"
+            return "it contains tensors that were not asked for"
         if free > (elements + 1) * MOST_GROWTH:
-            return f"{free} elements are more than inputs of {elements} explain"
+            return f"{free} elements are too many for inputs of {elements}"
         due = sum(prod(o.shape) * ITEM_BYTES[o.dtype] for o in found.outputs)
-        return "" if size == due else f"{size} bytes follow where the arrays have {due}"
+        return "" if size == due else f"{size} bytes follow, but the arrays take {due}"
 
     return Expected(Ran, fits)
 
 
 def _inspects(_: Inspected, size: int) -> str:
     most = MOST_INSPECTION_BYTES
-    return f"{size} bytes of inspection follow, and {most} is the most" if size > most else ""
+    return f"{size} bytes of inspection follow; at most {most} are allowed" if size > most else ""
 
 
 def crowded(inspection: memoryview) -> str:
@@ -205,7 +205,7 @@ class Conversation:
         header = dict(header)
         kind, number = header.pop("kind", None), header.pop("id", None)
         if kind != "result" and (not isinstance(kind, str) or kind not in KINDS):
-            raise Unfit("sends a frame of a kind that is not known")
+            raise Unfit("sends a frame of an unknown kind")
         self._check_number(kind, number)
         expected = self._expected
         if number == 0:
@@ -220,17 +220,17 @@ class Conversation:
             raise Unfit(f"sends a {kind} that does not fit: {what}")
 
     def _check_number(self, kind: str, number: object) -> None:
-        """Check that a frame is of this request; nobody waits for the end of 0, sent ahead."""
+        """Check that a frame belongs to this request; nobody awaits the end of 0, sent ahead."""
         fits = type(number) is int and (
             number == self._number
             or (number == 0 and kind in ENDS)
             or (kind == "log" and 0 <= number <= self._number)
         )
         if not fits and not (kind == "log" and number is None):
-            raise Unfit(f"sends a {kind} for a request that it does not have")
+            raise Unfit(f"sends a {kind} for a request that was not made")
         if kind in ("waiting", "started"):
             if kind in self._before or "started" in self._before:
-                raise Unfit(f"sends {kind!r} where it cannot come")
+                raise Unfit(f"sends {kind!r} out of order")
             self._before.add(kind)
 
 

@@ -104,7 +104,7 @@ class Reader:
             ("a payload", payload_bytes, MOST_PAYLOAD_BYTES),
         ):
             if size > most:
-                raise Unfit(f"announces {what} of {size} bytes, and {most} is the most")
+                raise Unfit(f"announces {what} of {size} bytes; at most {most} are allowed")
         end = begin + header_bytes
         if len(self._data) < end:
             return
@@ -132,7 +132,7 @@ def _decoded(text: bytearray) -> Header:
     except ValueError as error:
         raise Unfit(f"sends a header that cannot be read: {error}") from None
     if not isinstance(header, dict):
-        raise Unfit("sends a header that is no object")
+        raise Unfit("sends a header that is not a JSON object")
     return header
 
 

@@ -191,7 +191,7 @@ class Connection:
                     deadline = _after(wait if waiting else limit)
                 heard(answer)
             if self._noisy > MOST_NOISE:
-                raise Unfit(f"prints more than {MOST_NOISE} bytes that are no frame")
+                raise Unfit(f"prints more than {MOST_NOISE} bytes outside of frames")
             # Endless frames and noise must not keep the connection alive.
             if deadline is not None and not _left(deadline):
                 if waiting and wait is not None:

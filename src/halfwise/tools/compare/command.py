@@ -98,7 +98,7 @@ def compare(
 
 
 Load = Callable[[Path], Network]
-"""Reads a model file, each once."""
+"""Reads each model file once."""
 
 
 def _demand_known(sources: Sequence[str], runner: str | None) -> None:
@@ -231,8 +231,8 @@ def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
 def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, tuple[str, ...]]:
     """Return the case with the compared file's repairs applied, and a note.
 
-    Repairs store tensors at other scales: against the original model all would be faults. The case
-    is unchanged against another file or recorded outputs, which have no repairs.
+    Repairs store tensors at other scales, so against the original model each would look like a
+    fault. Another file and recorded outputs have no repairs: they leave the case unchanged.
 
     Raises:
         CaseError: the file cannot be read, or its repairs do not apply to this model.
@@ -248,8 +248,8 @@ def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, 
         return case, ()
     _, made = repaired_at(network, repairs, candidate.opset)
     note = (
-        f"{path} has {count(len(repairs), 'repair')}, so both sides are compared as repairs leave "
-        "the model; `halfwise verify` proves them"
+        f"{path} has {count(len(repairs), 'repair')}, so both sides are compared with the "
+        "repairs applied; `halfwise verify` proves the repairs"
     )
     return replace(case, network=made), (note,)
 

@@ -24,7 +24,7 @@ def compared(walk: Walk) -> Comparison:
 
     Only an error that leads to an output is a divergence: every tensor from there on is beyond the
     tolerance, and the error alone changes an output by more than that; an infinity that a Tanh
-    swallows is none. Without such an error, the one with the largest effect counts.
+    absorbs is not one. Without such an error, the one with the largest effect counts.
     """
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)

@@ -124,7 +124,7 @@ def _rms(array: NDArray[np.float64]) -> float:
 
 
 def reordered(order: Sequence[int], ids: Sequence[str]) -> str:
-    """Say that the expected outputs are of the same samples in another order.
+    """Say that the expected outputs belong to the same samples in another order.
 
     Args:
         order: The sample of each output.

@@ -110,7 +110,7 @@ def _cause(fixed: Fixed, low: str) -> str:
     """Return the cause, as far as the search got."""
     nodes = tuple(k.node for k in fixed.plan.keep)
     if not fixed.found.passed:
-        return f"{low} breaks the model, and the search found no plan that repairs it."
+        return f"{low} breaks the model, and the search found no plan that passes."
     more = "" if fixed.plan.minimal else "; the search did not finish, so fewer may do"
     return (
         f"{low} breaks the model. With the graph as it is, keeping {count(len(nodes), 'node')} in "

@@ -239,7 +239,7 @@ class Transplants:
     def built(
         self, maker: EngineMaker, what: str, marks: Sequence[TensorName], sample: Sample
     ) -> tuple[Symptom, Outputs]:
-        """Return how another engine ends, and its outputs.
+        """Build and run another engine; return how it ends, and its outputs.
 
         Args:
             maker: Engine maker.
@@ -272,7 +272,7 @@ class Transplants:
             return Symptom("run", failed.status), {}
 
     def _run(self, piece: Piece, what: str) -> tuple[Symptom, Outputs]:
-        """Return how an engine of a piece ends, and its outputs."""
+        """Build and run an engine of a piece; return how it ends, and its outputs."""
         network = normalise(piece.model.clone(), path=None, sha256="")
         samples = Samples(("part",), lambda _: piece.feed)
         case = replace(self.engines.case, network=network, calibration=samples, metric=None)

@@ -286,9 +286,7 @@ def _proof(record: Modernized) -> Lines:
         f"{number(record.error)} of the largest value."
     ]
     if record.folded:
-        lines.append(
-            f"{count(len(record.folded), 'node')} computed constants and were folded into them."
-        )
+        lines.append(f"Folded {count(len(record.folded), 'node')} that computed constants.")
     lines += [sentence(note) for note in record.notes]
     return Lines("Proof", tuple(lines))
 

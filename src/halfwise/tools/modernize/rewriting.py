@@ -172,7 +172,7 @@ class Modernizer:
                 return dict(zip(standing, done, strict=True)), undone
             worst = max(standing, key=errors.__getitem__)
             standing.remove(worst)
-            undone.append(_undone(worst, f"with all replacements standing, {reason}"))
+            undone.append(_undone(worst, f"with all replacements made, {reason}"))
         return {}, undone
 
     def _normal(self, model: ir.Model) -> Network:

@@ -173,7 +173,7 @@ def _effect(
     if not any(each.code for each in compared):
         return outputs, None
     mapped = [_mapped(a, i, compared) for i in kept]
-    fitted = _fitted(mapped, specs, "A as the code maps it", notes)
+    fitted = _fitted(mapped, specs, "A, transformed by the code", notes)
     if fitted is None:
         return outputs, None
     return outputs, _errors([session.run(sample) for sample in fitted], on_b, ids)

@@ -40,14 +40,14 @@ Arrays = Sequence[NDArray[Any]]
 MOST_FITTED = 6
 """Samples for fitting geometry and values; order and residual use all."""
 _TURNED = 0.2
-"""Gain in correlation that justifies turning one raw image unlike the others."""
+"""Gain in correlation that justifies turning one raw image differently from the others."""
 _SAME_VALUE = 0.6
 """Difference in padding values, in levels of 255, that rounding explains."""
 _UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
 _LOSSY = (*_UNDONE, "clipping", "normalisation", "values")
 """Differences that leave a residual no code removes."""
 _UNEXPLAINED = 2.0
-"""Levels of 255 above rounding: two roundings in another order differ by one."""
+"""Levels of 255 beyond rounding: two roundings in another order differ by one."""
 
 
 @dataclass
@@ -158,7 +158,8 @@ def _store(pair: Pair) -> None:
         pair.found.append(
             difference(
                 "batch-axis",
-                f"B has {b.lead or 'no'} axis of length 1 in front, A {a.lead or 'none'}.",
+                f"B has {b.lead or 'no'} leading {'axis' if b.lead == 1 else 'axes'} of length 1, "
+                f"A has {a.lead or 'none'}.",
                 str(first_a.shape),
                 str(first_b.shape),
             )
@@ -182,7 +183,7 @@ def _match(pair: Pair) -> None:
         pair.found.append(
             difference(
                 "order",
-                f"The samples of B are in another order: {moved} of {len(pair.b)} are elsewhere.",
+                f"B has the samples in another order: {moved} of {len(pair.b)} are moved.",
                 "0, 1, 2, …",
                 ", ".join(map(str, pair.order[:12])) + (", …" if len(pair.order) > 12 else ""),
                 "the correlation of thumbnails",
@@ -198,8 +199,8 @@ def _thumbnail(layout: Layout, sample: NDArray[Any], who: str, index: int) -> Ar
     found = layout_of(sample)
     if found is None or (found.order, found.lead) != (layout.order, layout.lead):
         raise CaseError(
-            f"Sample {index} of {who} has the shape {sample.shape}, expected {layout} as the first "
-            "sample has.",
+            f"Sample {index} of {who} has the shape {sample.shape}; expected {layout}, like the "
+            "first sample.",
             "Give all samples in one layout.",
         )
     image = layout.image(sample)
@@ -246,7 +247,7 @@ def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
     return [
         difference(
             "padding-value",
-            f"The padding has another value: {pixels[1]} in B, where A's would be {pixels[0]}.",
+            f"The padding value is {pixels[1]} in B, {pixels[0]} in A.",
             pixels[0],
             pixels[1],
             "in B's unit, by channel",
@@ -276,7 +277,9 @@ def _write(
     elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
         program.place(common, shape)
     if kinds := [d.kind for d in pair.found if d.kind in _UNDONE]:
-        program.say(f"{', '.join(kinds)}: what one resizing has lost, nothing brings back")
+        program.say(
+            f"{', '.join(kinds)}: not undone, since detail lost in resizing cannot be recovered"
+        )
     tone.write(program)
     if reframed and framed.value_b:
         program.frame(shape, framed.value_b, sides(framed.b, shape))
@@ -284,7 +287,7 @@ def _write(
 
 
 def _gap(tone: Tone, a: Sequence[float], b: Sequence[float]) -> bool:
-    """Return whether two values of padding differ by more than rounding."""
+    """Return whether two padding values differ by more than rounding."""
     gap = np.abs(tone.map(_plane(a)) - _plane(b)).max()
     return bool(gap > _SAME_VALUE * max(tone.level))
 
@@ -314,7 +317,7 @@ def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDiffer
     lossy = any(d.kind in _LOSSY for d in pair.found)
     if lossy or residual.largest <= _UNEXPLAINED * level:
         return []
-    sentence = "Values differ in a way that no known step explains."
+    sentence = "Values differ, and no known step explains how."
     left = f"{number(residual.largest / level)} of 255 levels at most"
     return [difference("values", sentence, "", "", left)]
 

@@ -59,7 +59,7 @@ def frames(a: Sequence[Array], b: Sequence[Array]) -> Frames:
 def frame_differences(
     found: Frames, shape_a: Sequence[int], shape_b: Sequence[int]
 ) -> list[InputDifference]:
-    """Word padding on different sides, or in only one of the two.
+    """Describe padding on different sides, or in only one of the two.
 
     Args:
         found: The frames.
@@ -92,7 +92,7 @@ def frame_differences(
     return [
         difference(
             "padding-side",
-            f"The image lies elsewhere in its padding: {_where(sides_b)} in B, "
+            f"The image is placed differently in its padding: {_where(sides_b)} in B, "
             f"{_where(sides_a)} in A.",
             _where(sides_a),
             _where(sides_b),
@@ -134,7 +134,7 @@ def _fit(found: Frames) -> InputDifference:
     first = next((i for i, (x, y) in enumerate(zip(found.a, found.b, strict=True)) if x != y), 0)
     return difference(
         "fit",
-        f"The image is fitted to the frame in another way: in B it is {b}, in A {a}.",
+        f"The image is fitted to the frame differently: it is {b} in B, {a} in A.",
         a,
         b,
         f"the image itself is {dimensions((found.a[first].rows, found.a[first].columns))} in A and "
@@ -152,8 +152,8 @@ Contents = tuple[Sequence[Array], Sequence[Array]]
 Fitted = tuple[Resizing | None, Resizing | None]
 
 _GEOMETRY: dict[DifferenceKind, str] = {
-    "fit": "The image is fitted to the frame in another way.",
-    "crop": "The crop begins elsewhere.",
+    "fit": "The image is fitted to the frame differently.",
+    "crop": "The crop starts elsewhere.",
 }
 _MOST_FITTED = 3
 _TRUSTED = 4.0
@@ -212,9 +212,10 @@ def _fitted(a: Resizing, b: Resizing, *, padded: bool) -> list[InputDifference]:
     if differ(a, b):
         reduced = any(axis.kept / axis.resized > _REDUCES for pair in a.axes for axis in pair)
         evidence = (
-            f"A's own leaves {number(a.error)} of 255 levels in A, B's leaves "
-            f"{number(a.errors.get(b.method, float('inf')))}; in B, {number(b.error)} and "
-            f"{number(b.errors.get(a.method, float('inf')))}"
+            f"residual in A: {number(a.error)} of 255 levels with A's own method, "
+            f"{number(a.errors.get(b.method, float('inf')))} with B's; in B: "
+            f"{number(b.error)} with its own, "
+            f"{number(b.errors.get(a.method, float('inf')))} with A's"
         )
         kinds = method_kinds(a.method, b.method, reduced=reduced)
         found += [_method(kind, a.method, b.method, evidence) for kind in kinds]
@@ -243,14 +244,15 @@ def method_kinds(a: Method, b: Method, *, reduced: bool) -> list[DifferenceKind]
 
 def _method(kind: DifferenceKind, a: Method, b: Method, evidence: str) -> InputDifference:
     sentences = {
-        "kernel": f"Images are resized with another kernel: B is {b.kernel}, A {a.kernel}.",
+        "kernel": f"Images are resized with different kernels: {b.kernel} in B, {a.kernel} in A.",
         "antialias": f"Only {'B' if b.antialias else 'A'} is resized with antialiasing.",
-        "half-pixel": f"Pixel centres are taken as {b.convention} in B, as {a.convention} in A.",
+        "half-pixel": f"The convention for pixel centres is {b.convention} in B, {a.convention} "
+        "in A.",
     }
     sentence = sentences[kind]
     if kind == "kernel" and a.kernel == b.kernel:
-        parameters = f"{number(b.parameter)}, not {number(a.parameter)}"
-        sentence = f"The {a.kernel} kernel has another parameter: {parameters}."
+        parameters = f"{number(b.parameter)} in B, {number(a.parameter)} in A"
+        sentence = f"The parameter of the {a.kernel} kernel is {parameters}."
     return difference(kind, sentence, str(a), str(b), evidence)
 
 
@@ -280,12 +282,13 @@ def _view(axes: tuple[Axis, Axis]) -> str:
 def _apart(
     alignment: Alignment, contents: Contents, tone: Tone, *, padded: bool
 ) -> list[InputDifference]:
-    """Return what shows without raw images."""
+    """Return the differences that show without raw images."""
     found = []
     place = alignment.places[0]
     where = (
-        f"pixel (0, 0) of B lies at ({fixed(place.start[0], 2)}, {fixed(place.start[1], 2)}) of A, "
-        f"and a pixel of B is {fixed(place.step[0], 4)}×{fixed(place.step[1], 4)} of A's"
+        f"pixel (0, 0) of B lies at ({fixed(place.start[0], 2)}, {fixed(place.start[1], 2)}) "
+        f"in A; one pixel of B covers {fixed(place.step[0], 4)}×{fixed(place.step[1], 4)} "
+        "pixels of A"
     )
     kind = alignment.kind
     if kind == "crop":
@@ -300,11 +303,15 @@ def _apart(
             )
         )
     elif kind in ("half-pixel", "align-corners"):
-        how = "moved by a part of a pixel" if kind == "half-pixel" else "stretched about the middle"
+        how = (
+            "shifted by a fraction of a pixel"
+            if kind == "half-pixel"
+            else "stretched about the centre"
+        )
         found.append(
             difference(
                 "half-pixel",
-                f"B is {how}: another convention of pixel centres.",
+                f"B is {how}: the conventions for pixel centres differ.",
                 "half-pixel",
                 "asymmetric" if kind == "half-pixel" else "align-corners",
                 where,
@@ -333,7 +340,7 @@ def _kernel(alignment: Alignment, contents: Contents, tone: Tone) -> list[InputD
     return [
         difference(
             "resampling",
-            f"Resize kernel or antialiasing differs: B is {b}.",
+            f"The resize kernel or the antialiasing differs: B is {b}.",
             "reference",
             b,
             f"B has {fixed(ratio, 2)} times A's fine detail; give raw samples to name the kernels",

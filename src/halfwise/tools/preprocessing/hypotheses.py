@@ -37,7 +37,7 @@ _FEWEST_VALUES = 64
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A change of some inputs; A is the samples, B the result.
+    """A change to some inputs; A is the samples, B the result.
 
     Attributes:
         differences: What B does differently.
@@ -66,7 +66,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of images.
+    """A change to images.
 
     Attributes:
         differences: In words.

@@ -101,7 +101,7 @@ def _roughness(image: Array) -> float:
 THUMBNAIL = 24
 _AREA = next(method for method in METHODS if method.kernel == "area")
 _GAIN = 0.03
-"""Gain in mean correlation that another order or direction needs; photos gain 0.2 to 1."""
+"""Gain in mean correlation required of another order or direction; photos gain 0.2 to 1."""
 
 
 _POOR, _GOOD = 0.5, 0.8
@@ -265,10 +265,10 @@ def _box(image: Array) -> Box:
 
 
 def layout_difference(a: Layout, b: Layout) -> InputDifference:
-    """Word a difference in layout."""
+    """Describe a difference in layout."""
     return difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b))
 
 
 def turn_difference(turn: Turn) -> InputDifference:
-    """Word the turn from A to B."""
+    """Describe the turn from A to B."""
     return difference("flip", f"B is A {turn}.", "as it is", str(turn))

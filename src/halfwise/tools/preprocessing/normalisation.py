@@ -212,7 +212,7 @@ def usual_pairs(channels: Sequence[int], lowest: float, highest: float) -> list[
 
 
 def _is_likely(a: Normalisation, b: Normalisation) -> bool:
-    """Return whether two are whole normalisations, or differ in one part of one."""
+    """Return whether both are whole normalisations, or differ in only one part."""
     whole = all((n.mean, n.deviation) in _OF_ONE_SOURCE or max(n.mean) > 1 for n in (a, b))
     return whole or (
         (a.mean == b.mean or not any(a.mean) or not any(b.mean))
@@ -251,7 +251,7 @@ def _plausible(
 def normalisation_differences(
     gain: Sequence[float], offset: Sequence[float], recognised: Recognised | None
 ) -> list[InputDifference]:
-    """Say how B is normalised differently; empty for gains of 1 and offsets of 0."""
+    """Describe how B is normalised differently; empty for gains of 1 and offsets of 0."""
     evidence = f"B = {_row(gain)} · A + {_row(offset)}"
     if recognised is not None:
         a, b = recognised.a, recognised.b
@@ -264,12 +264,12 @@ def normalisation_differences(
                 f"× {number(b.scale, 4)}",
             ),
             "mean": (
-                f"The mean that is taken off differs{has * (first == 'mean')}",
+                f"The subtracted mean differs{has * (first == 'mean')}",
                 _row(a.mean),
                 _row(b.mean),
             ),
             "deviation": (
-                f"What is divided by differs{has * (first == 'deviation')}",
+                f"The divisor differs{has * (first == 'deviation')}",
                 _row(a.deviation),
                 _row(b.deviation),
             ),
@@ -297,7 +297,7 @@ def normalisation_differences(
     if moved:
         found.append(
             difference(
-                "mean", f"B's values are moved by {_row(offset)}.", "0", _row(offset), evidence
+                "mean", f"B's values are offset by {_row(offset)}.", "0", _row(offset), evidence
             )
         )
     return found
@@ -311,7 +311,7 @@ _OWN: dict[Own | None, str] = {
 
 
 def own_difference(a: Own | None, b: Own | None) -> InputDifference:
-    """Word a difference in per-image normalisation; None: not normalised per image."""
+    """Describe a difference in per-image normalisation; None: not normalised per image."""
     names = [_OWN[how] for how in (a, b)]
     return difference(
         "normalisation", f"B is normalised {names[1]}, A {names[0]}.", names[0], names[1]

@@ -14,7 +14,7 @@ from halfwise.records.diagnosis import difference
 Array = NDArray[np.float64]
 
 _BETTER = 0.6
-"""Misfit ratio that another channel order must reach; grey images, where all fit, stay at 1."""
+"""Misfit ratio that another channel order must reach; grey images fit any order and stay at 1."""
 _OUTLIERS = 4 * 1.4826
 """Outlier bound in median deviations: four standard deviations."""
 _ROUNDS = 4
@@ -124,7 +124,7 @@ def _within(values: Array) -> NDArray[np.bool_]:
 
 _LEVELS = 256
 _OFF_GRID = 0.12
-"""Part of a level a value may be off its grid; FP16 after normalisation is off by 0.06."""
+"""Levels by which a value may miss its grid; FP16 after normalisation misses by 0.06."""
 _FEWEST_LEVELS = 16
 _SHARE = 0.9
 _FEWEST_CLIPPED = 8
@@ -217,7 +217,7 @@ def limits(images: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def channel_difference(channels: Sequence[int], given: int) -> InputDifference:
-    """Word the channel of A for each of B."""
+    """Describe which channel of A each channel of B is."""
     if len(channels) != given:
         said = f"B has {len(channels)} channels where A has {given}"
     elif tuple(channels) == (2, 1, 0):

@@ -57,7 +57,7 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     if axes != tuple(range(first_a.ndim)):
         found.append(
             difference(
-                "layout", f"B has the axes {axes} of A.", str(first_a.shape), str(first_b.shape)
+                "layout", f"B's axes are A's axes {axes}.", str(first_a.shape), str(first_b.shape)
             )
         )
         lines.append(f"x = x.transpose({axes})")
@@ -66,7 +66,7 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     order = _order(left, right)
     if order != tuple(range(len(b))):
         found.append(
-            difference("order", "The samples of B are in another order.", "0, 1, 2, …", str(order))
+            difference("order", "B has the samples in another order.", "0, 1, 2, …", str(order))
         )
         left = [left[i] for i in order]
     spread = max(float(np.ptp(y)) if y.size else 0.0 for y in right) or 1.0
@@ -100,8 +100,8 @@ def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifferen
     if fit.misfit < _FITS:
         gain, offset = fit.gain[0], fit.offset[0]
         return gain, offset, normalisation_differences((gain,), (offset,), None)
-    sentence = "The values differ, and no gain and offset explain it."
-    evidence = f"misfit {number(fit.misfit, 2)} of the deviation"
+    sentence = "The values differ by more than a gain and an offset."
+    evidence = f"the best gain and offset leave {number(fit.misfit, 2)} of B's standard deviation"
     return 1.0, 0.0, [difference("values", sentence, "", "", evidence)]
 
 

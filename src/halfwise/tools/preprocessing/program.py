@@ -28,7 +28,7 @@ _LINEAR = (
 
 
 class Program:
-    """The lines of a function `a_to_b`, in order of addition."""
+    """The lines of a function `a_to_b`, in the order added."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -43,7 +43,7 @@ class Program:
         self.add(comment)
 
     def order(self, order: Sequence[int]) -> None:
-        """Say that sample i of B is sample `order[i]` of A."""
+        """Record that sample i of B is sample `order[i]` of A."""
         self._order = tuple(order)
 
     def read(self, layout: Layout) -> None:
@@ -72,14 +72,14 @@ class Program:
     def unframe(self, value: Sequence[float], slack: float) -> None:
         """Remove the frame."""
         self.add(
-            "take A's padding off",
+            "remove A's padding",
             f"inside = (np.abs(x - np.array({_row(value)})[:, None, None]) > {slack:.3g}).any(0)",
             "rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))",
             "x = x[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]",
         )
 
     def shift(self, down: int, along: int, shape: Sequence[int]) -> None:
-        """Move by whole pixels; the border is repeated."""
+        """Shift by whole pixels; the border is repeated."""
         self.add(
             f"crop {down} rows further down, {along} columns further right",
             f"rows = np.clip(np.arange({shape[0]}) + {down}, 0, x.shape[1] - 1)",
@@ -118,7 +118,7 @@ class Program:
         self.add("channels in B's order", f"x = x[{list(channels)}]")
 
     def affine(self, gain: Sequence[float], offset: Sequence[float]) -> None:
-        """Scale and move."""
+        """Scale and offset."""
         lines = []
         if any(value != 1 for value in gain):
             lines.append(f"x = x * np.array({_row(gain)})[:, None, None]")
@@ -127,7 +127,7 @@ class Program:
         self.add("B's normalisation", *lines)
 
     def own(self, how: Own) -> None:
-        """Normalise each image by its own moments or range."""
+        """Normalise each image by its own mean and deviation, or by its own range."""
         name, *lines = {
             "moments": ("mean and deviation", "x = x - x.mean()", "x = x / x.std()"),
             "range": ("smallest and largest value", "x = x - x.min()", "x = x / x.max()"),
@@ -137,7 +137,7 @@ class Program:
     def quantise(self, step: Sequence[float], zero: Sequence[float], how: str) -> None:
         """Round to levels; `how` is "round" or "floor"."""
         self.add(
-            "8 bits, as B",
+            "round to 8 bits, as in B",
             f"step, zero = np.array({_row(step)})[:, None, None], "
             f"np.array({_row(zero)})[:, None, None]",
             f"x = np.{how}((x - zero) / step{' + 1e-4' if how == 'floor' else ''}) * step + zero",
@@ -146,7 +146,7 @@ class Program:
     def clip(self, low: Sequence[float], high: Sequence[float]) -> None:
         """Clip to a range."""
         self.add(
-            "clip as B",
+            "clip as in B",
             f"x = np.clip(x, np.array({_row(low)})[:, None, None], "
             f"np.array({_row(high)})[:, None, None])",
         )

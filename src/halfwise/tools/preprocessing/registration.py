@@ -197,7 +197,7 @@ class Alignment:
 
     Attributes:
         kind: "same" pixel on pixel, "crop" shifted by whole pixels, "half-pixel" by a fraction,
-            "align-corners" stretched about the middle by a pixel or two, "size" the same view at
+            "align-corners" stretched about the centre by a pixel or two, "size" the same view at
             another size, "fit" another part or other proportions, "unlike" another scene.
         places: Placement of each pair; exact for "same" and "crop".
         exact: Whether the images fit pixel on pixel, up to rounding.
@@ -333,7 +333,7 @@ def _kind(
 
 
 def _usual(deviations: Array) -> float:
-    """Return the larger axis of the median over samples: a sample with few edges is vague."""
+    """Return the larger axis of the median over samples: one sample may have too few edges."""
     return float(np.median(np.abs(deviations), axis=0).max())
 
 

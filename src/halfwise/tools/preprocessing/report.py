@@ -33,7 +33,7 @@ def compared(report: PreprocessingReport) -> Report:
 
 
 def change_cause(trials: InputTrials, samples: int) -> str:
-    """Return what the framework's inputs were, and the evidence.
+    """Describe the framework's inputs, with the evidence.
 
     Args:
         trials: Trials with a change that matches.
@@ -41,7 +41,7 @@ def change_cause(trials: InputTrials, samples: int) -> str:
     """
     assert trials.best is not None
     what = " ".join(each.sentence for each in trials.best.differences)
-    varying = "(RMS, over what the outputs vary by or a hundredth of their size)"
+    varying = "(RMS, over the outputs' variation or a hundredth of their size)"
     scale = varying if trials.beside_spread else "(relative RMS)"
     return (
         f"The framework had other inputs. With A from --inputs and B from the framework: {what} "
@@ -74,8 +74,8 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
         signs.append(
             Sign(
                 severity="warning",
-                text=f"{count(trials.also, 'other change')} of the inputs would work as well: "
-                "these outputs do not tell them apart.",
+                text=f"{count(trials.also, 'other input change')} would work as well: these "
+                "outputs do not tell them apart.",
             )
         )
     return signs
@@ -86,37 +86,36 @@ def no_change(trials: InputTrials) -> str:
     left = trials.planned - trials.tried
     if not trials.tried:
         return (
-            f"For lack of time, none of {count(left, 'change')} of the inputs that the framework "
-            "may have made was tried."
+            f"Time ran out before any of the {count(left, 'input change')} that the framework "
+            "may have made could be tried."
         )
-    text = f"{count(trials.tried, 'change')} of the inputs ({', '.join(trials.kinds)}) "
+    text = f"{count(trials.tried, 'input change')} ({', '.join(trials.kinds)}) "
     text += f"{verb(trials.tried, 'was', 'were')} tried"
-    text += f", {left} more not for lack of time" if left else ""
-    text += "; with none of them ONNX Runtime reproduces the framework's outputs"
+    text += f"; time ran out before {left} more" if left else ""
+    text += "; with none of these does ONNX Runtime reproduce the framework's outputs"
     if trials.best is None:
         return f"{text}."
     what = " ".join(each.sentence for each in trials.best.differences)
     if trials.best.error <= trials.limit:
         return (
-            f"{count(trials.tried, 'change')} of the inputs {verb(trials.tried, 'was', 'were')} "
-            "tried. With one of them ONNX "
-            f"Runtime reproduces the framework's outputs, but perhaps by chance: only "
-            f"{count(trials.numbers, 'independent number')} became right. Give more samples to be "
-            f"sure. {what}"
+            f"{count(trials.tried, 'input change')} {verb(trials.tried, 'was', 'were')} tried. "
+            "With one of them ONNX Runtime reproduces the framework's outputs, but perhaps by "
+            f"chance: only {count(trials.numbers, 'independent number')} became right. Give "
+            f"more samples to be sure. {what}"
         )
     return (
-        f"{text}. The closest comes to an error of {number(trials.best.error)} on one sample "
-        f"({number(trials.before)} without, {number(trials.limit)} allowed): {what}"
+        f"{text}. The closest leaves an error of {number(trials.best.error)} on one sample "
+        f"({number(trials.before)} without the change, {number(trials.limit)} allowed): {what}"
     )
 
 
 def _title(report: PreprocessingReport) -> str:
     found = [d for each in report.inputs for d in each.differences]
     if not found:
-        return "Both pipelines make the same inputs"
+        return "Both pipelines give the same inputs"
     kinds = ", ".join(dict.fromkeys(d.kind for d in found))
     if report.same:
-        return f"Both pipelines make the same inputs, stored differently: {kinds}"
+        return f"Both pipelines give the same inputs, stored differently: {kinds}"
     return f"{count(len(found), 'difference')}: {kinds}"
 
 
@@ -173,7 +172,7 @@ def _effect(outputs: Mapping[str, OutputError], mapped: Mapping[str, OutputError
         Column("cosine", "right"),
     ]
     if mapped is not None:
-        columns.append(Column("max error with A as the code maps it", "right"))
+        columns.append(Column("max error, A transformed by the code", "right"))
     rows = []
     for name, error in outputs.items():
         row = [
@@ -186,4 +185,4 @@ def _effect(outputs: Mapping[str, OutputError], mapped: Mapping[str, OutputError
         if mapped is not None:
             row.append(number(mapped[name].max_abs))
         rows.append(tuple(row))
-    return Table("What it does to the model's outputs, B against A", tuple(columns), tuple(rows))
+    return Table("Effect on the model's outputs, B against A", tuple(columns), tuple(rows))

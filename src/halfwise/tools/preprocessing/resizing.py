@@ -24,7 +24,7 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 Array = NDArray[np.float64]
 
 _NEAR = 0.6
-"""Pixels a placement may be off a hypothesis; nearest neighbour is off by half a pixel."""
+"""Pixels by which a placement may miss a hypothesis; nearest neighbour misses by half a pixel."""
 _MOST_PER_AXIS = 3
 _FIT = 0.9
 """Least correlation of a raw image and a sample of the same scene."""

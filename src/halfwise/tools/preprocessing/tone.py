@@ -211,11 +211,11 @@ def _to_bytes(tone: Tone, left: Array, on_levels: tuple[bool, bool]) -> tuple[st
     if to_b and not from_a:
         tone.floored = bool(np.percentile(left, 99) < 0.1)
         tone.rounded = not tone.floored
-        return "not rounded", "cut off to 8 bits" if tone.floored else "rounded to 8 bits"
+        return "not rounded", "truncated to 8 bits" if tone.floored else "rounded to 8 bits"
     if from_a and not to_b:
         return "rounded to 8 bits", "not rounded"
     if from_a and to_b and abs(left.mean()) > _HALF_LEVEL:
-        names = "rounded to 8 bits", "cut off to 8 bits"
+        names = "rounded to 8 bits", "truncated to 8 bits"
         return names if left.mean() < 0 else names[::-1]
     return None
 
@@ -287,12 +287,12 @@ def _clipping(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> list[InputD
         beyond = sum(int(((x < low - slack) | (x > high + slack)).sum()) for x in wide)
         piled = np.mean([((y == low) | (y == high)).mean() for y in narrow])
         if beyond >= _FEWEST and piled > _PILE:
-            return [_cut_off(cuts, f"{beyond} values of {_OTHER[cuts]} lie beyond")]
+            return [_cut_off(cuts, f"{beyond} values of {_OTHER[cuts]} lie beyond the limits")]
     return []
 
 
 def _cut_off(cuts: str, evidence: str) -> InputDifference:
     """Say that A or B clips what the other keeps."""
     names = {"A": ("cut off", "wider"), "B": ("wider", "cut off")}[cuts]
-    sentence = f"{cuts} cuts off values that {_OTHER[cuts]} keeps."
+    sentence = f"{cuts} clips values that {_OTHER[cuts]} keeps."
     return difference("clipping", sentence, *names, evidence)

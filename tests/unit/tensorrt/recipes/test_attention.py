@@ -19,11 +19,11 @@ def note(kept, version="11.4.0", blocks=1):
 
 def test_what_is_low_of_a_core_is_named():
     told = note({"add", "softmax", "q"})
-    assert "1 attention core is FP32 in part, and TensorRT 11.4.0 fuses only" in told
-    assert "--keep mix --keep scale --keep scores keeps all of it" in told
+    assert "1 attention core is partly FP32, but TensorRT 11.4.0 fuses a core only" in told
+    assert "--keep mix --keep scale --keep scores keeps whole cores" in told
     assert "with queries, keys and values cast up" in told
     assert "cast up" not in note({"softmax"}, "10.16")
-    assert note({"softmax", "add1"}, blocks=2).startswith("2 attention cores are FP32 in part")
+    assert note({"softmax", "add1"}, blocks=2).startswith("2 attention cores are partly FP32")
 
 
 @pytest.mark.parametrize("kept", [set(), CORE, {"q", "out"}])

@@ -297,5 +297,5 @@ def test_notes_on_opset_and_custom_operators():
     s = Sketch(opset=18)
     x = s.op("Pow", s.input("x", [2]), 2.0, name="pow")
     note = make(planned("pow"), network=s.network(x)).notes[1]
-    assert note == "The model has opset 18; TensorRT 8.6 is known to read 17."
+    assert note == "The model has opset 18; TensorRT 8.6 is only known to read up to opset 17."
     assert len(make(planned("pow"), version="10", typing="strong", network=s.network(x)).notes) == 1

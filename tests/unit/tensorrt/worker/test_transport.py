@@ -312,10 +312,10 @@ def test_waiting_for_the_gpu_has_an_end(saying):
 @pytest.mark.parametrize(
     ("before", "again", "told"),
     [
-        (WAITING, WAITING, "'waiting' where it cannot come"),
-        ("b''", "b'y\\n' * (1 << 20)", "bytes that are no frame"),
+        (WAITING, WAITING, "'waiting' out of order"),
+        ("b''", "b'y\\n' * (1 << 20)", "bytes outside of frames"),
         ("b''", "MAGIC + LENGTHS.pack(2, 1 << 60) + bytes(1 << 20)", "a payload of"),
-        ("b''", 'pack({"kind": "result", "id": 7})', "a request that it does not have"),
+        ("b''", 'pack({"kind": "result", "id": 7})', "a request that was not made"),
     ],
 )
 def test_what_may_not_come_ends_it_at_once(saying, before, again, told):

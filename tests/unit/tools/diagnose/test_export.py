@@ -45,7 +45,7 @@ def test_what_was_tried_on_the_inputs_is_told(subject):
     assert rung.inputs == made.tried
     assert rung.inputs is not None
     assert not rung.inputs.matches
-    assert any("changes of the inputs" in sign.text for sign in rung.evidence)
+    assert any("input changes" in sign.text for sign in rung.evidence)
 
 
 def test_tensors_without_an_output(subject):

@@ -120,7 +120,7 @@ def test_a_normalisation_is_named_in_words_that_fit_all():
     found = recognised((channels, gain, offset, low, high))
     mean, deviation = normalisation_differences(gain, offset, found)
     assert mean.sentence == (
-        "The mean that is taken off differs; B's normalisation: scaled by 1/255, ImageNet's mean, "
+        "The subtracted mean differs; B's normalisation: scaled by 1/255, ImageNet's mean, "
         "ImageNet's deviation."
     )
-    assert deviation.sentence == "What is divided by differs."
+    assert deviation.sentence == "The divisor differs."

@@ -71,7 +71,7 @@ def error(largest):
 
 def test_nothing_differs():
     shown = shown_of(report(comparison()))
-    assert shown.title == "Both pipelines make the same inputs"
+    assert shown.title == "Both pipelines give the same inputs"
     assert shown.passed
     assert shown.parts[0].title == "Input x: 2 samples of 1×3×9×9 float32"
     assert shown.parts[0].lines == ("No difference: nothing between the values.",)
@@ -95,7 +95,7 @@ def test_differences_with_evidence_code_and_what_is_left():
 def test_what_is_only_stored_differently():
     axis = CHANNELS.model_copy(update={"kind": "batch-axis", "severity": "info"})
     shown = shown_of(report(comparison(axis, shape_b=(3, 9, 9), name_b="y")))
-    assert shown.title == "Both pipelines make the same inputs, stored differently: batch-axis"
+    assert shown.title == "Both pipelines give the same inputs, stored differently: batch-axis"
     assert shown.parts[0].title == (
         "Input x (in B y): 2 samples of 1×3×9×9 float32 and 3×9×9 float32"
     )
@@ -149,11 +149,14 @@ def test_a_change_that_matches():
 def test_no_change_that_matches():
     far = TriedInputs(differences=(CHANNELS,), error=0.1)
     text = no_change(trials(matches=False, tried=90, best=far))
-    assert text.startswith("90 changes of the inputs (channels, scale) were tried; with none")
-    assert "an error of 0.1 on one sample (0.2 without, 0.001 allowed): B has the channels" in text
-    assert "87 more not for lack of time" in no_change(trials(matches=False, best=None))
+    assert text.startswith("90 input changes (channels, scale) were tried; with none")
+    assert (
+        "an error of 0.1 on one sample (0.2 without the change, 0.001 allowed): B has the channels"
+        in text
+    )
+    assert "time ran out before 87 more" in no_change(trials(matches=False, best=None))
     none = no_change(trials(matches=False, best=None, planned=90, tried=0, kinds=()))
-    assert none.startswith("For lack of time, none of 90 changes of the inputs ")
-    assert none.endswith("may have made was tried.")
+    assert none.startswith("Time ran out before any of the 90 input changes ")
+    assert none.endswith("may have made could be tried.")
     few = no_change(trials(matches=False, numbers=1))
     assert "perhaps by chance: only 1 independent number became right" in few

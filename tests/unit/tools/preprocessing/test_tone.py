@@ -85,7 +85,7 @@ def test_the_steps_of_the_program(planes):
     program = Program()
     tone.write(program)
     text = program.text
-    assert text.index("[2, 1, 0]") < text.index("normalisation") < text.index("clip as B")
+    assert text.index("[2, 1, 0]") < text.index("normalisation") < text.index("clip as in B")
 
 
 def traced(a, b, overshoots=None):
