@@ -277,9 +277,7 @@ def _write(
     elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
         program.place(common, shape)
     if kinds := [d.kind for d in pair.found if d.kind in _UNDONE]:
-        program.say(
-            f"{', '.join(kinds)}: not undone, since detail lost in resizing cannot be recovered"
-        )
+        program.say(f"{', '.join(kinds)}: detail lost in resizing cannot be recovered")
     tone.write(program)
     if reframed and framed.value_b:
         program.frame(shape, framed.value_b, sides(framed.b, shape))
