@@ -216,7 +216,7 @@ def test_equal_reasons_stand_together():
     left = tuple({"op": "Gelu", "nodes": (f"/{i}/Erf",), "reason": "no Gelu"} for i in range(3))
     shown = modernized(record(left=left, rewritings=(REWRITING,) * 20))
     assert part(shown, "Left alone").lines == ("Gelu ×3: no Gelu; from /0/Erf",)
-    assert part(shown, "Rewritten").rows[-1][0] == "and 8 more"
+    assert len(part(shown, "Rewritten").rows) == 20
 
 
 def test_fp16_before_and_after():
