@@ -62,7 +62,7 @@ def test_what_is_worse_than_before_fails(judged, tmp_path):
     assert "worse.onnx" in (tmp_path / "worse" / "report.html").read_text(encoding="utf-8")
     full = judged(1.0005, "better", "--baseline", "before", "--full")
     assert full.code == 0
-    assert "Beside the baseline" in full.out
+    assert "Against the baseline" in full.out
 
 
 def test_the_commands_of_the_page_are_as_it_says(call, tmp_path):

@@ -121,8 +121,9 @@ def test_a_supposed_fault_of_tf32_does_not_hide_an_overflow(saved, call):
     ]
     assert {"enlarge", "reduce"} <= set(precision["nodes"])
     assert "suspected (emulated)" in words(ended)
-    assert "Beside rung 5 (tf32) Suspected, in emulation: TF32 alone puts the outputs" in words(
-        ended
+    assert (
+        "Also seen on rung 5 (tf32) Suspected, in emulation: TF32 alone puts the outputs"
+        in words(ended)
     )
 
 

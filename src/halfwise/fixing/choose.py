@@ -140,10 +140,10 @@ def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
 
 
 def _take_types(planner: Planner, curve: Curve, run: Run) -> None:
-    """Give the plans of a curve what their nodes have instead of FP32, as far as that is on record.
+    """Give the plans of a curve the recorded types of their nodes in place of FP32.
 
-    Of BF16 a curve has numbers of nodes; the run's own plan names them, and of others all may be
-    meant. Of the rest it is weighed anew.
+    A curve records how many nodes are BF16. The run's own plan names them; in another plan they are
+    known only if all nodes that may be BF16 are. Otherwise the types are chosen anew.
     """
     keep = () if run.plan is None else run.plan.keep
     own = frozenset(node.node for node in keep if node.precision == "bf16")
@@ -176,7 +176,7 @@ def _quantised(run: Run) -> Network | None:
 
 
 def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
-    """Drop the bound if the judged samples chose: they say nothing about other samples."""
+    """Drop the bound if the judged samples chose: then they say nothing about other samples."""
     chose = wish.rel_max is not None
     return verdict.model_copy(update={"failure_bound": None}) if chose else verdict
 
@@ -218,8 +218,8 @@ def _request(
     data = run.provenance.data if inputs is None else inputs
     if data is None:
         raise RecordMismatch(
-            "The run does not tell where its inputs are: they were in memory, or it is from "
-            "before.",
+            "The run does not record where its inputs are: they were in memory, or the run is too "
+            "old.",
             "Give them: --inputs DATA.",
         )
     left_out = () if inputs is None else _OF_THE_DATA
@@ -258,7 +258,7 @@ def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[s
         return {**accepted, "metric": function_again(metric, named)}
     if named is not None and named not in (metric, *(one.metric for one in curve.recognised)):
         raise UsageError(
-            f"--metric is {named}, and what is chosen is judged "
+            f"--metric is {named}, but the choice is judged "
             f"{f'by {metric}' if metric else 'without a metric'}.",
             "Leave it out: the choice implies the tolerance.",
         )
@@ -296,8 +296,7 @@ def _case(
     if case.data_sha256 != run.provenance.inputs_sha256:
         if not others:
             raise RecordMismatch(
-                f"{run.provenance.data} does not hold the inputs of the run any more: their hash "
-                "differs.",
+                f"{run.provenance.data} no longer holds the inputs of the run: their hash differs.",
                 "Restore them, or judge on others: --inputs DATA.",
             )
         return _without(case, known)
@@ -309,9 +308,9 @@ def _case(
     searched = len(run.search.calibration) - len(joined) if run.search else 0
     if len(case.calibration) != searched or not set(joined) <= set(names):
         raise RecordMismatch(
-            "The inputs are those of the run, but split or named otherwise: which of them its "
-            "search has seen cannot be told.",
-            "Give them in the run's form, or give others.",
+            "The inputs are those of the run, but split or named differently, so it is unknown "
+            "which of them its search has seen.",
+            "Give them as the run had them, or give others.",
         )
     return _without(case, [i for i, name in enumerate(names) if name in joined])
 

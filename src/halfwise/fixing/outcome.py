@@ -258,7 +258,8 @@ def warnings(case: Case, repairs: int = 0) -> tuple[str, ...]:
     found = tuple(clause(n, repairs=repairs) for n in notes)
     if renamed := len(case.network.original_names):
         found += (
-            f"{count(renamed, 'node')} had no name or shared one; original_names in run.json tells",
+            f"{count(renamed, 'node')} had no name or shared one; original_names in run.json maps "
+            "new names to old ones",
         )
     return found
 

@@ -152,8 +152,8 @@ def _recommended(curve: Curve) -> Point:
     if curve.reference:
         metrics = " and ".join(sorted({score.metric for score in curve.reference}))
         why = (
-            f"of the plans that it measured more closely none passes {metrics} on held-out samples "
-            "and on those of the search, without infinities"
+            f"none of the plans that it measured more closely passes {metrics} on both held-out "
+            "and search samples without infinities"
         )
     raise CaseError(
         f"The run recommends no plan: {why}.",
@@ -231,12 +231,10 @@ def _cheapest(
         if v is not None and limit < v < inf and not curve.points[p].is_bound
     }
     if not seen:
-        raise CaseError(
-            f"No plan of the run {does} at most {number(limit)}, as far as it was measured.", _OTHER
-        )
+        raise CaseError(f"No measured plan of the run {does} at most {number(limit)}.", _OTHER)
     place = min(seen, key=lambda place: seen[place])
     raise CaseError(
-        f"No plan that was measured {does} at most {number(limit)}; the nearest {does} "
+        f"No measured plan of the run {does} at most {number(limit)}; the nearest {does} "
         f"{number(seen[place])} and keeps {count(curve.points[place].count, 'node')}.",
         _OTHER,
     )

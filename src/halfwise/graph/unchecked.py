@@ -193,15 +193,15 @@ def _normalise(
     steps: Mapping[str, Callable[[], object]] = {
         "find external data": lambda: find_beside(model, folder),
         "inline functions": lambda: inline_functions(model),
-        "open negative sizes": lambda: open_negative_sizes(graphs_of(model)),
-        "tell constants from inputs": partial(passes.RemoveInitializersFromInputsPass(), model),
+        "make negative sizes dynamic": lambda: open_negative_sizes(graphs_of(model)),
+        "separate constants from inputs": partial(passes.RemoveInitializersFromInputsPass(), model),
         "lift constants": partial(lift, model),
         _SORT: partial(passes.TopologicalSortPass(), model),
         "map external data": lambda: map_files(model),
         "read constants": lambda: broken.update(_drop_broken(model)),
         "name nodes": rename,
         "infer types": lambda: _infer(model),
-        "name the types of CastLike": lambda: name_cast_types(graphs_of(model)),
+        "resolve the types of CastLike": lambda: name_cast_types(graphs_of(model)),
     }
     unread = []
     for what, step in steps.items():

@@ -41,9 +41,9 @@ def lint(
         ignored: Ids of rules to leave out.
 
     Returns:
-        Findings, errors first, then warnings, then infos, within each by rule; and one sentence per
-        thing that could not be looked at: of a graph that cannot be read, or that ONNX's checker
-        refuses and a rule cannot make sense of.
+        Findings, errors first, then warnings, then infos, within each by rule; and one sentence for
+        each thing that could not be checked, because the graph cannot be read, or because ONNX's
+        checker refuses it and a rule fails on it.
     """
     subject = Subject(model, tensorrt)
     findings: list[Finding] = []

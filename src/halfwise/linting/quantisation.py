@@ -30,16 +30,16 @@ _PLACES = (
 )
 
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
-"""Types that are for weights alone: what reads them computes with floats, as meant."""
+"""Types for weights alone: their readers compute with floats, as intended."""
 _MOST_BITS = 8
-"""Of what kernels of INT8 and FP8 read."""
+"""Most bits of a type that INT8 and FP8 kernels read."""
 _FOLDED = frozenset(
     (
         *("BatchNormalization", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish"),
         *("PRelu", "Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu"),
     )
 )
-"""What goes into the kernel of a product before it, and does not commute with rounding."""
+"""Operators that fuse into the kernel of the product before, and do not commute with rounding."""
 
 
 @rule("quantised", "info", _TYPES, reads_graph=False)
@@ -173,7 +173,7 @@ def half(subject: Subject) -> Iterator[Found]:
 
 
 def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
-    """Return to how many bits a node's slot is quantised, of the pairs that it reads; 0: not."""
+    """Return the number of bits to which one of `pairs` quantises a node's slot; 0 if none does."""
     return next((pair.dtype.bitwidth for pair in pairs if (node, slot) in pair.readers), 0)
 
 

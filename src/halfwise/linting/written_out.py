@@ -94,7 +94,7 @@ def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: 
     has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
     where = f" {what}" if what else ""
     message = (
-        f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, spell out {op}"
+        f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, write out {op}"
         f"{where}; {has}"
     )
     return Found(message, fix, ordered[0])

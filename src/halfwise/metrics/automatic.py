@@ -1,7 +1,7 @@
-"""`--metric auto`: each output is judged by the metric of the kind it is recognised as.
+"""`--metric auto`: each output is judged by the metric of its recognised kind.
 
-If one thing is recognised and there is no other output, auto becomes its metric, as if the user had
-named it. Otherwise all must hold: every metric within its default drop, and unrecognised outputs
+If one thing is recognised and no output is left over, auto becomes its metric, as if the user had
+named it. Otherwise all must pass: every metric within its default drop, and unrecognised outputs
 within the default tolerance.
 """
 
@@ -102,7 +102,7 @@ def untested_task(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> tuple[Unjudged, ...]:
-    """Return what no sample tests of a metric, as `untested_metric`, or of all those in "auto".
+    """Return what no sample tests in a metric (see `untested_metric`), or in all those of "auto".
 
     Args:
         criterion: What is acceptable.
@@ -134,12 +134,12 @@ def _together(
 
 
 def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
-    """Raise UsageError if there are labels that are of no use, or could belong to any output."""
+    """Raise UsageError for labels that no metric takes, or that could belong to several outputs."""
     if not labelled:
         return
     if len(found) > 1:
         raise UsageError(
-            f"--metric auto recognises several outputs ({_told(found)}), but labels fit one.",
+            f"--metric auto recognises several outputs ({_told(found)}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
     if found[0].boxes is not None:

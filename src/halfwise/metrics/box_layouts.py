@@ -2,8 +2,8 @@
 
 A layout is shown if values fit no other reading: as many rows as a YOLO has cells for this input,
 whole numbers as classes, or ordered corners on all rows that a name calls boxes or that lie in the
-image (`box_places`). Heads that need anchors or priors are not: widths are negative, or rows no
-boxes.
+image (`box_places`). Heads that need anchors or priors are not shown: widths are negative, or rows
+are not boxes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ def _scored_across(array: NDArray[np.float64]) -> bool:
 
 
 def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:
-    """Tell centres and sizes: no size is negative, and centres follow the rows' cells.
+    """Return whether these are centres and sizes: sizes ≥ 0, and centres follow the rows' cells.
 
     Rows are ordered by cell, then anchor, or by anchor, then cell.
     """

@@ -1,8 +1,8 @@
 """Evidence that four ordered numbers are the corners of a box, and not quantiles or bounds.
 
-It is a name that calls them boxes, or their position: in pixels of an input image, with sides that
-differ in both axes. Numbers within [0, 1] may be anything, and so may rows that rise from the first
-number to the last: some boxes lie further right than down, and others do not.
+The evidence is a name that calls them boxes, or their position: in pixels of an input image, with
+sides that differ along both axes. Numbers within [0, 1] may be anything, and so may rows that all
+rise from the first number to the last: only some boxes lie further right than down.
 """
 
 from dataclasses import dataclass

@@ -21,8 +21,8 @@ model itself. No default can be derived; each is a convention of its field:
 - `snr`: as `si-sdr`, which is the same if the loudness is right.
 - `psnr` without labels: 60 dB below the cap of 100, so 40 dB against FP32's own image. Coded images
   of 8 bits have 30 to 50 dB, and 40 is where differences are commonly taken to be invisible.
-- `psnr` with labels: 0.1 dB. Super-resolution networks are ranked by tenths of a dB; less is no
-  difference that their papers claim.
+- `psnr` with labels: 0.1 dB. Super-resolution networks are ranked by tenths of a dB; their papers
+  claim no smaller difference.
 - `epe`: 0.1 pixel on average, a fifth of the smallest error that the Middlebury flow benchmark
   counts as one (R0.5: Baker et al., "A Database and Evaluation Methodology for Optical Flow",
   2011). By the triangle inequality, a flow that close to FP32's is at most that much further from

@@ -175,10 +175,10 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
             least = min(small, key=lambda group: group.largest)
             where = f"slices {runs(least.ranges(), 4)} of axis {least.axis}"
             found.append(
-                f"Output {name!r} has values of several scales ({where}"
-                f" up to {number(least.largest)}, others up to {number(total.absmax, 4)}), and "
-                f"{' and '.join(given)} by the largest: give --rel-max too, which holds each to "
-                "its own."
+                f"Output {name!r} has values of several scales ({where} up to "
+                f"{number(least.largest)}, others up to {number(total.absmax, 4)}), and the "
+                f"largest decide {' and '.join(given)}: give --rel-max too, which holds each "
+                "slice to its own scale."
             )
     return tuple(found)
 

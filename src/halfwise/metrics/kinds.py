@@ -1,10 +1,10 @@
 """What an output looks like: evidence from its shape, its values, its name and the inputs.
 
-A look is `shown` where the evidence leaves little else that it could be: a metric that asks the
-wrong question would accept what is wrong. What only its shape speaks for is told as a hint, and
-no more. One sample that does not look like it is enough against, and so is a name that says
-something else (`names`). The rules, with what would show them false, are in `box_layouts`,
-`row_kinds`, `map_kinds` and `signal_kinds`.
+A look is `shown` if the evidence leaves hardly any other kind: a metric that asks the wrong
+question would accept wrong results. If only the shape suggests a kind, it is a hint and no more. A
+single sample that does not fit rules a kind out, and so does a name that says otherwise (`names`).
+The rules, with what rules each out, are in `box_layouts`, `row_kinds`, `map_kinds` and
+`signal_kinds`.
 """
 
 from collections.abc import Callable, Sequence

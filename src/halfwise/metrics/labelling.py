@@ -25,16 +25,16 @@ def token_agreement(
 ) -> float:
     """Return the fraction of tokens that are the right ones, in [0, 1].
 
-    Tokens are the elements of every integer output, or else the largest along the last axis of the
-    class output (see `top1`), the first of equal ones. Of sequences that differ in length, places
-    that only one of them has are wrong; so is a place with NaN. A token that more than half of the
-    right ones are, such as the blank of CTC or padding, says nothing where both have it: such
-    places do not count. 1 if there are no others.
+    Tokens are the elements of every integer output; without one, the indices of the largest scores
+    along the last axis of the class output (see `top1`), the first among equals. If sequences
+    differ in length, places that only one of them has are wrong; so is a place with NaN. A token
+    that makes up more than half of the right ones, such as CTC's blank or padding, says nothing
+    where both sides have it: such places do not count. 1 if no place counts.
 
     Args:
         reference: Integer outputs [*, tokens] or scores [*, tokens, vocabulary].
         candidate: The same outputs, of any number of tokens.
-        labels: Per sample the right tokens, of the shape of the reference's; places with a label
+        labels: Per sample the right tokens, in the shape of the reference's; places with a label
             below 0 are left out. Or None.
 
     Raises:
@@ -55,14 +55,14 @@ def mean_iou(
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return the intersection over union of pixels, over classes, then images, in [0, 1].
+    """Return the intersection over union of pixels, averaged over classes, then images, in [0, 1].
 
-    The class of a pixel is the largest along axis 1 of the class output [N, classes, height, width]
-    (see `top1` for which output that is), or the element of an integer output. Of each image the
-    average over the classes that its target has is taken, and then that over images, so that a
-    small region that one image loses is seen. Without labels, images of one class that stay so are
-    left out; 1 if all are. A pixel with NaN is of no class, and so are all of a candidate of
-    another shape.
+    The class of a pixel is the index of the largest score along axis 1 of the class output [N,
+    classes, height, width] (see `top1` for which output that is), or the element of an integer
+    output. The average is over the classes in an image's target, then over images, so the loss of a
+    small region in one image shows. Without labels, images of one class that keep it are left out;
+    1 if all are. A pixel with NaN has no class, and neither has any pixel of a candidate of another
+    shape.
 
     Args:
         reference: One output as above; the target where there are no labels.
@@ -71,7 +71,7 @@ def mean_iou(
             outside 0 to classes - 1 are left out. Or None.
 
     Raises:
-        CaseError: No output is such, or a label is missing or of another shape.
+        CaseError: No output has this form, or a label is missing or of another shape.
     """
     shares, seen = [], 0
     for expected, found, label in by_sample(reference, candidate, labels):

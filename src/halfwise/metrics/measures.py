@@ -5,8 +5,8 @@ number for all outputs, for the search: how much worse than allowed, with a lowe
 before all samples have been seen. Both take their sums from `difference` and judge them by
 `lower_bound` and `full_excess`, so they never disagree about pass or fail.
 
-All sums are float64. What counts as an error, NaN and infinities included, is told in `difference`.
-A shape that differs from the reference's (data-dependent shapes) makes every error measure of the
+All sums are float64. `difference` defines what counts as an error, NaN and infinities included. A
+shape that differs from the reference's (data-dependent shapes) makes every error measure of the
 output infinite and its agreement 0.
 """
 
@@ -29,7 +29,7 @@ Outputs = Mapping[str, NDArray[Any]]
 """Outputs of one sample: output name → array of any shape and ONNX dtype."""
 
 Computed = Outputs | RunFailed
-"""A candidate's outputs for a sample, or why it could not be run on it."""
+"""A candidate's outputs for a sample, or why it did not run."""
 
 DEFAULT_REL_MAX: float = default("rel_max")
 """The default tolerance: FP16's 2^-11 may grow some twenty times."""
@@ -117,11 +117,11 @@ def _ratio(found: float, allowed: float) -> float:
 
 
 def _cosine_bound(total: OutputTotals, seen: Difference) -> float:
-    """Return the largest cosine that any candidate outputs yet to come can lead to.
+    """Return the largest cosine that is still possible, whatever the candidate outputs next.
 
     With reference energy E in all and e so far, p = Σ rc and q = Σ c² so far, the best that can
     follow is c = t·r. Cauchy-Schwarz over t gives cos² ≤ (E - e + max(p, 0)²/q) / E: what the
-    candidate has failed to explain so far stays unexplained.
+    candidate has not explained so far stays unexplained.
     """
     if total.energy == 0:
         return 0.0 if seen.candidate_energy else 1.0
@@ -219,7 +219,8 @@ class OutputMeasure:
 
         Args:
             reference: [*shape] of any ONNX dtype but complex; may hold NaN and inf, may be empty.
-            candidate: [*shape] of any numeric dtype, widened; another shape is a failure, None too.
+            candidate: [*shape] of any numeric dtype, widened; another shape is a failure, and so is
+                None.
             sample: Identifier of the sample.
 
         Raises:

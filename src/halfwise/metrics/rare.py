@@ -1,10 +1,10 @@
-"""Elements of discrete outputs that are not what most are: few positives, small objects.
+"""Elements of discrete outputs other than the majority value: few positives, small objects.
 
-Where one value fills most of an output, equality over all elements hides the loss of the others: of
-1,000 pixels with 6 inside, none found, 99.4 % agree. So these are held to the same fraction as a
-group of their own: twice those that agree, over all that either side has. For two values that is
-the Dice coefficient (Dice, "Measures of the Amount of Ecologic Association Between Species", 1945),
-of which MLPerf Inference asks 99 % in segmentation, too.
+Where one value fills most of an output, agreement over all elements hides the loss of the others:
+if none of 6 pixels among 1,000 is found, 99.4 % still agree. So the others are held to the same
+fraction as a group of their own: twice the number that agree, over the sum of both sides' numbers.
+For two values that is the Dice coefficient (Dice, "Measures of the Amount of Ecologic Association
+Between Species", 1945), of which MLPerf Inference asks 99 % in segmentation, too.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def common_value(arrays: Sequence[NDArray[Any]]) -> Common | None:
     """Return the value of more than half of all elements; None if there is none.
 
     Args:
-        arrays: Integers or Booleans [*shape]; of others, None.
+        arrays: Integers or Booleans [*shape]; None for other types.
     """
     counts: dict[int, int] = {}
     total = 0

@@ -103,7 +103,7 @@ def untested_part(
     labels: Sequence[Any] | None,
     drop: float | None = None,
 ) -> tuple[Unjudged, ...]:
-    """Return what no sample tests of recognised outputs: the metric, or outputs that it ignores.
+    """Return what no sample tests in recognised outputs: the metric, or outputs that it ignores.
 
     Boxes are untested if FP32 detects none on any sample, and a segmentation if it has a single
     class; for others see `untested_metric`.

@@ -102,7 +102,7 @@ def _are_probabilities(array: NDArray[np.float64]) -> bool:
 
 
 def _are_shares(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
-    """Tell rows that sum to 1 but are no choice: bins of an axis, transitions between states."""
+    """Return whether rows sum to 1 but are no choice: bins of an axis, state transitions."""
     if seen.called(*_SURELY):
         return False
     square = rows[0].ndim == 2 and rows[0].shape[0] == rows[0].shape[1] > 2

@@ -26,7 +26,7 @@ SAMPLE_GAP = 10.0
 """The same for samples: loud and quiet ones are alike, and a few leave gaps by chance. A neighbour
 can then hide an error of at most a tenth of a sample's own scale."""
 FEWEST = 8
-"""Fewest values that make a slice's largest meaningful: of 8 uniform around 0, the largest is below
+"""Fewest values for a slice's largest to mean something: the largest of 8 uniform around 0 is below
 a quarter of the range with probability 4^-8."""
 FILLED = 0.25
 """Share of nonzero values, relative to the fullest slice, that a slice needs to have a scale: a
@@ -40,8 +40,8 @@ ROUNDING = 2.0**-24
 FULL = 0.9
 """Least share of nonzero values in such a slice."""
 SHORT = 12
-"""Most slices on an axis of quantities. Frames, positions and the bins of a spectrum, which a pure
-tone leaves at 1e-5, are more (cepstra start at 13)."""
+"""Most slices on an axis of quantities. There are more frames, positions, and bins of a spectrum,
+which a pure tone leaves at 1e-5 (cepstra start at 13)."""
 SPANS = 10.0
 """Scale of values on an offset, as a multiple of their span, if less than the largest: at 1 %,
 errors of a tenth of the span pass, as with `SAMPLE_GAP`."""

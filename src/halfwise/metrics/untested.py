@@ -1,6 +1,6 @@
 """What samples can show: how many inputs may fail, and where the samples test nothing.
 
-A sample tests nothing if something would be accepted that is not a result.
+Samples test nothing if outputs that are no result would be accepted too.
 """
 
 import math
@@ -34,7 +34,7 @@ CONFIDENCE = 0.95
 def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
     """Return the outputs that no sample tests: no finite element, or a constant would pass.
 
-    The constant is zero, or the middle of values that vary by more than FP16 could hide. An integer
+    The constant is zero, or the middle of a range of values wider than FP16 could hide. An integer
     or Boolean output may correctly be all zeros, beside others that are not. If zeros would pass
     for all outputs, it is reported too.
 
@@ -74,10 +74,10 @@ def untested_metric(
 ) -> tuple[Unjudged, ...]:
     """Return the metric if it tests nothing, with the numbers that show it.
 
-    That is so if it accepts, for all outputs, rising values next to zero as well as falling ones:
-    among equal ones, a metric of classes would choose the first. It is also so if FP32 itself is no
-    better than guessing. For psnr, the outputs that it ignores are returned; if FP32 outputs only
-    zeros, all of them.
+    It tests nothing if it accepts near-zero values for all outputs, rising as well as falling ones
+    (among equal values a metric of classes would choose the first), or if FP32 itself is no better
+    than guessing. For psnr, the outputs that it ignores are returned; if FP32 outputs only zeros,
+    all of them.
 
     Args:
         criterion: What is acceptable.
@@ -180,9 +180,9 @@ def _only_zeros(references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
 def _flat(
     criterion: Criterion, arrays: Sequence[NDArray[Any]], total: OutputTotals
 ) -> tuple[float, float] | None:
-    """Return the smallest and the largest value where what is between them would pass; else None.
+    """Return the smallest and the largest value if the constant midway would pass; else None.
 
-    What varies by less than FP16 resolves of the largest value may be meant to be constant.
+    Values that vary by less than FP16 resolves of the largest may be meant to be constant.
     """
     spread = Spread()
     for array in arrays:
@@ -196,7 +196,7 @@ def _flat(
 def _constant_passes(
     criterion: Criterion, arrays: Sequence[NDArray[Any]], total: OutputTotals, constant: float
 ) -> bool:
-    """Return whether a constant would pass for one output; what is not finite stays as it is."""
+    """Return whether a constant would pass for one output; non-finite elements stay."""
     excess = Excess(criterion, {"": total})
     for array in arrays:
         same = np.zeros_like(array)
@@ -209,7 +209,7 @@ def _constant_passes(
 
 
 def _small(outputs: Outputs, end: int) -> Outputs:
-    """Return outputs next to zero that rise (`end` 1) or fall (-1); of integers and such, zeros."""
+    """Return near-zero outputs that rise (`end` 1) or fall (-1); zeros for discrete outputs."""
     return {
         name: np.zeros_like(array) if is_discrete(array.dtype) else _ramp(array, end)
         for name, array in outputs.items()
@@ -236,10 +236,10 @@ def upper_bound(failing: int, judged: int) -> float:
     binomial" (1934): the 95 % quantile of Beta(failing + 1, judged - failing). Without a failure
     that is 1 - 0.05^(1/n): 26 % for ten samples, 5 % for 59, 1 % for 299. It holds for samples that
     are drawn independently of each other, and of what is judged, from the distribution of the
-    inputs. A limit that depends on the samples (a share of their largest value) does not spoil it
-    where none fails: the largest error of n samples is exceeded by a share that is distributed as
-    Beta(1, n) (Wilks, "Determination of sample sizes for setting tolerance limits", 1941), and the
-    limit is no smaller.
+    inputs. A limit that depends on the samples (a share of their largest value) does not invalidate
+    it if none fails: the share of inputs that exceed the largest error of n samples is distributed
+    as Beta(1, n) (Wilks, "Determination of sample sizes for setting tolerance limits", 1941), and
+    the limit is no smaller.
 
     Args:
         failing: Samples that failed, 0 ≤ failing ≤ judged.

@@ -24,7 +24,7 @@ def worsened(change: Change) -> str:
     if change.now is None:
         return f"the baseline has {what} ({before}), and this run has none"
     return (
-        f"{what} is {number(change.now, 4)}, and was {before} in the baseline; at most "
+        f"{what} is {number(change.now, 4)}, against {before} in the baseline; at most "
         f"{number(change.limit, 4)} is allowed"
     )
 
@@ -42,8 +42,8 @@ def baseline_line(run: Run) -> str:
         return ""
     lacking = sum(change.now is None for change in found.changes)
     missing = f"; {lacking} could not be compared" if lacking else ""
-    missing += "" if found.same_samples else "; the samples may be others"
-    missing += "" if found.same_model else "; the FP32 model is another one"
+    missing += "" if found.same_samples else "; the samples may differ"
+    missing += "" if found.same_model else "; the FP32 model differs"
     some = count(len(found.changes) - lacking, "figure")
     return f"Of {some}, none is worse than the baseline {shorten(found.run, 40)} allows{missing}."
 
@@ -64,7 +64,9 @@ def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
     ]
     heads = ("baseline", "now", "at most")
     columns = (Column("figure"), *(Column(head, "right") for head in heads), Column(""))
-    yield Table("Beside the baseline", columns, tuple(rows), most=MOST_ROWS).without_empty_columns()
+    yield Table(
+        "Against the baseline", columns, tuple(rows), most=MOST_ROWS
+    ).without_empty_columns()
     yield lines_of("The baseline", _remarks(found))
 
 
@@ -73,7 +75,7 @@ def _remarks(found: Baseline) -> Iterator[str]:
     if not found.same_samples:
         yield "Its samples have the same names; whether they are the same is not known."
     if not found.same_model:
-        yield "It is of another FP32 model: errors are beside that one's."
+        yield "It is a run of another FP32 model, and its errors are relative to that model."
     for change in found.changes:
         if change.now is None:
             yield f"Not compared: {_what(change)}, which this run does not have."

@@ -106,7 +106,7 @@ def _unexplained(run: Run) -> Iterator[Causes]:
     keep = run.plan.keep if run.plan is not None else ()
     bare = [kept for kept in keep if kept.guard is None and not kept.unknown and _is_found(kept)]
     if bare:
-        title = f"Lowering breaks {count(len(bare), 'node')}, and no suspicion says why"
+        title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
         found = (Found(kept.node, sentence(kept.why or kept.reason)) for kept in bare)
         yield Causes(title, "unexplained", tuple(found))
 

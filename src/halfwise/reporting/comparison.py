@@ -189,4 +189,4 @@ def _rest(found: Comparison) -> Lines | None:
     lines += [sentence(note) for note in found.notes]
     if found.builds:
         lines.append(f"{count(found.builds, 'engine')} built")
-    return Lines("What else to know", tuple(lines)) if lines else None
+    return Lines("About this comparison", tuple(lines)) if lines else None

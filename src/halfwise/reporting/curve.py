@@ -124,8 +124,8 @@ def part_table(run: Run) -> Table | None:
     ]
     columns = (Column("part"), *(Column(c, "right") for c in ("nodes", "alone", "error")))
     return Table(
-        "What parts of the plan bring: alone, and the plan without them; errors over what is "
-        "allowed",
+        "What each part of the plan contributes: alone, and the plan without it; errors over what "
+        "is allowed",
         (*columns, Column("without", "right"), Column("error", "right")),
         tuple(rows),
     )
@@ -204,11 +204,11 @@ def offer(run: Run) -> str:
         f"{_scored(point)} on {_heldout(run)}{emulated}.{_doubt(point)}{_off(curve, point, run)}"
     )
     if point is plan:
-        return f"By its task this plan is good enough: {where}"
+        return f"Judged by its task, this plan is good enough: {where}"
     beside = "" if plan is None else f" (this one: {plan.count}{_at(plan)})"
     cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
     return (
-        f"By its task {cheaper} plan is good enough: {point.count} of "
+        f"Judged by its task, {cheaper} plan is good enough: {point.count} of "
         f"{count(len(curve.nodes), 'node')} {_kept(curve)}{_at(point)}{beside}, {where}"
     )
 

@@ -43,7 +43,7 @@ def _table(devices: Sequence[Engines]) -> Table:
         *(Column(figure, "right") for figure in figures),
         Column("engine"),
     )
-    title = "One plan on each device, on what was held out"
+    title = "One plan on each device, on held-out samples"
     return Table(title, columns, tuple(rows)).without_empty_columns()
 
 

@@ -19,7 +19,7 @@ from halfwise.wording import count, listed, sentence
 
 QUESTIONS: dict[RungName, str] = {
     "harness": "are the inputs right, and real?",
-    "export": "does the ONNX give what the framework gives?",
+    "export": "does the ONNX file give what the framework gives?",
     "model": "is the model healthy?",
     "fp32": "does an FP32 engine give the same?",
     "tf32": "does TF32 matter?",
@@ -110,7 +110,7 @@ def _warnings(rung: Rung) -> list[Lines]:
     advice = steps_told(rung.advice) if rung.passed is None else ()
     if not lines and not advice:
         return []
-    return [Lines(f"Beside rung {rung.rung} ({rung.name})", (*lines, *advice))]
+    return [Lines(f"Also seen on rung {rung.rung} ({rung.name})", (*lines, *advice))]
 
 
 def _at(nodes: tuple[str, ...]) -> str:

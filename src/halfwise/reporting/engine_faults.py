@@ -34,8 +34,8 @@ def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -
     wrong += f": {stopped(message)}" if message else f" although {than} is right."
     if found.everywhere:
         return (
-            f"{wrong} The place is unknown: every part that was tried alone fails likewise, so it "
-            "may be the driver, the GPU or the installation."
+            f"{wrong} The place is unknown: every part that was tried alone fails the same "
+            "way, so it may be the driver, the GPU or the installation."
         )
     if not found.faults and found.interrupted:
         return f"{wrong} The place is unknown: Ctrl-C ended the search."

@@ -119,8 +119,8 @@ def _told(run: Run) -> Iterator[str]:
     fp32 = run.rungs[0]
     if fp32.passed is None:
         yield (
-            "FP32 itself is not judged: give --labels with a metric, or --expected with what the "
-            "framework gives."
+            "FP32 itself is not judged: give --labels with a metric, or --expected with the "
+            "framework's outputs."
         )
     if fp32.passed is False:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."

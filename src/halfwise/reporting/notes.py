@@ -56,8 +56,8 @@ def not_real(found: Sequence[MadeUp]) -> str:
     if not found:
         return "the inputs are random, not real data, so this says nothing"
     return (
-        f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data. If the model gets "
-        "just that in use, add --allow-random"
+        f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data. If the model "
+        "really gets such inputs, add --allow-random"
     )
 
 
@@ -75,7 +75,7 @@ def _look(facts: Mapping[str, Any]) -> str:
 def _made_up(facts: Mapping[str, Any]) -> str:
     return (
         f"{_look(facts)}; rounding may break other things on real data, so give real inputs, "
-        "unless the model gets just that in use"
+        "unless the model really gets such ones"
     )
 
 
@@ -148,8 +148,8 @@ def _copies(facts: Mapping[str, Any]) -> str:
     copies, heldout = facts["copies"], facts["heldout"]
     left = "" if copies < heldout else "; none is left to judge on"
     return (
-        f"left out {copies} of {count(heldout, 'held-out sample')}: each is a copy, up to the last "
-        f"digits, of one that the search uses or of another held-out one{left}"
+        f"left out {copies} of {count(heldout, 'held-out sample')}: each copies, up to the "
+        f"last digits, a sample of the search or another held-out one{left}"
     )
 
 

@@ -8,18 +8,17 @@ from typing import TypeVar
 from halfwise.records import Failure, FailureKind, JudgedBatch, Verdict
 from halfwise.wording import capital, filled, sentence, stopped
 
-_OFF = "off by {off} (sample {of}) where {allowed} is allowed; in all "
+_OFF = "off by {off} (sample {of}) where {allowed} is allowed; overall "
 _WORDS: Mapping[FailureKind, str] = {
     "no-sample": "there was no held-out sample to judge on",
-    "seen": "the search used every sample, so this is no held-out result",
+    "seen": "the search used every sample, so none is held out",
     "run": "it cannot be run on sample {sample}[ and {more:d} more], unlike the reference: "
     "[node {node} fails|it fails] ({why})",
     "batch": "it cannot be run: {why}",
     "non-finite": "output {output} [has {elements:non-finite value} that the reference lacks"
     "|is finite in {finite:element} where the reference is not"
     "|has {unlike:element} where it or the reference is not finite, and they differ]",
-    "shape": "output {output} has another shape than the reference's on {elements:d} of "
-    "{size:sample}",
+    "shape": "output {output} differs in shape from the reference on {elements:d} of {size:sample}",
     "agreement": "output {output} is out of tolerance: {agreement:4} of its elements agree"
     "[, and {rare:4} of those that differ from the most common value] (worst sample {sample})",
     "tolerance": "output {output} is out of tolerance: "

@@ -142,7 +142,7 @@ _UNJUDGED: Mapping[UnjudgedKind, str] = {
     "zeros": "output {name}: zeros would pass for its values[, whose largest is {largest}]",
     "flat": "output {name}: a constant would pass for its values, which range from {reference} to "
     "{other}",
-    "constant": "output {name}: its target is constant, so that psnr has no peak",
+    "constant": "output {name}: its target is constant, so psnr has no peak",
 }
 """Templates, see `wording.filled`."""
 

@@ -162,7 +162,7 @@ def test_records_that_know_names_alone_are_refused_where_these_tell_nothing(move
     run, x = recorded(moved), classifier().inputs["x"]
     changed(moved, search=with_joined(run, seen=False))
     np.savez(moved.parent / "other.npz", x=x)
-    with pytest.raises(RecordMismatch, match="split or named otherwise"):
+    with pytest.raises(RecordMismatch, match="split or named differently"):
         choose(moved, inputs=moved.parent / "other.npz")
 
 
@@ -204,7 +204,7 @@ def test_model_and_inputs_have_to_be_those_of_the_run(moved):
     changed(moved, provenance=of(run, model=str(there / "m.onnx"), data=str(there / "x.npz")))
     assert chosen(moved).verdict.passed
     np.savez(there / "x.npz", x=classifier(20).inputs["x"])
-    with pytest.raises(RecordMismatch, match="does not hold the inputs of the run any more"):
+    with pytest.raises(RecordMismatch, match="no longer holds the inputs of the run"):
         choose(moved)
     assert chosen(moved, inputs=there / "x.npz").verdict.passed
     onnx.save(classifier(4, seed=9).proto, there / "m.onnx")
@@ -218,7 +218,7 @@ def test_model_and_inputs_have_to_be_those_of_the_run(moved):
 def test_inputs_that_were_in_memory_are_given_again(moved):
     run = recorded(moved)
     changed(moved, provenance=of(run, data=None))
-    with pytest.raises(RecordMismatch, match="does not tell where its inputs are"):
+    with pytest.raises(RecordMismatch, match="does not record where its inputs are"):
         choose(moved)
     assert chosen(moved, inputs=dict(classifier().inputs)).verdict.passed
 
@@ -245,7 +245,7 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
 
 
 def test_a_metric_that_does_not_decide_is_not_named(made):
-    with pytest.raises(UsageError, match="what is chosen is judged by auto"):
+    with pytest.raises(UsageError, match="the choice is judged by auto"):
         choose(made, metric="psnr")
     with pytest.raises(UsageError, match="without a metric"):
         choose(made, rel_max=0.1, metric="psnr")

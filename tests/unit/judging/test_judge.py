@@ -181,7 +181,7 @@ def test_samples_that_the_search_has_seen_are_no_proof():
     verdict = judged(models.small(), unseen=False).verdict
     assert not verdict.passed
     assert not verdict.unseen
-    assert "no held-out result" in verdict.reasons[0]
+    assert "none is held out" in verdict.reasons[0]
 
 
 def test_no_sample_no_verdict():
@@ -274,4 +274,4 @@ def test_another_shape_than_the_references_is_told():
     results = [{name: array[:-1] for name, array in r.items()} for r in prepared.references]
     judgement = judge_outputs(results, prepared.samples, prepared.references, Criterion(), None)
     (reason,) = judgement.verdict.reasons
-    assert reason.startswith("output head_out has another shape than the reference's on")
+    assert reason.startswith("output head_out differs in shape from the reference on")

@@ -9,13 +9,13 @@ from tests.unit.linting.said import said
     [
         (
             "layer_norm",
-            "9 nodes, ReduceMean to Add, spell out LayerNormalization; opset 13 has no ",
+            "9 nodes, ReduceMean to Add, write out LayerNormalization; opset 13 has no ",
         ),
         ("layer_norm_of_a_late_opset", "; opset 18 has LayerNormalization"),
         ("layer_norm_over_channels", " over axis 1, which is not the last; opset 17 has "),
-        ("group_norm", "4 nodes, Reshape to Mul, spell out GroupNormalization; opset 17 has no "),
-        ("gelu_by_tanh", "8 nodes, Pow to Mul, spell out Gelu; opset 17 has no Gelu"),
-        ("attention", "5 nodes, MatMul to MatMul, spell out Attention; opset 17 has no Attention"),
+        ("group_norm", "4 nodes, Reshape to Mul, write out GroupNormalization; opset 17 has no "),
+        ("gelu_by_tanh", "8 nodes, Pow to Mul, write out Gelu; opset 17 has no Gelu"),
+        ("attention", "5 nodes, MatMul to MatMul, write out Attention; opset 17 has no Attention"),
     ],
 )
 def test_what_is_written_out(name, message, tmp_path):

@@ -74,7 +74,7 @@ def test_boxes_are_read_as_they_were_recognised() -> None:
         (CLASSES, Criterion(metric="map"), False, "cannot read boxes"),
         (BOXES, ASKED, True, "no labels"),
         (BOXES, Criterion(metric="map"), True, "no labels"),
-        ([{**CLASSES[0], **BOXES[0]}], ASKED, True, "labels fit one"),
+        ([{**CLASSES[0], **BOXES[0]}], ASKED, True, "labels fit only one"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(references, criterion, labelled, told) -> None:

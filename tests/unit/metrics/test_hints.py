@@ -206,7 +206,8 @@ def test_pooled_thresholds_go_by_the_largest_scale(criterion: Criterion, told: s
     found = criterion_hints(criterion, [{"y": joined, "flat": unit(1, 300)}])
     assert len(found) == bool(told)
     assert all(
-        "(slices 4-6 of axis 1 up to " in h and f"others up to 640), and {told} by" in h
+        "(slices 4-6 of axis 1 up to " in h
+        and f"others up to 640), and the largest decide {told}:" in h
         for h in found
     )
 

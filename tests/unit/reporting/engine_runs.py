@@ -129,6 +129,6 @@ def engines(**changed: Any) -> Engines:
         ),
         "spread": (0.41, 0.52, 0.5),
         "confirmed": 3,
-        "notes": ("keeping 9 nodes passed in 2 of 3 builds only",),
+        "notes": ("keeping 9 nodes passed in only 2 of 3 builds",),
     }
     return Engines(**values | changed)

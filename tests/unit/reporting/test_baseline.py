@@ -13,7 +13,7 @@ ELSEWHERE = Change(kind="time", of="A100, TensorRT 10.0", before=1, now=None, li
 
 def test_what_got_worse_is_told_with_its_limit():
     assert worsened(WORSE) == (
-        "rel max of output y is 0.0012, and was 0.001 in the baseline; at most 0.00105 is allowed"
+        "rel max of output y is 0.0012, against 0.001 in the baseline; at most 0.00105 is allowed"
     )
     gone = WORSE.model_copy(update={"now": None})
     assert worsened(gone) == "the baseline has rel max of output y (0.001), and this run has none"

@@ -33,7 +33,7 @@ def test_what_each_part_tells():
         "c",
     ]
     assert [row[0] for row in found["Errors start elsewhere too (1 node)"].shown] == ["d"]
-    assert found["What else to know"].lines == (
+    assert found["About this comparison"].lines == (
         "1 node constant, folded away",
         "1 node fused away in the engine",
         "1 node not looked at",

@@ -100,15 +100,15 @@ def test_without_scores_there_is_no_table():
 def test_what_the_recommended_plan_offers_is_told_before_all_else():
     shown = report(run(curve=MADE, verdict=verdict(passed=False)))
     assert shown.caution == (
-        "By its task a cheaper plan is good enough: 1 of 3 nodes kept at 1.2 × (this one: 2 at 2 "
-        "×), top1 0.995 (at least 0.99) on 64 held-out samples."
+        "Judged by its task, a cheaper plan is good enough: 1 of 3 nodes kept at 1.2 × (this one: "
+        "2 at 2 ×), top1 0.995 (at least 0.99) on 64 held-out samples."
     )
     assert [part.title for part in shown.parts if part.title.startswith("Plans to choose from")]
 
 
 def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
     failed = run(curve=MADE.model_copy(update={"plan": 1}), verdict=verdict(passed=False))
-    assert offer(failed).startswith("By its task this plan is good enough: top1 0.995")
+    assert offer(failed).startswith("Judged by its task, this plan is good enough: top1 0.995")
     assert offer(run(curve=MADE.model_copy(update={"plan": 1}))) == ""
     assert offer(run()) == ""
 
@@ -116,7 +116,7 @@ def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
 def test_where_the_plan_failed_another_may_cost_more():
     low = MADE.model_copy(update={"plan": 0})
     told = offer(run(curve=low, verdict=verdict(passed=False)))
-    assert told.startswith("By its task another plan is good enough: 1 of 3 nodes kept")
+    assert told.startswith("Judged by its task, another plan is good enough: 1 of 3 nodes kept")
 
 
 def test_errors_are_told_as_their_field_writes_them():
@@ -182,7 +182,7 @@ def test_no_metric_is_proposed_where_the_plan_that_it_leads_to_is():
     assert "--metric top1" in report(run(worth=worth)).title
     shown = report(run(worth=worth, curve=MADE))
     assert "--metric top1" not in shown.title
-    assert "By its task a cheaper plan is good enough" in shown.caution
+    assert "Judged by its task, a cheaper plan is good enough" in shown.caution
 
 
 def test_what_a_score_rests_on_is_told():

@@ -13,7 +13,7 @@ def on(name, **changed):
 def cells(devices):
     table = device_parts(devices)[-1]
     assert isinstance(table, Table)
-    assert table.title == "One plan on each device, on what was held out"
+    assert table.title == "One plan on each device, on held-out samples"
     titles = [column.title for column in table.columns]
     return [dict(zip(titles, row, strict=True)) for row in table.rows]
 

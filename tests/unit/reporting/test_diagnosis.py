@@ -26,8 +26,8 @@ def test_evidence_and_advice():
     assert found["Where"].lines == ("b",)
     assert found["Evidence"].lines[0] == "✗ Off by 0.3. (b)"
     assert found["What to do"].lines == ("Report it.",)
-    assert found["Beside rung 1 (harness)"].lines == ("There is a single sample.",)
-    assert found["Beside rung 2 (export)"].lines == ("Give --expected.",)
+    assert found["Also seen on rung 1 (harness)"].lines == ("There is a single sample.",)
+    assert found["Also seen on rung 2 (export)"].lines == ("Give --expected.",)
 
 
 def test_what_is_only_suspected_is_said_to():
@@ -43,7 +43,9 @@ def test_what_is_only_suspected_is_said_to():
     found = diagnosed(diagnosis(diagnosis=looked))
     assert found.title == "Rung 6 (precision) fails: A kernel is wrong, at b."
     assert parts(diagnosis(diagnosis=looked))["The ladder"].rows[2][2] == "suspected (emulated)"
-    assert parts(diagnosis(diagnosis=looked))["Beside rung 5 (tf32)"].lines == ("Off by 0.3.",)
+    assert parts(diagnosis(diagnosis=looked))["Also seen on rung 5 (tf32)"].lines == (
+        "Off by 0.3.",
+    )
 
 
 def test_nothing_wrong():

@@ -247,7 +247,7 @@ def test_times_are_explained():
         "With transfers, mixed takes 1.55 ms (99th percentile 1.65 ms); without them, it makes 952 "
         "runs per second. It uses 50 MiB of GPU memory."
     )
-    assert about[2] == "Keeping 9 nodes passed in 2 of 3 builds only"
+    assert about[2] == "Keeping 9 nodes passed in only 2 of 3 builds"
 
 
 def test_how_sure_it_is_that_what_is_delivered_is_as_fast():

@@ -51,7 +51,7 @@ def test_a_plan_that_the_builder_refused_is_not_recommended():
     assert lines(refused) == [""]
     assert mark(refused) == "refused in build 3"
     # Refused once, and built on other terms: what the engine shows counts.
-    assert lines(shown(tried(3), tried(5, 0.4)))[0].startswith("By its task a cheaper plan")
+    assert lines(shown(tried(3), tried(5, 0.4)))[0].startswith("Judged by its task, a cheaper plan")
     assert mark(shown(tried(3), tried(5, 0.4))) == "recommended"
 
 
@@ -84,7 +84,7 @@ def test_this_plan_will_not_do_where_its_engine_failed(measured):
     found = shown(tried(3, measured))
     assert offer(run(curve=itself, verdict=broken, engines=found)) == ""
     assert offer(run(curve=itself, verdict=broken)).startswith(
-        "By its task this plan is good enough"
+        "Judged by its task, this plan is good enough"
     )
 
 

@@ -49,8 +49,8 @@ def test_numbers_of_slices_are_told_by_their_scale_or_their_span() -> None:
     scaled = Failure(kind="tolerance", names=names, numbers={**numbers, "scale": 50.0})
     assert told(scaled) == (
         "output y is out of tolerance: slice 3 of axis 1, with values up to 50, off by 2 (sample "
-        "s2) where 0.5 is allowed; in all max error 2, inf of the largest reference value, SNR 3.2 "
-        "dB (worst sample s1)"
+        "s2) where 0.5 is allowed; overall max error 2, inf of the largest reference value, SNR "
+        "3.2 dB (worst sample s1)"
     )
     spanned = scaled.model_copy(update={"numbers": {**scaled.numbers, "span": 7.0}})
     assert "slice 3 of axis 1, with values spanning 7 on an offset, off by 2" in told(spanned)

@@ -237,9 +237,10 @@ class Builds:
 _MOST = 12
 _OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
 _UNPARSED = (
-    "No option of the builder helps the parser: halfwise lint MODEL names what it may not take, "
-    "and halfwise modernize MODEL rewrites that. An operator that it lacks needs a plugin "
-    "(--plugin) or another version of TensorRT. halfwise explain-log reads the log of trtexec."
+    "No builder option helps the parser: `halfwise lint MODEL` names what the parser may "
+    "reject, and `halfwise modernize MODEL` rewrites it. An operator that the parser "
+    "lacks needs a plugin (--plugin) or another version of TensorRT. `halfwise "
+    "explain-log` reads the log of trtexec."
 )
 _ADVICE = {
     "timeout": "Give it more time: --build-timeout.",

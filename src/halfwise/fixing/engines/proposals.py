@@ -323,9 +323,8 @@ class Proposals:
         change = max((finite_relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
         if change > NOISE:
             self.bench.notes.append(
-                f"marking tensors changed the final outputs by {number(change)}: the engine that "
-                "was "
-                "looked into is another one"
+                f"marking tensors changed the final outputs by {number(change)}: the inspected "
+                "engine is not quite the one without marks"
             )
         return build.engine, marked
 

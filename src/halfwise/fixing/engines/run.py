@@ -247,8 +247,8 @@ class EngineRun(Workbench):
             lost = lost or Failure(kind="unfetched", names={"path": engine.path, "why": why})
             number = ended.delivered.row.build.number
             self.notes.append(
-                f"the engine of build {number} passed, was to be delivered, and cannot be fetched "
-                f"from {engine.path} on the worker's side: {why}"
+                f"the engine of build {number} passed, but cannot be fetched from {engine.path} "
+                f"on the worker: {why}"
             )
             other = self._conclude(ended.unfetched(self.engine_settings.prefer))
         if lost is None:

@@ -302,8 +302,8 @@ class EngineSearch:
                 return self._fastest(candidate)
             known = self.tried[candidate.plan]
             self.notes.append(
-                f"keeping {len(candidate.keep)} nodes passed in "
-                f"{sum(c.passed for c in known)} of {len(known)} builds only"
+                f"keeping {count(len(candidate.keep), 'node')} passed in only "
+                f"{sum(c.passed for c in known)} of {len(known)} builds"
             )
         steadiest = max(ladder, key=lambda c: passing_share(self.tried[c.plan]))
         return self._fastest(steadiest) if is_steady(self.tried[steadiest.plan]) else None

@@ -100,7 +100,7 @@ def int8_planner(
     candidates = frozenset(n for n in named if roles[n].role is Role.COMPUTE) - found.kept
     if given is not None and given.moved:
         why = "they read data with scales along an axis that is moved"
-        watcher.note(f"left out of INT8 are {listed(given.moved)}: {why}")
+        watcher.note(f"left out of INT8: {listed(given.moved)}, because {why}")
     is_old = given is None and network.opset < FIRST_OPSET
     if not candidates or is_old:
         old = f", at opset {network.opset}" if is_old else ""

@@ -13,10 +13,10 @@ from halfwise.wording import listed
 def unvarying(
     network: Network, candidates: Collection[NodeName], ranges: Ranges
 ) -> Mapping[NodeName, tuple[TensorName, ...]]:
-    """Return the candidates that read such a tensor, with these tensors; in graph order.
+    """Return the candidates that read a tensor without a range, with these tensors; in graph order.
 
-    There is no range without a finite value, nor from a single one: zeros would get an arbitrary
-    scale, and other inputs would be cut off at it.
+    Without a finite value there is no range. Nor does a single value give one: zero would get an
+    arbitrary scale, and any other value would clip other inputs.
 
     Raises:
         CaseError: all candidates do.
@@ -29,8 +29,9 @@ def unvarying(
             found[node_name(node)] = names
     if found and len(found) == len(candidates):
         raise CaseError(
-            f"The calibration samples leave {listed(sorted(still))} at one value, or without "
-            "a finite one, and all products that could be INT8 read these: there is no range.",
+            "On the calibration samples these tensors have a single value, or no finite one: "
+            f"{listed(sorted(still))}. Every product that could be INT8 reads one of them, so "
+            "there is no range.",
             "Give real samples with varying values.",
         )
     return found

@@ -131,7 +131,7 @@ def candidates(
 
 def _unread(found: Unread) -> str:
     over = "" if found.axes is None else f" over axes {', '.join(map(str, found.axes))}"
-    return f"its form{over} is not understood exactly"
+    return f"its exact form{over} is not recognised"
 
 
 def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> str:

@@ -103,7 +103,7 @@ def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     gone = ready.run.brought(found, tmp_path / "e")
     assert gone.engines.delivered is None
     assert {tried.end for tried in gone.engines.rungs} == {"unfetched"}
-    assert sum("was to be delivered" in note for note in gone.engines.notes) > 1
+    assert sum("passed, but cannot be fetched" in note for note in gone.engines.notes) > 1
     assert not gone.verdict.passed
     assert f"cannot be fetched from {engine.path} on" in gone.verdict.reasons[-1]
     assert ready.run.brought(gone, tmp_path / "e") is gone

@@ -157,7 +157,7 @@ def test_scales_along_an_axis_that_is_moved_are_left_out():
     made = int8_planner(below, below.find(frozenset()), below.watcher, given)
     assert made is not None
     assert made.choices == names("first")
-    assert "left out of INT8 are second: " in below.watcher.notes[-1]
+    assert "left out of INT8: second, because " in below.watcher.notes[-1]
     made.begin(below.evidence)
     for left_out in (frozenset[NodeName](), made.choices):
         tried_and_written(made, left_out)

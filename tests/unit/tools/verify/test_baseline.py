@@ -110,7 +110,7 @@ def test_another_model_is_told():
     found = beside(run(), _before(run(provenance=provenance)))
     assert found.compared is not None
     assert not found.compared.same_model
-    assert "the FP32 model is another one" in baseline_line(found)
+    assert "the FP32 model differs" in baseline_line(found)
 
 
 def _before(found):

@@ -76,8 +76,8 @@ class Mask:
     larger, least = _LARGER, _ALL
     identity = Identity(
         formula="softmax(s + m) = softmax(s + max(m − max m, −15360))",
-        holds="scores of a row less than 15256 apart; no values of the mask beyond 2¹⁷ but such "
-        "beyond 2⁶⁴, beside which FP32 loses all scores",
+        holds="scores of a row less than 15256 apart; mask values up to 2¹⁷, or beyond 2⁶⁴, where "
+        "FP32 loses all scores",
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:

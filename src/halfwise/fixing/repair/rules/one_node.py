@@ -37,8 +37,8 @@ class OneNode:
     identity = Identity(
         formula="(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
         "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so",
-        holds="all x. Its sums are in another order, and a Softmax subtracts the largest value, so "
-        "that it is finite where exp(x) is not",
+        holds="all x. Sums run in another order, and a Softmax subtracts the largest value, so it "
+        "is finite where exp(x) is not",
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
@@ -73,7 +73,8 @@ class OneNode:
         found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
         if found is None or found.replacement is None:
             raise CaseError(
-                f"What {repair.nodes[-1]} ends cannot be one node: this is another model.",
+                f"The nodes that end at {repair.nodes[-1]} cannot become one node: this is "
+                "another model.",
                 "Use the model that the repair was proposed for.",
             )
         replace_all(model, [found.replacement])

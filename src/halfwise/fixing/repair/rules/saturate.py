@@ -45,7 +45,7 @@ class Saturate:
 
     name: RepairRule = "saturate"
     identity = Identity(
-        formula="x ≈ clip(x, ±65504)", holds="what data showed, with headroom", exact=False
+        formula="x ≈ clip(x, ±65504)", holds="values seen in the data, with headroom", exact=False
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:

@@ -32,10 +32,10 @@ class Scale:
 
     name: RepairRule = "scale"
     identity = Identity(
-        formula="f(2^a·x; 2^b·w) = 2^c·f(x; w), a, b and c as the degrees of f have it; "
+        formula="f(2^a·x; 2^b·w) = 2^c·f(x; w), with a, b and c given by the degrees of f; "
         "log(2^a·x) = a·log 2 + log x",
-        holds="all inputs; in FP32 bit for bit where nothing becomes subnormal or leaves FP32's "
-        "range, but for the rounding of a·log 2",
+        holds="all inputs; bit for bit in FP32 if nothing becomes subnormal or leaves FP32's "
+        "range, except for the rounding of a·log 2",
     )
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:

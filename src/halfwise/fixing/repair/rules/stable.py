@@ -68,8 +68,8 @@ class Stable:
         formula="log Σ exp(x) = m + log Σ exp(x - m); mean(x²) - mean(x)² = mean((x - mean(x))²); "
         "Σ x / n = mean(x); c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh "
         "and Softplus of x",
-        holds="all finite x, and infinite ones in sums of exponentials. The new forms are finite "
-        "in FP32 for more x than those before",
+        holds="all finite x, and infinite ones in sums of exponentials. In FP32 the new forms are "
+        "finite for more x than the old ones",
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
@@ -101,8 +101,8 @@ class Stable:
                 break
         else:
             raise CaseError(
-                f"The nodes before {repair.nodes[-1]} have no known other form: this is another "
-                "model.",
+                f"The nodes before {repair.nodes[-1]} have no known equivalent form: this is "
+                "another model.",
                 "Use the model that the repair was proposed for.",
             )
         last = form.nodes[-1]
