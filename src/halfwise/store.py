@@ -260,7 +260,7 @@ def refuse_run(path: Path) -> None:
     """Raise UsageError if `path` is a run folder, where one of its files is expected."""
     if (path / RUN_FILE).is_file():
         raise UsageError(
-            f"{path} is a run folder, expected a model, an engine or outputs to judge.",
+            f"{path} is a run folder; expected a model, an engine or outputs to judge.",
             f"Give {argument(path / MODEL_FILE)}, or repeat the run with: "
             f"{command('halfwise', 'verify', path, '--target', 'tensorrt')}.",
         )

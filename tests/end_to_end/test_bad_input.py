@@ -167,7 +167,7 @@ def test_a_model_of_other_types_alone(refused, name):
     message = refused(3, *fixed)
     # Arrays of some types cannot be given at all, and that is told first.
     assert f"no FP32 tensor whose precision could be chosen; its types are {name}" in message or (
-        "has dtype float32, expected" in message
+        "has dtype float32; expected" in message
     )
 
 

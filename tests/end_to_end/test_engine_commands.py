@@ -49,7 +49,7 @@ def test_build_tells_what_no_constraint_reached(call, tmp_path, fake_worker):
     options = ("--optShapes", "x:2x4", *named, *worker(command))
     ended = call("build", "m.onnx", "-o", "e.engine", *options)
     assert ended.code == 0
-    assert "Not as asked" in ended.out
+    assert "Not as requested" in ended.out
     assert "1 of 1 node that were to be FP32 compute in FP16: square." in ended.out
 
 

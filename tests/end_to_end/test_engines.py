@@ -354,7 +354,7 @@ def test_a_constraint_that_is_not_honoured_is_told(engines):
     assert causes["ignored"]["nodes"] == ["square"]
     assert "kernel" not in causes
     assert "the builder ignored constraints: the inspector shows square" in told(ended)
-    assert "Not as asked" in ended.out
+    assert "Not as requested" in ended.out
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])

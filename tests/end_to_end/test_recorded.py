@@ -80,7 +80,7 @@ def test_what_has_no_meaning_is_refused(recorded, refused):
     write_runners(outputs, {"trt": [{"other": np.zeros(8)}] * models.COUNT})
     assert "The candidate's outputs are ['other'], the model's ['relu_out']" in refused(3, *verify)
     write_runners(outputs, {"trt": [{"relu_out": np.zeros((1, 7))}] * models.COUNT})
-    assert "is 1×7, expected 1×8" in refused(3, *verify)
+    assert "is 1×7; expected 1×8" in refused(3, *verify)
 
 
 @pytest.fixture

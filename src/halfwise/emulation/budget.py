@@ -65,7 +65,6 @@ class Budget:
         *,
         work: float = inf,
     ) -> None:
-        """Take the limits and the clock."""
         self.seconds, self.work, self.spent = seconds, work, 0.0
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0

@@ -85,7 +85,6 @@ class Steps:
     """Collects nodes in order; each is named after the prefix, its position and its type."""
 
     def __init__(self, prefix: str) -> None:
-        """Start without nodes."""
         self.prefix, self.nodes = prefix, list[ir.Node]()
 
     def next_name(self, what: str) -> str:

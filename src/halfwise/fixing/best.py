@@ -25,7 +25,7 @@ class Best:
         price: Callable[[Assignment], float | None],
         kept: str = "in FP32",
     ) -> None:
-        """Take who is told, what could be kept, what a plan costs over all low, what kept means."""
+        """Take the watcher, all candidates, a plan's price over all low, and the words for kept."""
         self._watcher, self._everything, self._price = watcher, everything, price
         self._candidates = len(everything)
         self._interruption, self._kept = interruption(), kept

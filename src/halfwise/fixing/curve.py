@@ -254,7 +254,7 @@ class TradeOff:
         return spread(points, [*wanted, *([] if best is None else [best])])
 
     def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
-        """Return the index of the cheapest plan that serves, also known to be sound inside."""
+        """Return the index of the cheapest plan that serves and is known to be sound inside."""
         holding = [
             i
             for i in self._candidates(kept, points)

@@ -22,7 +22,7 @@ from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Verdict
 from halfwise.reporting.reasons import under, with_failures
-from halfwise.wording import count
+from halfwise.wording import count, verb
 
 FEW = 4
 """Samples on which decisions are compared and repairs tried: those with the largest errors."""
@@ -36,7 +36,6 @@ class Decisions:
     """Runs mixed models as ONNX Runtime runs their files, and keeps what leads to decisions."""
 
     def __init__(self, planner: Planner) -> None:
-        """Take the planner whose plans are run."""
         self.planner = planner
         self._settings = planner.settings
         self._hopeless = False
@@ -261,10 +260,12 @@ class Holding:
         if not guards:
             return True
         planner.hold(guards)
-        why = "infinite" if infinite else "decided otherwise without rounding between nodes"
+        many = len(guards)
+        inside = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
+        decided = f"{count(many, 'decision')} {verb(many, 'changes', 'change')}"
+        why = inside if infinite else f"{decided} without rounding between nodes"
         planner.watcher.note(
-            f"{why} inside, although the outputs pass: "
-            f"{count(len(guards), 'tensor' if infinite else 'decision')}; "
+            f"the outputs pass, but {why}; "
             f"{count(len(planner.held_nodes), 'node')} held in FP32 in total"
         )
         return False

@@ -157,7 +157,6 @@ class Infinities:
     """Looks for new NaN and infinities inside the mixed models of a run."""
 
     def __init__(self, planner: Planner) -> None:
-        """Take the planner of the plans to check."""
         self.planner = planner
         self._met = False
         self._left: frozenset[TensorName] = frozenset()

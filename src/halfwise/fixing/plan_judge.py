@@ -46,7 +46,7 @@ class PlanJudge:
         nonfinite: frozenset[TensorName],
         watcher: Watcher,
     ) -> None:
-        """Take what writes and judges models, and what is not finite in FP32 either."""
+        """Take the planner, the held-out samples, and the tensors not finite in FP32 either."""
         self._planner, self._heldout, self._watcher = planner, heldout, watcher
         self._nonfinite = nonfinite
         self._known: _Known | None = None

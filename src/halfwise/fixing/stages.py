@@ -16,7 +16,6 @@ class Stages:
     """
 
     def __init__(self, watcher: Watcher) -> None:
-        """Take who receives progress."""
         self._watcher = watcher
         self.seconds: dict[str, float] = {}
 

@@ -250,7 +250,6 @@ class Ancestry:
     """Ancestors of tensors in a network, which is read once."""
 
     def __init__(self, network: Network) -> None:
-        """Take the network."""
         nodes = list(network.nodes())
         self._producers = {tensor_name(v): node for node in nodes for v in node.outputs if v.name}
         self._places = {node_name(node): place for place, node in enumerate(nodes)}

@@ -89,7 +89,6 @@ class Fusions:
     """The groups of one network."""
 
     def __init__(self, network: Network, roles: Roles) -> None:
-        """Take the model and the roles of its nodes."""
         self.network, self.roles = network, roles
         # Nodes that only carry shapes fuse with nothing.
         self._nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]

@@ -47,7 +47,6 @@ class Integers:
     """Recomputes values that are whole (`is_whole`) in integers."""
 
     def __init__(self, w: Writer) -> None:
-        """Take the writer of nodes."""
         self._w = w
         self._made: dict[ir.Value, ir.Value] = {}
 

@@ -47,7 +47,7 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
             file = (folder / location).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links in a circle
             raise CaseError(
-                f"{path} locates its external data by what is not a path: {_short(location)}.",
+                f"{path} locates its external data at {_short(location)}, which is not a path.",
                 "Save the model again.",
             ) from error
         name = os.path.normpath(location)

@@ -63,7 +63,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     if not isinstance(array, np.ndarray):
         array.close()
         raise CaseError(
-            f"{path.name} holds a .npz archive, expected a single array.",
+            f"{path.name} holds a .npz archive; expected a single array.",
             "Give the file the suffix .npz.",
         )
     return array
@@ -126,7 +126,7 @@ def _archive(path: Path) -> Iterator[NpzFile]:
     except BROKEN as error:
         raise _unreadable(path.name, path, error) from error
     raise CaseError(
-        f"{path.name} holds a single array, expected a .npz archive.",
+        f"{path.name} holds a single array; expected a .npz archive.",
         "Give the file the suffix .npy.",
     )
 

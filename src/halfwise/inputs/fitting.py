@@ -70,7 +70,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
     for name, value in pairs:
         if not isinstance(name, str):
             raise CaseError(
-                f"{where}: found a key of type {type(name).__name__}, expected an input name "
+                f"{where}: found a key of type {type(name).__name__}; expected an input name "
                 "as a string.",
                 "Use the model's input names as keys.",
             )
@@ -79,7 +79,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
         except RAISED as error:
             raise CaseError(
                 f"{where}: input '{name}' is a {type(value).__name__} that is not an array "
-                f"({described(error)}), expected a NumPy array.",
+                f"({described(error)}); expected a NumPy array.",
                 "Make it rectangular and convert it with np.asarray(...).",
             ) from error
     return arrays
@@ -102,7 +102,7 @@ def match_names(
     unknown = [name for name in arrays if name not in expected]
     if unknown:
         raise CaseError(
-            f"{where}: found unknown input {_quote(unknown)}, expected {_quote(expected)}.", hint
+            f"{where}: found unknown input {_quote(unknown)}; expected {_quote(expected)}.", hint
         )
     missing = [name for name in expected if name not in arrays]
     if missing:
@@ -132,7 +132,7 @@ def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
     if not accepted:
         kind = "Python objects" if stored.kind == "O" else stored.name
         raise CaseError(
-            f"{where}: input '{spec.name}' has dtype {kind}, expected {spec.dtype.name}.",
+            f"{where}: input '{spec.name}' has dtype {kind}; expected {spec.dtype.name}.",
             f"Convert it to {spec.dtype.name} as in training, and save it again.",
         )
 
@@ -192,7 +192,7 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
     if sample.ndim != rank:
         raise CaseError(
             f"{where}: input '{spec.name}' has rank {array.ndim} "
-            f"({dimensions(array.shape)}), expected one sample of rank {rank} "
+            f"({dimensions(array.shape)}); expected one sample of rank {rank} "
             f"({dimensions(spec.shape)}).",
             "Here each array is one sample: give it exactly the model's axes.",
         )
@@ -211,7 +211,7 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
         if isinstance(expected, int) and found != expected:
             raise CaseError(
                 f"{where}: input '{spec.name}' is {dimensions(shape)}, with axis {axis} of "
-                f"length {found}, expected {dimensions(spec.shape)}.",
+                f"length {found}; expected {dimensions(spec.shape)}.",
                 _layout_hint(shape, spec)
                 or hint
                 or "Resize or crop the data, or export the model with a dynamic axis there.",
@@ -254,7 +254,7 @@ def fit_sample(
     """
     if not any(arrays[spec.name].size for spec in specs):
         raise CaseError(
-            f"{where}: the sample is empty, expected at least one element.",
+            f"{where}: the sample is empty; expected at least one element.",
             "Remove this sample, or export the data again.",
         )
     return {spec.name: fit_values(arrays[spec.name], spec, where) for spec in specs}
@@ -291,7 +291,7 @@ def _fit_text(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
     strange = next((type(item).__name__ for item in text.flat if not isinstance(item, str)), None)
     if strange is not None:
         raise CaseError(
-            f"{where}: input '{spec.name}' holds a {strange}, expected text only.",
+            f"{where}: input '{spec.name}' holds a {strange}; expected text only.",
             "Convert every element to a string.",
         )
     return text
@@ -305,7 +305,7 @@ def _check_finite(array: NDArray[Any], spec: InputSpec, where: str) -> None:
     inf = int(array.size - finite.sum()) - nan
     first = [int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape)]
     raise CaseError(
-        f"{where}: input '{spec.name}' holds {nan} NaN and {inf} inf, the first at {first}, "
+        f"{where}: input '{spec.name}' holds {nan} NaN and {inf} inf, the first at {first}; "
         "expected finite numbers.",
         "Repair or remove this sample. Write a mask of -inf as a finite number such as -1e4.",
     )
@@ -318,7 +318,7 @@ def _check_range(array: NDArray[Any], spec: InputSpec, where: str) -> None:
     limits = np.iinfo(np.int32)
     if low < limits.min or high > limits.max:
         raise CaseError(
-            f"{where}: input '{spec.name}' has dtype int64 with values from {low} to {high}, "
+            f"{where}: input '{spec.name}' has dtype int64 with values from {low} to {high}; "
             f"expected int32 ({limits.min} to {limits.max}).",
             "Check that this array belongs to this input.",
         )
@@ -329,7 +329,7 @@ def _check_overflow(array: NDArray[Any], fitted: NDArray[Any], spec: InputSpec, 
         return
     worst = float(np.abs(array).max())
     raise CaseError(
-        f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {number(worst)}, "
+        f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {number(worst)}; "
         f"expected float32 (at most {number(float(np.finfo(np.float32).max))}).",
         "Scale the data as in training.",
     )

@@ -55,7 +55,7 @@ class UserFunction:
         result = self()
         if not isinstance(result, Iterable) or isinstance(result, Mapping):
             raise CaseError(
-                f"{self.spec} returned a {type(result).__name__}, expected a generator or a list "
+                f"{self.spec} returned a {type(result).__name__}; expected a generator or a list "
                 "of dictionaries.",
                 "Yield one dictionary {input name: array} per sample.",
             )
@@ -78,7 +78,7 @@ class UserFunction:
             signature.bind(*arguments)
         except TypeError as error:
             raise CaseError(
-                f"{self.spec} takes the arguments {signature}, expected a function that can be "
+                f"{self.spec} takes the arguments {signature}; expected a function that can be "
                 f"called with {len(arguments)} ({error}).",
                 "Give the other arguments default values.",
             ) from error
@@ -100,13 +100,13 @@ def load_function(spec: str) -> UserFunction:
     file, _, name = spec.rpartition(":")
     if not file.endswith(".py") or not name.isidentifier():
         raise UsageError(
-            f"'{spec}' names no function, expected file.py:function.",
+            f"'{spec}' names no function; expected file.py:function.",
             "For example prep.py:load, for the function load in prep.py.",
         )
     path = Path(file)
     if not is_regular(path):
         raise CaseError(
-            f"{spec}: found no file {path}, expected a Python file.",
+            f"{spec}: found no file {path}; expected a Python file.",
             f"Check the path; relative ones start at {Path.cwd()}.",
         )
     module = _import(path, spec)
@@ -115,7 +115,7 @@ def load_function(spec: str) -> UserFunction:
     if not callable(function):
         what = "no function" if function is None else f"a {type(function).__name__}"
         raise CaseError(
-            f"{spec}: found {what} called '{name}' in {path.name}, expected a function.",
+            f"{spec}: found {what} called '{name}' in {path.name}; expected a function.",
             f"Define it at the top level of {path.name}.",
         )
     return UserFunction(spec, path, function)

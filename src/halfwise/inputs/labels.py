@@ -39,16 +39,16 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise CaseError(
-            f"Labels {path.name}: found the suffix '{path.suffix}', expected one of "
+            f"Labels {path.name}: found the suffix '{path.suffix}'; expected one of "
             f"{', '.join(readers)}.",
             "Write the labels to a .txt file, one per line.",
         )
     if not is_regular(path):
-        raise CaseError(f"Labels: found no file {path}, expected one.", "Check the path.")
+        raise CaseError(f"Labels: found no file {path}; expected one.", "Check the path.")
     labels = reader(path)
     if len(labels) != count:
         raise CaseError(
-            f"Labels {path.name}: found {len(labels)} labels, expected {count}, one per sample.",
+            f"Labels {path.name}: found {len(labels)} labels; expected {count}, one per sample.",
             "Give them in the order of the samples, without a header line.",
         )
     return tuple(labels)
@@ -60,12 +60,12 @@ def _read_json(path: Path) -> tuple[Any, ...]:
     # ValueError: not JSON, or a number of thousands of digits; RecursionError: nested too deeply.
     except (ValueError, RecursionError) as error:
         raise CaseError(
-            f"Labels {path.name}: found broken JSON ({error}), expected a list.",
+            f"Labels {path.name}: found broken JSON ({error}); expected a list.",
             "Write it with json.dump(list, file).",
         ) from error
     if not isinstance(content, list):
         raise CaseError(
-            f"Labels {path.name}: found a {type(content).__name__}, expected a list.",
+            f"Labels {path.name}: found a {type(content).__name__}; expected a list.",
             "Write one entry per sample, in their order: [3, 1, 4].",
         )
     return tuple(content)
@@ -76,13 +76,13 @@ def _read_array(path: Path, count: int) -> Sequence[Any]:
     if len(arrays) != 1:
         names = ", ".join(list(arrays)[:5]) or "none"
         raise CaseError(
-            f"Labels {path.name}: found {len(arrays)} arrays ({names}), expected one.",
+            f"Labels {path.name}: found {len(arrays)} arrays ({names}); expected one.",
             "Save the labels alone with np.save(path, labels).",
         )
     array = next(iter(arrays.values()))
     if array.ndim == 0:
         raise CaseError(
-            f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
+            f"Labels {path.name}: found a scalar; expected an axis that counts the samples.",
             "Save a one-dimensional array.",
         )
     if len(array) != count:
@@ -100,7 +100,7 @@ def _read_lines(path: Path) -> tuple[Any, ...]:
     lines = [line.strip() for line in lines]
     if "" in lines:
         raise CaseError(
-            f"Labels {path.name}: line {lines.index('') + 1} is empty, expected one label "
+            f"Labels {path.name}: line {lines.index('') + 1} is empty; expected one label "
             "per line.",
             "Remove the line. If a label is missing, remove its sample too.",
         )
@@ -117,12 +117,12 @@ def _only_cell(line: str, number: int, path: Path) -> str:
         row = next(csv.reader([line]), [])
     except csv.Error as error:
         raise CaseError(
-            f"Labels {path.name}: line {number} cannot be read ({error}), expected one label.",
+            f"Labels {path.name}: line {number} cannot be read ({error}); expected one label.",
             "Keep only the column with the labels.",
         ) from error
     if len(row) > 1:
         raise CaseError(
-            f"Labels {path.name}: line {number} has {len(row)} columns, expected one.",
+            f"Labels {path.name}: line {number} has {len(row)} columns; expected one.",
             "Keep only the column with the labels.",
         )
     return "".join(row)
@@ -134,11 +134,11 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise CaseError(
             f"Labels {path.name}: found bytes that are not UTF-8 ({error.reason} at byte "
-            f"{error.start}), expected text.",
+            f"{error.start}); expected text.",
             "Save the file as UTF-8.",
         ) from error
     except OSError as error:
         raise CaseError(
-            f"Labels {path.name}: the file cannot be read ({error.strerror}), expected labels.",
+            f"Labels {path.name}: the file cannot be read ({error.strerror}); expected labels.",
             "Check its permissions.",
         ) from error

@@ -137,10 +137,10 @@ def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) 
     if ".py:" in path.name or kind == ".py":
         return load_stream(source, specs)
     if not files:
-        raise CaseError(f"Found no file or folder {source}, expected inputs there.", _FORMS)
+        raise CaseError(f"Found no file or folder {source}; expected inputs there.", _FORMS)
     if kind not in (*ARRAY_SUFFIXES, IMAGES, SUFFIX):
         raise CaseError(
-            f"{path.name}: found the suffix '{path.suffix}', expected {', '.join(ARRAY_SUFFIXES)}, "
+            f"{path.name}: found the suffix '{path.suffix}'; expected {', '.join(ARRAY_SUFFIXES)}, "
             f"{SUFFIX} or .py:function.",
             _FORMS,
         )
@@ -217,7 +217,7 @@ def paired_files(
     if len(held) > 1 or not held <= set(kinds):
         each = ", ".join(f"'{n}' {k if files else 'nothing'}" for n, (k, files) in found.items())
         raise CaseError(
-            f"The sources of the inputs hold {each}, expected {' in all or '.join(kinds)} in all.",
+            f"The sources of the inputs hold {each}; expected {' in all or '.join(kinds)} in all.",
             "A .npz file holds all inputs: put such files into one folder, and give that folder.",
         )
     paired, notes = pair_files({name: files for name, (_, files) in found.items()})
@@ -234,7 +234,7 @@ def _folders_by_input(
         return {name: found[name] for name in expected}
     what = f"the sub-folders {', '.join(found)}" if found else "no inputs"
     raise CaseError(
-        f"{folder.name}: found {what}, expected {', '.join(ARRAY_SUFFIXES)} or image files, or one "
+        f"{folder.name}: found {what}; expected {', '.join(ARRAY_SUFFIXES)} or image files, or one "
         f"sub-folder for each input: {', '.join(expected)}.",
         f"The model's inputs are: {format_inputs(specs)}.",
     )
@@ -265,7 +265,7 @@ def _one_kind(entries: Sequence[Path], folder: Path) -> tuple[str, list[Path]]:
     if len(kinds) > 1:
         counts = " and ".join(f"{len(files)} {kind}" for kind, files in sorted(kinds.items()))
         raise CaseError(
-            f"{folder.name}: found {counts}, expected files of one kind.",
+            f"{folder.name}: found {counts}; expected files of one kind.",
             "Use a separate folder for each kind.",
         )
     return next(iter(kinds.items()), ("", []))

@@ -34,7 +34,7 @@ def split_sources(source: str) -> dict[str, Path]:
     for part in re.split(r",(?=[^,=]+=)", source):
         name, _, path = part.partition("=")
         if name in found:
-            raise CaseError(f"Input '{name}' is named twice in {source}, expected once.", _FORM)
+            raise CaseError(f"Input '{name}' is named twice in {source}; expected once.", _FORM)
         if not path:
             raise CaseError(f"Input '{name}' has no source in {source}.", _FORM)
         found[name] = Path(path)
@@ -52,19 +52,19 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
     for name, path in sources.items():
         if specs is not None and name not in names:
             raise CaseError(
-                f"Found no file or folder {name}={path}, and no input '{name}' in the model, "
+                f"Found no file or folder {name}={path}, and no input '{name}' in the model; "
                 f"expected a source for each of: {', '.join(names)}.",
                 inputs,
             )
         if not path.exists():
             raise CaseError(
-                f"Found no file or folder {path} for input '{name}', expected images or .npy "
+                f"Found no file or folder {path} for input '{name}'; expected images or .npy "
                 "files there.",
                 _FORM,
             )
     if missing := [name for name in names if name not in sources]:
         raise CaseError(
-            f"Input '{missing[0]}' has no source, expected one for each of: {', '.join(names)}.",
+            f"Input '{missing[0]}' has no source; expected one for each of: {', '.join(names)}.",
             inputs,
         )
     for (one, path), (other, second) in combinations(sources.items(), 2):
@@ -149,7 +149,7 @@ def _unpaired(folders: Mapping[str, Sequence[Path]]) -> CaseError:
         "one name occurs twice",
     )
     return CaseError(
-        f"The files of the inputs do not pair up ({counts}; {where}), expected files with the "
+        f"The files of the inputs do not pair up ({counts}; {where}); expected files with the "
         "same names or numbers for every input.",
         "Give the files of one sample the same name: left/0001.png and right/0001.png.",
     )

@@ -72,7 +72,7 @@ def load_raw(source: str | Path) -> RawSamples:
     if files and kind in (IMAGES, *ARRAY_SUFFIXES):
         return _images(files) if kind == IMAGES else _arrays(files)
     raise CaseError(
-        f"Found no raw samples at {source}, expected images, {' or '.join(ARRAY_SUFFIXES)} files.",
+        f"Found no raw samples at {source}; expected images, {' or '.join(ARRAY_SUFFIXES)} files.",
         "Give a folder of images, or the raw images as arrays [N, H, W, 3] in a .npz.",
     )
 
@@ -86,7 +86,7 @@ def _raw_by_input(sources: Mapping[str, Path]) -> RawSamples:
     if len({len(raw.ids) for raw in each.values()}) > 1:
         counts = ", ".join(f"'{name}' {len(raw.ids)}" for name, raw in each.items())
         raise CaseError(
-            f"The inputs have different numbers of raw samples ({counts}), expected the same.",
+            f"The inputs have different numbers of raw samples ({counts}); expected the same.",
             "Give the same samples for every input.",
         )
     return RawSamples(
@@ -134,7 +134,7 @@ def _arrays(files: Sequence[Path]) -> RawSamples:
         for name, array in peek_arrays(file).items():
             if _stacked(array) and len(array) > MOST_SAMPLES:
                 raise CaseError(
-                    f"{_where(file, name)} holds {len(array):,} samples, expected at most "
+                    f"{_where(file, name)} holds {len(array):,} samples; expected at most "
                     f"{MOST_SAMPLES:,}.",
                     "Give fewer, or check the shape in the file.",
                 )
@@ -144,7 +144,7 @@ def _arrays(files: Sequence[Path]) -> RawSamples:
             arrays += parts
     if not arrays:
         raise CaseError(
-            f"{files[0].name} holds no sample, expected at least one.", "Export the data again."
+            f"{files[0].name} holds no sample; expected at least one.", "Export the data again."
         )
     # Copies, because functions may work in place.
     return RawSamples(tuple(ids), lambda i: arrays[i].copy(), lambda i: arrays[i])
@@ -208,7 +208,7 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
         result = make(raw.argument(index))
         if result is None:
             raise CaseError(
-                f"{place}: it returned nothing, expected an array or a dictionary of arrays.",
+                f"{place}: it returned nothing; expected an array or a dictionary of arrays.",
                 "Return the model's input.",
             )
         named = result if isinstance(result, Mapping) else {ONLY: result}
@@ -218,7 +218,7 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
             _check(name, array, place)
         if not found:
             raise CaseError(
-                f"{place}: it returned an empty dictionary, expected an array or several.",
+                f"{place}: it returned an empty dictionary; expected an array or several.",
                 "Return the model's input.",
             )
         return found
@@ -232,7 +232,7 @@ def _check(name: str, array: NDArray[Any], where: str) -> None:
     _demand_numbers(name, array, f"{where}: ", "Return")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise CaseError(
-            f"{where}: '{name}' holds NaN or infinities, expected finite numbers.",
+            f"{where}: '{name}' holds NaN or infinities; expected finite numbers.",
             "Correct the function; it can be tried on its own in Python.",
         )
 
@@ -240,7 +240,7 @@ def _check(name: str, array: NDArray[Any], where: str) -> None:
 def _demand_numbers(name: str, array: NDArray[Any], where: str, do: str) -> None:
     if array.dtype.kind not in "biuf" or not array.size:
         raise CaseError(
-            f"{where}'{name}' is {array.dtype.name} of {array.size} elements, expected numbers.",
+            f"{where}'{name}' is {array.dtype.name} of {array.size} elements; expected numbers.",
             f"{do} the model's input.",
         )
 
@@ -252,7 +252,7 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
         suffix = files[0].suffix.lower() if files else ""
         found = f"the suffix '{suffix}'" if suffix else "nothing"
         raise CaseError(
-            f"{path}: found {found} to compare, expected {' or '.join(ARRAY_SUFFIXES)} files, a "
+            f"{path}: found {found} to compare; expected {' or '.join(ARRAY_SUFFIXES)} files, a "
             "folder of them, or file.py:function.",
             "Save what the pipeline makes with np.savez(path, name=array), or give its function.",
         )
@@ -262,7 +262,7 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
 def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
     if not arrays:
         raise CaseError(
-            "Found no arrays to compare, expected one for each input.", "Save the model's input."
+            "Found no arrays to compare; expected one for each input.", "Save the model's input."
         )
     for name, array in arrays.items():
         _demand_numbers(name, array, "", "Save")

@@ -125,7 +125,7 @@ def _apply(
         return as_arrays(result, where)
     if len(specs) > 1 or result is None:
         raise CaseError(
-            f"{where}: {spec} returned a {type(result).__name__}, expected "
+            f"{where}: {spec} returned a {type(result).__name__}; expected "
             f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
             f"Return a value for: {format_inputs(specs)}.",
         )
@@ -156,7 +156,7 @@ def load_sequence(items: object, specs: Sequence[InputSpec], where: str) -> Load
     """
     if not isinstance(items, Sequence):
         raise CaseError(
-            f"The inputs are a {type(items).__name__}, expected a path, a mapping of arrays or a "
+            f"The inputs are a {type(items).__name__}; expected a path, a mapping of arrays or a "
             "sequence of such mappings.",
             "Give {input name: array}.",
         )
@@ -195,7 +195,7 @@ def _load_arrays(
 ) -> LoadedSamples:
     if not items:
         raise CaseError(
-            f"{where} is empty, expected at least one sample.",
+            f"{where} is empty; expected at least one sample.",
             "Give one dictionary {input name: array} for each sample.",
         )
     blocks = [Block(f"{where}[{i}]", partial(items.__getitem__, i)) for i in range(len(items))]
@@ -205,7 +205,7 @@ def _load_arrays(
 def _arrays(item: object, where: str) -> dict[str, NDArray[Any]]:
     if not isinstance(item, Mapping):
         raise CaseError(
-            f"{where} is a {type(item).__name__}, expected a dictionary {{input name: array}}.",
+            f"{where} is a {type(item).__name__}; expected a dictionary {{input name: array}}.",
             "Name the input even if the model has only one.",
         )
     return as_arrays(item, where)

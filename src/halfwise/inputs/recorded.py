@@ -96,7 +96,7 @@ def load_recorded(
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     if not files:
         raise CaseError(
-            f"Found no {SUFFIX} file in the folder {path}, expected the outputs of a runner.",
+            f"Found no {SUFFIX} file in the folder {path}; expected the outputs of a runner.",
             "Write them with `polygraphy run … --save-outputs`.",
         )
     runners = read_runners(files)
@@ -130,7 +130,7 @@ def fit_recorded(
         where = f"{recorded.runner}, {identifier}"
         if not given.keys() >= reference.keys():
             raise CaseError(
-                f"{where}: found the outputs {', '.join(sorted(given)) or 'none'}, expected "
+                f"{where}: found the outputs {', '.join(sorted(given)) or 'none'}; expected "
                 f"{', '.join(sorted(reference))}.",
                 "Record all outputs of the model; extra ones are ignored.",
             )
@@ -145,13 +145,13 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
     if found.shape != reference.shape:
         shape = min(single.shape, array.shape, key=lambda s: abs(len(s) - reference.ndim))
         raise CaseError(
-            f"{where} is {dimensions(shape)}, expected {dimensions(reference.shape)}.",
+            f"{where} is {dimensions(shape)}; expected {dimensions(reference.shape)}.",
             "Record the outputs on these very inputs.",
         )
     floats = found.dtype.kind == "f" and reference.dtype.kind == "f"
     if not floats and not np.can_cast(found.dtype, reference.dtype, "safe"):
         raise CaseError(
-            f"{where} has dtype {found.dtype.name}, expected {reference.dtype.name}.",
+            f"{where} has dtype {found.dtype.name}; expected {reference.dtype.name}.",
             f"Convert the output to {reference.dtype.name} and save it again.",
         )
     with np.errstate(over="ignore"):
@@ -199,7 +199,7 @@ def _choose(runners: Mapping[str, object], wanted: str | None, path: Path) -> st
 def _demand_file(path: Path) -> None:
     if not path.is_file():
         raise CaseError(
-            f"Found no file {path}, expected outputs there.", "Give a .json or .npz file."
+            f"Found no file {path}; expected outputs there.", "Give a .json or .npz file."
         )
 
 

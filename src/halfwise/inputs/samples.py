@@ -97,19 +97,19 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
         layout, sample_shape = Layout("single", 1), shape
     else:
         raise CaseError(
-            f"{where}: input '{spec.name}' has rank {len(shape)} ({dimensions(shape)}), "
+            f"{where}: input '{spec.name}' has rank {len(shape)} ({dimensions(shape)}); "
             f"expected rank {rank} ({dimensions(spec.shape)}) or one above.",
             "Give one sample with the model's own axes, or N samples behind an axis of length N.",
         )
     if layout.count > MOST_SAMPLES:
         raise CaseError(
             f"{where}: input '{spec.name}' holds {layout.count:,} samples "
-            f"({dimensions(shape)}), expected at most {MOST_SAMPLES:,}.",
+            f"({dimensions(shape)}); expected at most {MOST_SAMPLES:,}.",
             "Give fewer, or check the shape in the file.",
         )
     if layout.count == 0:
         raise CaseError(
-            f"{where}: input '{spec.name}' is empty ({dimensions(shape)}), expected at least "
+            f"{where}: input '{spec.name}' is empty ({dimensions(shape)}); expected at least "
             "one sample.",
             "Export the data again.",
         )
@@ -135,13 +135,13 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
     lone = next((name for name, layout in layouts.items() if layout.kind == "single"), None)
     if lone is not None:
         raise CaseError(
-            f"{where}: input '{lone}' is given as one sample and others as several ({listed}), "
+            f"{where}: input '{lone}' is given as one sample and others as several ({listed}); "
             "expected the same number for every input.",
             f"Repeat '{lone}' behind an axis of length {most}: np.stack([{lone}] * {most}). "
             "If the model declares no rank, give one file per sample.",
         )
     raise CaseError(
-        f"{where}: the inputs give different numbers of samples ({listed}), expected the same "
+        f"{where}: the inputs give different numbers of samples ({listed}); expected the same "
         "number for every input.",
         "Give every array a leading axis of samples, before the model's own axes.",
     )
@@ -304,7 +304,7 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
         found = hash_sample(sample)
         if before.setdefault(index, found) != found:
             raise CaseError(
-                f"{spec} returned different data for {ids[index]} this time, expected the same "
+                f"{spec} returned different data for {ids[index]} this time; expected the same "
                 "every time: samples are computed again when needed.",
                 "Switch random augmentation off, as for inference.",
             )
@@ -320,9 +320,10 @@ def hash_sample(
 ) -> str:
     """Return the SHA-256 of a sample, in hexadecimal.
 
-    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0); no bytes of
-    those that `leave_out` says. It covers neither identifiers nor labels, nor the order of the
-    inputs or the layout in memory: the same data from another file has the same hash.
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0), but not the
+    bytes of inputs that `leave_out` selects. It covers neither identifiers nor labels, nor the
+    order of the inputs or their layout in memory: the same data from another file has the same
+    hash.
     """
     digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
     for name, array in sorted(sample.items()):

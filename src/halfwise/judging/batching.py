@@ -240,8 +240,8 @@ def _confirmed(
             return Apart("whole", told, axes)
         if not _equal(array, np.concatenate(alone, axis)):
             told = (
-                f"the model mixes the samples of a batch: output {name} is not, row by row, what "
-                "single samples give"
+                f"the model mixes the samples of a batch: row by row, output {name} differs "
+                "from that of single samples"
             )
             return Apart("whole", told, axes)
         outputs[TensorName(name)] = axis

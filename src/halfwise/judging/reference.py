@@ -316,7 +316,7 @@ def _runs_changed(
 
 @contextmanager
 def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
-    """Replace the failure of a model that insists on a size of its export by one naming it.
+    """Replace the failure of a model that insists on an exported size by one that names the size.
 
     Raises:
         CaseError: the FP32 model fails on a sample, but runs on the same values in another batch

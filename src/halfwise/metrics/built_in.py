@@ -97,7 +97,7 @@ class _Convention(NamedTuple):
 
 
 _SHARE = _Convention(1.0, _POINT, _POINT, is_share=True)
-_TENTH = DefaultDrop(0.1, "less is no difference in the literature")
+_TENTH = DefaultDrop(0.1, "the literature claims no smaller difference")
 _TURN = DefaultDrop(0.001, "what FP16 exports of embedding models are held to")
 _SIGNAL = _Convention(
     SI_SDR_CAP_DB,

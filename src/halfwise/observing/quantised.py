@@ -64,7 +64,7 @@ class Reach:
 
     @property
     def fault(self) -> RangeFault | None:
-        """What is wrong with the range; None if nothing is, and of many scales.
+        """What is wrong with the range; None if nothing is, or if it has many scales.
 
         A float's steps shrink with its values, so none of its range is wasted.
         """

@@ -32,8 +32,7 @@ DETAIL_SAMPLES = 32
 
 ROUNDOFF_SAMPLES = 4
 """Samples on which rounding errors are measured: they follow from the model more than from data.
-
-Sums, too, where nothing but the record asks for them.
+Also those for sums if only the record needs them.
 """
 
 PART_OF_BUDGET = 0.5
@@ -175,15 +174,15 @@ class Observer:
         return self._is_cut or 0 < len(self._chosen) == len(self._looked)
 
     def look(self, count: int, *, most: int = DETAIL_SAMPLES) -> None:
-        """Look inside on so many samples in all, those of the looks before included.
+        """Look inside on `count` samples in all, those of earlier looks included.
 
-        Roundoff is measured by the first look, sums by the one that leaves nothing to look at.
+        The first look measures roundoff; the look that leaves nothing to look at measures sums.
 
         Args:
             count: How many, ≥ 1.
-            most: The most that any look will ask for; the first decides. All looks are at some of
-                the samples that this makes `choose_samples` choose, so that the last has seen what
-                a single one would.
+            most: The largest `count` of any look; the first call decides. All looks use samples
+                that `choose_samples` chooses for this number, so after the last they have seen what
+                a single look would.
 
         Raises:
             BuildFailed: ONNX Runtime cannot load what is added to measure it: a fault of halfwise.
@@ -267,7 +266,7 @@ class Observer:
             self._tick()
 
     def _roundoff(self, chosen: Sequence[int]) -> None:
-        """Find the relative errors that rounding gives what is read to its own scale."""
+        """Find the relative errors that rounding causes in values read on their own scale."""
         model, errors = with_roundoff(self._network, self._roles, self._fmt)
         if not errors:
             return
@@ -277,7 +276,7 @@ class Observer:
                 self._inner.add(errors[name], "roundoff", extremum.absmax, index)
 
     def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
-        """Load a model with additions; the plain one has been loaded, so they are at fault."""
+        """Load a model with additions; if that fails they are at fault, as the plain one loaded."""
         try:
             return ExtremaProbe(model, tuple(tensors), runtime=self._runtime)
         except CaseError as error:

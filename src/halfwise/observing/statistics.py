@@ -21,10 +21,10 @@ _FIRST_EXPONENT = -149
 
 
 class _Scratch(threading.local):
-    """Arrays that blocks are worked on in, one set per thread.
+    """Work arrays for blocks, one set per thread.
 
-    The allocator hands arrays of this size back to the system, and faulting new ones in for every
-    block takes three times as long as counting does.
+    The allocator returns arrays of this size to the system, and faulting in new ones for every
+    block takes three times as long as the counting itself.
     """
 
     def __init__(self) -> None:

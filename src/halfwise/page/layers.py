@@ -16,7 +16,6 @@ class Layers:
     """The layers of several engines; shared values are stored once."""
 
     def __init__(self) -> None:
-        """Start with no engine."""
         self._nodes, self._words = Interned[NodeName](), Interned[str]()
         self._names = Interned[str]()
 

@@ -27,7 +27,6 @@ class Names:
     """Names of nodes, each once; plans refer to them by index."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._places: dict[NodeName, int] = {}
 
     def runs(self, names: Iterable[NodeName]) -> str:

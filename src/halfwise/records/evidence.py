@@ -64,7 +64,7 @@ class Graph(Record):
         demand_indices(self.scopes, len(self.scope_names))
         demand_indices(self.shapes, len(self.shape_names))
         if not all(0 <= owner < node for node, owner in self.bodies.items()):
-            raise ValueError("what is in a body stands before the node that has it")
+            raise ValueError("a node of a body comes before the node that has the body")
         return self
 
 

@@ -270,7 +270,7 @@ def chosen_line(
     if left:
         told += f"; {left} more that may fit better {verb(left, 'was', 'were')} not measured"
     if curve.unrepaired is not None:
-        told += "; plans without repairs cannot be chosen, `halfwise fix --no-repair` finds them"
+        told += "; plans without repairs cannot be chosen: `halfwise fix --no-repair` finds them"
     return f"{told}; judged by: {allowed(criterion)}"
 
 

@@ -65,7 +65,7 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
         _failed(engines),
         _shapes(engines.results),
-        lines_of("Not as asked", _findings(engines.results)),
+        lines_of("Not as requested", _findings(engines.results)),
         lines_of("About the engines", _remarks(engines)),
         _precision(engines.results),
         lines_of("Time of the delivered engine over others", _beside(engines.results)),
@@ -292,7 +292,7 @@ def _precision(results: Sequence[EngineResult]) -> Table | None:
     ]
     columns = (
         Column("engine"),
-        Column("FP32 asked", "right"),
+        Column("FP32 requested", "right"),
         Column("of compute nodes"),
         Column("of layer time"),
     )

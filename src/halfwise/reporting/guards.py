@@ -83,8 +83,8 @@ _WORDS: Mapping[GuardKind, str] = {
     "infinite inside|is not finite in {elements:value} inside where it is in FP32]"
     "[, and {reader} ({op}) reads that], in a plan whose outputs pass",
     "decision": "{node} ({op}) decides {elements:d} of {size:d} values differently when ONNX "
-    "Runtime runs the file, where what leads to it is not rounded value by value: {value} × what "
-    "is allowed, although the emulation passes",
+    "Runtime runs the file without rounding each value that leads to it: {value} × "
+    "what is allowed, although the emulation passes",
 }
 """Templates, see `wording.filled`."""
 _EFFECT = (

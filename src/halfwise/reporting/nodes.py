@@ -178,7 +178,7 @@ def _measured(facts: NodeFacts, samples: tuple[str, ...]) -> Iterator[tuple[str,
 
 def _built(facts: NodeFacts) -> Iterator[tuple[str, str]]:
     if (engine := facts.engine) is not None:
-        asked = f" ({WORDS[engine.asked]} was asked for)" if engine.asked else ""
+        asked = f" ({WORDS[engine.asked]} was requested)" if engine.asked else ""
         yield "engine-precision", f"{WORDS[engine.precision]}{asked}"
     if facts.layers:
         yield "engine-layer", listed([layer.name for layer in facts.layers])

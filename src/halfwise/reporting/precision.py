@@ -41,7 +41,7 @@ def inspected(proof: PrecisionProof, engine: str) -> Report:
 def proof_parts(proof: PrecisionProof) -> tuple[Lines | Table | None, ...]:
     """Return the parts on an engine's precision, in reading order."""
     return (
-        lines_of("Not as asked", proof.findings),
+        lines_of("Not as requested", proof.findings),
         share_table(proof),
         layer_table(proof.layers),
         node_table(proof.nodes),

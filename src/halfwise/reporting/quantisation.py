@@ -42,8 +42,8 @@ def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
     right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
     if not loss.explained:
         yield (
-            f"Even without all {pairs} the error is {number(loss.without_all)} times what is "
-            f"allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
+            f"Even without any of the {pairs} the error is {number(loss.without_all)} times what "
+            f"is allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
         )
         return
     assert loss.without is not None

@@ -62,13 +62,13 @@ _CAUSES: Mapping[CauseKind, str] = {
     "explains {least} to {most}|; the nearest engine has {excess} times what is allowed]",
     "not-run": "no low engine runs, of {builds}",
     "ignored": "the builder ignored constraints: the inspector shows {nodes} in the low format, "
-    "where FP32 was asked for ({builds})",
+    "where FP32 was requested ({builds})",
     "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess} "
     "times what is allowed|unknown], {other} with nothing kept ({builds})",
-    "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in what was "
-    "asked, and its error is [{excess} times what is allowed|unknown], where [low precision "
-    "explains {least} to {most}; the engine that has these nodes in FP32 too is right|the "
-    "emulation predicts {other}] ({builds})",
+    "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in the "
+    "types requested, and its error is [{excess} times what is allowed|unknown], where "
+    "[low precision explains {least} to {most}; the engine that has these nodes in FP32 "
+    "too is right|the emulation predicts {other}] ({builds})",
     "precision": "low precision explains it: the nearest has [{excess} times what "
     "is allowed|too large an error][, where {least} to {most} was expected] ({builds})",
     "unknown": "why the engines are off is unknown: no constraint was ignored and no kernel is "

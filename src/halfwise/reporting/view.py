@@ -232,7 +232,9 @@ def _remarks(run: Run) -> Lines | None:
     lines = [*followed_lines(run), *cut_lines(run), *(notes_beside(run.plan) if run.plan else ())]
     if run.search is not None and run.search.joined:
         joined = count(len(run.search.joined), "held-out sample")
-        lines.append(f"{joined} failed at first and joined the search; the others judged.")
+        lines.append(
+            f"{joined} failed at first and joined the search; the verdict is on the others."
+        )
     lines += [f"Warning: {line}" for line in run.warnings]
     lines += [f"Hint: {line}" for line in run.verdict.hints]
     return Lines("Remarks", tuple(map(sentence, lines))) if lines else None

@@ -1,4 +1,5 @@
 """TensorRT in another process, perhaps on another machine.
 
-`worker` runs there; `transport` starts it and carries frames; `client` asks it for engines.
+In `worker`, the module `worker` runs there; `transport` starts it and carries frames; `client` asks
+it for engines.
 """

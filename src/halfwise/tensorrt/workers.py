@@ -288,7 +288,7 @@ def _nearest(folder: Path) -> Path | None:
         if _is_file(path):
             if path.stat().st_uid not in (os.getuid(), 0):
                 raise UsageError(
-                    f"{path} belongs to another user, and could name any command.",
+                    f"{path} belongs to another user, who could make it run any command.",
                     "Copy it, so that it is yours, or remove it.",
                 )
             return path

@@ -167,7 +167,6 @@ class _Place:
     """The destination of a recipe's files."""
 
     def __init__(self, out: Path | None, kind: Kind) -> None:
-        """Take the path that the user named."""
         named = out is not None and out.suffix == _SUFFIXES.get(kind) and not out.is_dir()
         self.file = out if named else None
         self.folder = out.parent if named and out is not None else out

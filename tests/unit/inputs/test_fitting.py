@@ -84,13 +84,13 @@ def test_float64_is_rounded_to_float32(array):
 
 
 def test_float64_beyond_float32_is_an_error():
-    with pytest.raises(CaseError, match=r"float64 with magnitudes up to 1e39, expected float32"):
+    with pytest.raises(CaseError, match=r"float64 with magnitudes up to 1e39; expected float32"):
         fit_values(np.array([[1.0, -1e39]]), spec(), "f")
 
 
 def test_int64_beyond_int32_is_an_error():
     assert fit_values(np.array([2**31 - 1]), spec(np.int32), "f").dtype == np.int32
-    with pytest.raises(CaseError, match="int64 with values from 0 to 2147483648, expected int32"):
+    with pytest.raises(CaseError, match="int64 with values from 0 to 2147483648; expected int32"):
         fit_values(np.array([0, 2**31]), spec(np.int32), "f")
 
 
@@ -105,7 +105,7 @@ def test_nan_and_inf_are_errors_with_count_and_place(dtype):
 def test_text_inputs_take_text_only():
     fitted = fit_values(np.array([["a", "bc"]]), spec(object), "f")
     assert fitted.dtype == object
-    with pytest.raises(CaseError, match="holds a float, expected text only"):
+    with pytest.raises(CaseError, match="holds a float; expected text only"):
         fit_values(np.array([["a", 1.0]], dtype=object), spec(object), "f")
 
 
@@ -132,7 +132,7 @@ def test_unknown_and_missing_names_are_errors_that_list_the_inputs():
     specs = [spec(name="a"), spec(name="b")]
     array = np.zeros(1)
     assert list(match_names({"b": array, "a": array}, specs, "f")) == ["a", "b"]
-    with pytest.raises(CaseError, match="unknown input 'c', expected 'a', 'b'") as caught:
+    with pytest.raises(CaseError, match="unknown input 'c'; expected 'a', 'b'") as caught:
         match_names({"a": array, "b": array, "c": array}, specs, "f")
     assert "a (float32 n×2), b (float32 n×2)" in caught.value.hint
     with pytest.raises(CaseError, match="missing input 'b', found only 'a'"):
@@ -159,7 +159,7 @@ def test_one_sample_without_a_fixed_batch_of_several_is_an_error():
 
 
 def test_a_fixed_axis_of_another_length_is_an_error():
-    with pytest.raises(CaseError, match="is 1×3, with axis 1 of length 3, expected n×2"):
+    with pytest.raises(CaseError, match="is 1×3, with axis 1 of length 3; expected n×2"):
         as_one_sample(np.zeros((1, 3)), spec(), "f")
 
 

@@ -98,7 +98,7 @@ def test_a_stream_is_a_generator_or_a_list(write, body):
 
 @pytest.mark.parametrize(("body", "kind"), [("pass", "NoneType"), ("return {'x': 1}", "dict")])
 def test_a_stream_of_anything_else_is_an_error(write, body, kind):
-    with pytest.raises(CaseError, match=f"returned a {kind}, expected a generator or a list"):
+    with pytest.raises(CaseError, match=f"returned a {kind}; expected a generator or a list"):
         list(load_function(write(f"def f():\n    {body}") + ":f").stream())
 
 

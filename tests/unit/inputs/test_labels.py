@@ -37,19 +37,19 @@ def test_array_labels(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("l.json", b"[1, 2]", "found 2 labels, expected 3, one per sample"),
+        ("l.json", b"[1, 2]", "found 2 labels; expected 3, one per sample"),
         ("l.json", b"[1, 2", "found broken JSON"),
         ("l.json", b"[" * 100_000, "found broken JSON"),
         ("l.json", b"[" + b"9" * 10_000 + b"]", "found broken JSON"),
         ("l.csv", b"a" * 200_000, "line 1 cannot be read"),
-        ("l.json", json.dumps({"a": 1}).encode(), "found a dict, expected a list"),
-        ("l.txt", b"label\n1\n2\n3\n", "found 4 labels, expected 3"),
+        ("l.json", json.dumps({"a": 1}).encode(), "found a dict; expected a list"),
+        ("l.txt", b"label\n1\n2\n3\n", "found 4 labels; expected 3"),
         ("l.txt", b"1\n\n3\n", "line 2 is empty"),
         ("l.txt", b"", "found 0 labels"),
         ("l.txt", b"\xff\xfe1", "found bytes that are not UTF-8"),
-        ("l.csv", b"1\n2,5\n3\n", "line 2 has 2 columns, expected one"),
+        ("l.csv", b"1\n2,5\n3\n", "line 2 has 2 columns; expected one"),
         ("l.npy", b"hello", "not a readable .npy file"),
-        ("l.pkl", b"", "found the suffix '.pkl', expected one of .json"),
+        ("l.pkl", b"", "found the suffix '.pkl'; expected one of .json"),
     ],
 )
 def test_bad_labels_are_errors(tmp_path, name, content, message):
@@ -66,7 +66,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 def test_labels_are_one_array_with_an_axis(tmp_path):
     np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
-    with pytest.raises(CaseError, match=r"found 2 arrays \(a, b\), expected one"):
+    with pytest.raises(CaseError, match=r"found 2 arrays \(a, b\); expected one"):
         load_labels(tmp_path / "two.npz", 3)
     np.save(tmp_path / "scalar.npy", np.float32(1))
     with pytest.raises(CaseError, match="found a scalar"):

@@ -55,7 +55,7 @@ def test_notes_say_what_was_understood():
         ("absent.png", "Found no file or folder"),
         (
             "data.pkl",
-            "data.pkl: found the suffix '.pkl', expected .npz, .npy, .json or .py:function",
+            "data.pkl: found the suffix '.pkl'; expected .npz, .npy, .json or .py:function",
         ),
         ("code.py:absent", "found no function called 'absent'"),
     ],
@@ -164,13 +164,13 @@ def test_the_current_folder_has_a_name(folder, monkeypatch):
 def test_mixed_kinds_are_an_error(folder):
     np.savez(folder / "a.npz", x=ONE)
     np.save(folder / "b.npy", ONE)
-    with pytest.raises(CaseError, match=r"data: found 1 .npy and 1 .npz, expected files of one"):
+    with pytest.raises(CaseError, match=r"data: found 1 .npy and 1 .npz; expected files of one"):
         load_samples(folder, [WIDE])
 
 
 def test_sub_folders_have_to_be_named_after_the_inputs(folder):
     (folder / "cats").mkdir()
-    with pytest.raises(CaseError, match=r"the sub-folders cats, expected .* each input: x, y"):
+    with pytest.raises(CaseError, match=r"the sub-folders cats; expected .* each input: x, y"):
         load_samples(folder, [WIDE, Y])
 
 
@@ -198,7 +198,7 @@ def test_sub_folders_of_npz_are_told_where_these_go(folder):
     for name in "xy":
         (folder / name).mkdir()
         np.savez(folder / name / "a.npz", ONE)
-    with pytest.raises(CaseError, match=r"'x' .npz, 'y' .npz, expected images in all or .npy"):
+    with pytest.raises(CaseError, match=r"'x' .npz, 'y' .npz; expected images in all or .npy"):
         load_samples(folder, [WIDE, Y])
 
 
@@ -252,14 +252,14 @@ def test_a_function_that_takes_neither_is_told_what_it_is_called_with(sources, t
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("x={}/one,z={}/two", "no input 'z' in the model, expected a source for each of: x, y"),
-        ("x={}/one", "Input 'y' has no source, expected one"),
+        ("x={}/one,z={}/two", "no input 'z' in the model; expected a source for each of: x, y"),
+        ("x={}/one", "Input 'y' has no source; expected one"),
         ("x={}/one,y={}/absent", "Found no file or folder .*absent for input 'y'"),
         ("x={}/one,y={}/one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,y={}/one/../one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,x={}/two", "Input 'x' is named twice"),
         ("x={}/one,y=", "Input 'y' has no source in"),
-        ("x={}/one,y={}/two_images", "hold 'x' .npy, 'y' images, expected images in all or .npy"),
+        ("x={}/one,y={}/two_images", "hold 'x' .npy, 'y' images; expected images in all or .npy"),
         ("x={}/one,y={}/two.npy", "do not pair up .'x' 3, 'y' 1; "),
         ("x={}/one,y={}/empty", "'y' nothing"),
     ],

@@ -118,13 +118,13 @@ def test_what_is_not_there_or_holds_inputs(tmp_path):
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ({}, "found the outputs none, expected y"),
-        ({"z": Y[0]["y"]}, "found the outputs z, expected y"),
+        ({}, "found the outputs none; expected y"),
+        ({"z": Y[0]["y"]}, "found the outputs z; expected y"),
         # A part of a .npz, which has an axis of its own.
-        ({"y": np.zeros((1, 1, 5), np.float16)}, r"trt, a, 'y' is 1×5, expected 1×3"),
-        ({"y": np.zeros((3, 1), np.float16)}, r"trt, a, 'y' is 3×1, expected 1×3"),
-        ({"y": np.zeros((1, 3), np.complex64)}, "has dtype complex64, expected float32"),
-        ({"y": np.zeros((1, 3), np.int64)}, "has dtype int64, expected float32"),
+        ({"y": np.zeros((1, 1, 5), np.float16)}, r"trt, a, 'y' is 1×5; expected 1×3"),
+        ({"y": np.zeros((3, 1), np.float16)}, r"trt, a, 'y' is 3×1; expected 1×3"),
+        ({"y": np.zeros((1, 3), np.complex64)}, "has dtype complex64; expected float32"),
+        ({"y": np.zeros((1, 3), np.int64)}, "has dtype int64; expected float32"),
         ({"y": np.array([["1", "2", "3"]])}, "has dtype str"),
     ],
 )

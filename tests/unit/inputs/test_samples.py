@@ -84,12 +84,12 @@ def test_no_samples_is_an_error(shape):
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 1, 3)])
 def test_a_fixed_axis_of_another_length_is_an_error(shape):
-    with pytest.raises(CaseError, match="is 1×3, with axis 1 of length 3, expected n×2"):
+    with pytest.raises(CaseError, match="is 1×3, with axis 1 of length 3; expected n×2"):
         understand(shape, spec("n", 2), "f")
 
 
 def test_samples_stacked_along_a_fixed_batch_of_one_get_a_hint():
-    with pytest.raises(CaseError, match="axis 0 of length 8, expected 1×2") as caught:
+    with pytest.raises(CaseError, match="axis 0 of length 8; expected 1×2") as caught:
         understand((8, 2), spec(1, 2), "f")
     assert "8×1×2" in caught.value.hint
 
@@ -152,7 +152,7 @@ def test_blocks_read_alike_share_their_notes():
 
 def test_a_dtype_is_refused_before_any_sample_is_loaded():
     wrong = Block("a.npz", lambda: {"x": np.ones((1, 2), int), "scale": np.ones(1, np.float32)})
-    with pytest.raises(CaseError, match=r"a.npz: input 'x' has dtype int64, expected float32"):
+    with pytest.raises(CaseError, match=r"a.npz: input 'x' has dtype int64; expected float32"):
         load_stacks([wrong], SPECS)
 
 

@@ -218,7 +218,7 @@ def test_a_single_build():
 def test_what_is_not_as_asked():
     found = proof(findings=("/a/Pow is FP16, and was to be FP32.",), remarks=("One block.",))
     shown = engines(results=(result("mixed", 1, 1.0, proof=found),))
-    assert lines(shown, "Not as asked") == ("mixed: /a/Pow is FP16, and was to be FP32.",)
+    assert lines(shown, "Not as requested") == ("mixed: /a/Pow is FP16, and was to be FP32.",)
     assert lines(shown, "About")[-1] == "One block."
 
 
@@ -231,7 +231,7 @@ def test_what_the_environment_does_to_tf32():
 def test_shares_by_precision():
     assert rows(part(engines(), "Precision of"))[3] == {
         "engine": "mixed",
-        "FP32 asked": "13",
+        "FP32 requested": "13",
         "of compute nodes": "FP16 90 %, FP32 10 %",
         "of layer time": "FP16 80 %, FP32 15 %, other 5 %",
     }

@@ -100,7 +100,7 @@ def test_a_build():
         "warning: A weight overflows. At conv. Keep it.",
     )
     assert part(report, "Constraints without a layer").lines == made.unmatched
-    assert part(report, "Not as asked")
+    assert part(report, "Not as requested")
 
 
 def test_many_findings_are_counted():

@@ -72,7 +72,7 @@ def test_what_the_engine_makes_of_a_node():
     row = delivered.model_copy(update={"proof": proof(nodes=nodes, layers=(layer,))})
     found = run(engines=engines(results=(result("FP16", 4, 1.0), row)))
     words = told(found, POW)
-    assert words["engine-precision"] == "FP16 (FP32 was asked for)"
+    assert words["engine-precision"] == "FP16 (FP32 was requested)"
     assert words["engine-layer"] == "a + b"
     assert words["engine-time"] == "0.25 ms, shared with 1 other node"
 

@@ -38,7 +38,7 @@ def test_the_report_on_an_engine():
     assert report.about == "model.engine; 3 layers; 1 ms in all of them"
     assert report.passed is False
     assert [part.title for part in report.parts] == [
-        "Not as asked",
+        "Not as requested",
         "Precision",
         "Layers, longest first",
         "Nodes of the model",

@@ -366,7 +366,8 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
             "Remarks",
             (
                 "The error accumulates.",
-                "2 held-out samples failed at first and joined the search; the others judged.",
+                "2 held-out samples failed at first and joined the search; the verdict is "
+                "on the others.",
                 "Warning: one sample is noise",
                 "Hint: Use top1.",
             ),

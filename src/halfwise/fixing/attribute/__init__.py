@@ -30,7 +30,7 @@ def attribute(
 ) -> tuple[Guard, ...]:
     """Return every guard that the observations raise, gravest first.
 
-    A guard is a suspicion, not a verdict: an infinity that a tanh swallows raises one too. Severity
+    A guard is a suspicion, not a verdict: even an infinity that a tanh absorbs raises one. Severity
     is 3 to 4 if values leave the range, 2 to 3 if a denominator or logarithm reads zero, 1 to 2 if
     accuracy is lost, and below 1 if the loss is only possible (values within the headroom last).
     See `halfwise.fixing.attribute.evidence`. For a format with FP32's range there are none about

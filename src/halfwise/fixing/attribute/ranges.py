@@ -272,8 +272,8 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
             "reader": node_name(end),
             "op": end.op_type,
         },
-        fix="Mask with -1e4 instead: its exponential is zero as well beside scores within ±4000. "
-        "Rows masked as a whole come out differently.",
+        fix="Mask with -1e4 instead: beside scores within ±4000 its exponential is zero too. "
+        "Fully masked rows come out differently.",
         nodes=path,
         severity=_SEVERITY_OF_MASKED_ROW if added is not None else _SEVERITY_OF_CHOSEN_MASK,
     )

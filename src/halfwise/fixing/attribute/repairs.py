@@ -129,5 +129,6 @@ def scaled_operand(node: ir.Node) -> str:
         "Div": "Scale the divisor up by a power of two, and the result by the same.",
         "Log": "Scale what it reads up by a power of two s, and subtract log s from the result.",
         "Reciprocal": "Scale what it reads up by a power of two, and the result by the same.",
-        "Sqrt": "Scale what it reads up by a power of four, and the root down by its root.",
+        "Sqrt": "Scale what it reads up by a power of four, and the result down by that power's "
+        "root.",
     }.get(node.op_type, "")

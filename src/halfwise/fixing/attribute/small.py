@@ -144,9 +144,9 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         },
         fix=evidence.norm_fix(
             node,
-            f"An eps of {fmt.name.upper()}'s smallest normal number "
-            f"{number(fmt.smallest_normal)} "
-            "or more survives, and changes the results of values as small as that.",
+            f"An eps of at least {fmt.name.upper()}'s smallest normal number, "
+            f"{number(fmt.smallest_normal)}, survives, but it changes the results of values that "
+            "small.",
         ),
         nodes=[node, *demands, *(n for v in others for n in _small_source(evidence, v))],
         severity=severity,
@@ -303,7 +303,7 @@ def _floor(
             "reader_op": reader.op_type,
             "read": read,
         },
-        fix="Keep the way from the signal to the logarithm or divisor in FP32: an eps above the "
+        fix="Keep the path from the signal to the logarithm or divisor in FP32: an eps above the "
         "rounding error changes small results.",
         nodes=[reader, *behind],
         severity=graded(Band.POSSIBLE, read / SIGNIFICANT),

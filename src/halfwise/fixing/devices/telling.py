@@ -10,7 +10,6 @@ class Shared:
     """A watcher for several threads."""
 
     def __init__(self, watcher: Watcher) -> None:
-        """Take the watcher to forward to."""
         self._watcher, self._lock = watcher, threading.Lock()
 
     def stage(self, name: str, total: int | None = None) -> None:

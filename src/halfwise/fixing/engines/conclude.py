@@ -110,7 +110,7 @@ class Ended:
 
     @property
     def refuted(self) -> bool:
-        """Whether no built plan in the low format passed, with time left."""
+        """Whether no built plan in the low format passed although time was left."""
         known = any(not c.untold for group in self.search.groups for c in group)
         return known and not any(o.passed for o in self._low) and not self.search.budget.over()
 

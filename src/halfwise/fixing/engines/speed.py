@@ -95,6 +95,7 @@ def tf32_note(fastest: Candidate, best: Candidate) -> str:
     assert best.excess is not None
     return (
         "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
-        f"{number(fastest.milliseconds)} ms with it and {number(best.milliseconds)} ms without, "
-        f"the error is {number(fastest.excess)} and {number(best.excess)} of what is allowed."
+        f"{number(fastest.milliseconds)} ms with it and {number(best.milliseconds)} ms "
+        f"without; the error is {number(fastest.excess)} and {number(best.excess)} of what is "
+        "allowed."
     )

@@ -54,7 +54,7 @@ def apply_rules(
 
     A rule may use halfwise's names and, if these differ, those in the user's file; such a name
     matches every node that bears it. Nodes that must be FP32 anyway satisfy a keep rule and are
-    left out of the result. An island that a rule lowers is none.
+    left out of the result. An island that a rule lowers does not count.
 
     Raises:
         UsageError: a rule matches nothing, a regular expression is invalid, or a node is both kept

@@ -12,7 +12,7 @@ from halfwise.records import Repair
 def choose_again(
     original: Planner, planner: Planner, heldout: HeldOut, watcher: Watcher
 ) -> Choice | None:
-    """Return other repairs if samples joined with which `planner` keeps something.
+    """Return other repairs if samples joined that make `planner` keep nodes.
 
     None if there are none, or no time to look for them: those of `planner` then stay.
 

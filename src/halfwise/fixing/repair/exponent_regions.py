@@ -14,8 +14,8 @@ from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
 
 SIZES = ((100, False), (500, False), (2500, False), (500, True))
-"""Names around each problem: about a norm with its projection, some blocks, and many; and whether
-Muls may be inserted, which is tried last."""
+"""Names around each problem: about a norm with its projection, then some blocks, then many; and
+whether Muls may be inserted, which is tried last."""
 Names = frozenset[TensorName]
 _Near = Mapping[TensorName, list[TensorName]]
 

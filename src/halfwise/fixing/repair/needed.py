@@ -129,7 +129,7 @@ def _is_dearer(
 
 
 def _rank(planner: Planner, original: Planner, kept: Assignment) -> tuple[float, float, int]:
-    """Return the cost, inf if the original in FP32 costs no more; then the actual cost."""
+    """Return the cost (inf if the original in FP32 costs no more), and the actual cost."""
     price, fp32 = planner.price(kept), original.price(original.roles.computing)
     if price is None or fp32 is None:
         return inf, float(len(kept)), len(kept)

@@ -72,7 +72,7 @@ function one(place, engine, shared) {
   const titles = ["layer", "type", "precision", "ms", "of time", "nodes", "reads → gives", "weights", "kernel"];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => (row[i]?.text ?? row[i]?.value ?? row[i] ?? "") !== ""));
   place.replaceChildren();
-  for (const line of [...engine.findings.map((found) => `Not as asked: ${found}`), ...engine.remarks]) {
+  for (const line of [...engine.findings.map((found) => `Not as requested: ${found}`), ...engine.remarks]) {
     place.append(make("p", { class: "note" }, coded(line)));
   }
   if (!rows.length) {

@@ -100,7 +100,6 @@ class Findings:
     """The findings so far, in the order of the log."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._entries: dict[object, Entry] = {}
         self._unknown = 0
 

@@ -133,7 +133,6 @@ class Explainer:
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.lines = 0
         self.tensorrt: str | None = None
         self.command = ""

@@ -140,7 +140,7 @@ def gate(
     if not 0 < threshold < inf:
         worst = min(limits, key=lambda name: limits[name])
         raise CaseError(
-            f"Output {worst!r} may have no error, but trtexec needs a limit above 0.",
+            f"The limit for output {worst!r} is 0, but trtexec needs one above 0.",
             "Use --as python instead, and judge the engine with halfwise verify.",
         )
     if max(limits.values()) > threshold:

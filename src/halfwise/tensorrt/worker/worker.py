@@ -73,7 +73,6 @@ class Unpacker:
     """Splits incoming bytes into frames and the noise between them."""
 
     def __init__(self):
-        """Start with an empty buffer."""
         self._data = bytearray()
 
     def feed(self, data):
@@ -354,7 +353,6 @@ class Refused(Exception):
     """A request cannot be done; becomes an `error` answer."""
 
     def __init__(self, code, message, hint="", **further):
-        """Take the keys of the answer."""
         Exception.__init__(self, message)
         self.answer = dict(further, code=code, message=message, hint=hint)
 
@@ -694,7 +692,6 @@ class Service:
     """The child's side: one method per operation, each returns `(result, payload)`."""
 
     def __init__(self, requests, answers):
-        """Take the pipes to the supervisor."""
         self._requests, self._answers = requests, answers
         self._lock = threading.Lock()
         self._id = None
@@ -1379,7 +1376,6 @@ class Build:
     """One build, step by step."""
 
     def __init__(self, service, trt, logger, request, gpu):
-        """Take the request and the means to build it."""
         self.service, self.trt, self.logger, self.request = service, trt, logger, request
         self.config = request["config"]
         self.strong = self.config["typing"] == "strong"

@@ -207,7 +207,7 @@ def _demand_usable(
         for found in {outputs[name].dtype for outputs in tensors}:
             if found.kind not in kinds:
                 raise CaseError(
-                    f"{path}: '{name}' is {found.name}, expected {_WANTED[kinds]}.",
+                    f"{path}: '{name}' is {found.name}; expected {_WANTED[kinds]}.",
                     "Save it in the model's type; save BF16 as float32, as NumPy has no BF16.",
                 )
 

@@ -63,7 +63,7 @@ class EngineMaker(Workbench):
     numbers: Iterator[int] = field(default_factory=partial(counting, 1))
 
     def __post_init__(self) -> None:
-        """Number builds together, and let Ctrl-C end them if offered."""
+        """Count builds with other makers', and let Ctrl-C end them where that is offered."""
         super().__post_init__()
         offer = interruption()
         self.builds.numbers, self.builds.over = self.numbers, lambda: offer.asked

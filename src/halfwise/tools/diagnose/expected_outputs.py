@@ -23,8 +23,8 @@ from halfwise.tools.pytorch import Module, demand_torch
 from halfwise.wording import listed, number
 
 SHARE = 0.25
-"""Error, relative to an output's spread between samples, from which it says nothing about these
-samples: other samples' outputs give about √2."""
+"""Error, relative to an output's spread between samples, from which the output says nothing about
+these samples: the outputs of other samples give about √2."""
 ROUNDING = 1e-5
 """Error, relative to an output's size, that FP32 rounding in other kernels explains."""
 _LONGEST = 4096

@@ -183,7 +183,7 @@ def _match(pair: Pair) -> None:
         pair.found.append(
             difference(
                 "order",
-                f"B has the samples in another order: {moved} of {len(pair.b)} are moved.",
+                f"B has the samples in another order: {moved} of {len(pair.b)} are out of place.",
                 "0, 1, 2, …",
                 ", ".join(map(str, pair.order[:12])) + (", …" if len(pair.order) > 12 else ""),
                 "the correlation of thumbnails",

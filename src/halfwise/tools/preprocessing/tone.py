@@ -38,7 +38,7 @@ EXPLAINED = 0.06
 """Residual in levels of 255 that counts as explained: FP16's largest error after ImageNet's
 normalisation; float32's is a thousandth."""
 _FLOAT = 1e-3
-"""Error in levels of float32 arithmetic in another order."""
+"""Error, in levels, from float32 arithmetic in another order."""
 _ROUNDED = 1.6
 """Levels between two results rounded at different steps."""
 _HALF_LEVEL = 0.2

@@ -45,7 +45,7 @@ def test_of_several_thresholds_one_is_told():
 
 @pytest.mark.parametrize("criterion", [Criterion(), Criterion(metric="m"), Criterion(snr_db=30)])
 def test_without_a_limit_above_zero_there_is_no_recipe(criterion):
-    with pytest.raises(CaseError, match="'y0' may have no error"):
+    with pytest.raises(CaseError, match="The limit for output 'y0' is 0"):
         gate(criterion, [outputs(0.0)], {})
 
 

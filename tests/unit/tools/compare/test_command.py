@@ -114,7 +114,7 @@ def test_files_that_cannot_be_used(files):
         compare(files, str(files / "other.npz"))
     for wrong in (np.full((3, 4, 16), "a"), DATA * 1j, DATA.astype(ml_dtypes.bfloat16)):
         np.savez(files / "wrong.npz", y_out=wrong)
-        with pytest.raises(CaseError, match=r"'y_out' is .*, expected numbers"):
+        with pytest.raises(CaseError, match=r"'y_out' is .*; expected numbers"):
             compare(files, str(files / "wrong.npz"))
     write_runners(files / "some.json", {"trt": [{"y_out": DATA[0]}, *[{"a_out": DATA[0]}] * 2]})
     with pytest.raises(CaseError, match="hold the same tensors for every sample"):
