@@ -77,7 +77,7 @@ class Narrowing:
     def foreseen(self, kept: Assignment) -> Types:
         """Return the types of a plan's nodes, or those they may have if it is untried.
 
-        All of FP32 stays FP32; it is not a plan.
+        With every node kept, all stay FP32: that is the original, not a plan.
         """
         if (known := self.known.get(kept)) is not None or not (self._may or self._products):
             return known or FP32_ALONE

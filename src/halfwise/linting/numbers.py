@@ -155,7 +155,7 @@ def masks(subject: Subject) -> Iterator[Found]:
 
 
 def mask_readers(value: ir.Value, extent: Extent) -> tuple[ir.Node, ...]:
-    """Return the nodes from a constant that masks to the Softmax behind it; none for others."""
+    """Return the nodes from a mask constant to the Softmax behind it; none for other constants."""
     if extent.least > _EDGE:
         return ()
     return _path(
@@ -172,9 +172,9 @@ def _path(
     passes: Callable[[ir.Node], bool],
     longest: int,
 ) -> tuple[ir.Node, ...]:
-    """Return the nodes from a value to the nearest that `ends`, by node and slot; none without.
+    """Return the nodes from a value to the nearest that `ends` accepts; empty without one.
 
-    On the way are at most `longest` nodes, of those that `passes` says.
+    `ends` takes node and slot. At most `longest` nodes lie between, all accepted by `passes`.
     """
     paths: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(value, ())]
     seen = {value}

@@ -91,7 +91,7 @@ def _ratio(signal: float, noise: float) -> float:
 def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:
     """Return the largest error relative to the largest magnitude (0 for empty tensors).
 
-    Infinite if shapes or types differ, if NaN and infinities are at other places, or if tensors
+    Infinite if shapes or types differ, if NaN and infinities are in different places, or if tensors
     without floating-point numbers differ.
     """
     if before.shape != after.shape or before.dtype != after.dtype:

@@ -24,7 +24,7 @@ CLIPPED = 0.5
 WIDE = 4
 """A range this many times what values reach wastes two of its eight bits."""
 _SHIFT = 18
-"""Bits of binary32 that bins do not tell apart: 5 of its 23 are left, and sign and exponent."""
+"""Bits of binary32 that bins ignore: 5 of the 23 of its fraction remain, and sign and exponent."""
 _SIGN = 1 << (31 - _SHIFT)
 _STEPS_PER_OCTAVE = 8
 _OCTAVES = 10

@@ -1,8 +1,8 @@
 """From a passing plan to one with INT8: which nodes to leave out.
 
 To the search, an INT8 node is what a low one was before: the cheaper form. What it "keeps" is left
-out of INT8 and has the low format; nodes kept by the plan below stay so, all in FP32: no plan with
-INT8 has BF16.
+out of INT8 and has the low format; nodes kept by the plan below stay kept, all in FP32: no plan
+with INT8 has BF16.
 """
 
 from collections.abc import Callable, Sequence

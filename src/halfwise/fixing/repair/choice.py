@@ -109,7 +109,7 @@ class _Choosing:
 
     @property
     def _prover(self) -> Prover:
-        """Return what compares with the network as it is, or as approximate repairs left it."""
+        """Return the prover for the network as it is, or as approximate repairs left it."""
         network = self._original.case.network
         made = self.planner.case.repairs
         if any(repair.rule in APPROXIMATE for repair in made):
