@@ -23,6 +23,8 @@ from tests.models import Ill
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 RECORDED = DIGITS.parents[1] / "bench" / "results" / "gpu_resnet50_run.json.gz"
+FUSED = ("square", "variance", "eps")
+"""Nodes of the model with engines that are one layer."""
 SAMPLES = 4
 """Of the digits, so that the demo takes seconds: its full data has 112."""
 
@@ -60,7 +62,7 @@ def diagnosis(folder: Path) -> Path:
 def engine(folder: Path, command: Callable[..., list[str]]) -> Path:
     """Return a run with engines of the stand-in for TensorRT; `command` makes its command."""
     _save(folder, models.layer_norm())
-    worker = shlex.join(command("8.6.1"))
+    worker = shlex.join(command("8.6.1", fused=(FUSED,)))
     few = ("--max-builds", "2", "--builds", "1", "--no-repair")
     called(folder, 0, *_FIX, "--target", "tensorrt", "--trt-command", worker, *few)
     return folder / "run"

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.conftest import Look, PageOf
+from tests.browser.folders import FUSED
 
 MODEL = "halfwise.graph.graphModel(halfwise.data('graph'))"
 SCENE = f"""(open) => {{
@@ -118,6 +119,33 @@ def test_a_link_shows_a_node_and_says_where_there_is_none(look: Look, page_of: P
     panel.get_by_text("/blocks.0/norm2/Sqrt", exact=True).wait_for()
     page.evaluate("halfwise.open('graph', 'gone')")
     page.get_by_text("The graph shown has no gone").wait_for()
+
+
+AROUND = """(box) => {
+    const { left, right, top, bottom } = box.querySelector("rect").getBoundingClientRect();
+    const isIn = (item) => {
+        const own = item.querySelector(".back").getBoundingClientRect();
+        return own.left >= left && own.right <= right && own.top >= top && own.bottom <= bottom;
+    };
+    return [...document.querySelectorAll("#graph .item.node")].filter(isIn)
+        .map((item) => item.querySelector("title").textContent);
+}"""
+"""The nodes inside a box."""
+
+
+def test_a_layer_of_the_engine_is_a_box_around_all_its_nodes(look: Look, page_of: PageOf) -> None:
+    page = look(page_of("engine")).page
+    layer = page.locator("#graph .cluster.layer")
+    while page.locator("#graph .item.box").count():
+        page.locator("#graph .item.box").first.click()
+    assert layer.evaluate(AROUND) == [*FUSED]
+    page.evaluate("(node) => halfwise.open('graph', node)", FUSED[0])
+    page.get_by_role("region", name="Selected").get_by_text("Around it").wait_for()
+    assert layer.evaluate(AROUND) == [*FUSED]
+    page.get_by_role("button", name="Fewer steps").click()
+    assert layer.evaluate(AROUND) == [*FUSED[:2]]
+    assert "(2 of 3 nodes)" in (layer.locator("title").text_content() or "")
+    assert page.locator("#graph .graph-legend .key.layer").count() == 1
 
 
 def test_kept_nodes_casts_and_layers_are_told_apart_without_colour(

@@ -82,6 +82,16 @@ def test_the_keyboard_reaches_all_and_shows_where_it_is(look: Look, page_of: Pag
     assert page.evaluate(drawn) != "none"
 
 
+@pytest.mark.parametrize(
+    ("kind", "command"), [("ladder", "ladder"), ("diagnosis", "diagnose"), ("demo", "fix")]
+)
+def test_a_page_is_headed_by_its_command(
+    kind: str, command: str, look: Look, page_of: PageOf
+) -> None:
+    page = look(page_of(kind)).page
+    assert page.locator("h1").inner_text().startswith(f"halfwise {command} ")
+
+
 def test_a_command_is_copied(look: Look, page_of: PageOf) -> None:
     page = look(page_of("demo")).page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])

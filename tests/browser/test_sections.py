@@ -51,3 +51,9 @@ def test_numbers_that_json_lacks_are_told_as_elsewhere(look: Look, page_of: Page
     kept = look(page_of("old")).page.locator("#kept")
     cells = kept.locator("tbody td:last-child").all_text_contents()
     assert cells == ["inf"] * 5
+
+
+def test_a_diagnosis_shows_values_against_the_range(look: Look, page_of: PageOf) -> None:
+    causes = look(page_of("diagnosis")).page.locator("#causes")
+    assert causes.locator("figure.histogram rect.bar.beyond").count() > 3
+    assert causes.get_by_role("button", name="Values").count() == 4

@@ -95,7 +95,7 @@ def choose(
     record = read_run(Path(run))
     curve = _curve(record, Path(run))
     pick(curve, own := curve.criterion or record.criterion, wish, Hopeful())
-    request = _request(record, curve, wish, inputs, asked)
+    request = replace(_request(record, curve, wish, inputs, asked), command="choose")
     case = _falling(_case(record, model, request, watcher, others=inputs is not None), wish, curve)
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _seen(record), frozenset(case.calibration.marks or ())

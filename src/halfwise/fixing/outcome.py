@@ -287,6 +287,7 @@ def provenance(case: Case, request: Request) -> Provenance:
         inputs=tuple(map(told, case.notes)),
         notes=case.notes,
         inputs_sha256=case.data_sha256,
+        command=request.command,
         options=request.given,
         seed=request.data.seed,
         date=datetime.now(UTC).isoformat(timespec="seconds"),

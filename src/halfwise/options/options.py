@@ -61,6 +61,7 @@ class Request:
         target: Where engines are built; None for nowhere.
         ladder: Whether every type from FP32 down is measured and recorded.
         right_by: The criterion by which FP32 was found right; None if there is none.
+        command: The command that was given, if it is not the kind of its run.
     """
 
     data: Data
@@ -72,6 +73,7 @@ class Request:
     target: Target | None = None
     ladder: bool = False
     right_by: RightBy | None = None
+    command: str = ""
 
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:

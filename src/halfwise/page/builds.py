@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from halfwise.page.data import Data
+from halfwise.page.plans import passes
 from halfwise.records import BuildOutcome, Engines, LogFinding
 from halfwise.reporting.moves import move_line
 
@@ -41,6 +42,7 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
             "most": None if band is None else band.most * factor,
             "measured": None if measured is None else measured * factor,
             "ms": latency.median_ms if latency else made.median_ms if made else None,
+            "fails": not passes(made, row),
             "delivered": row is not None and row is engines.row,
         }
 

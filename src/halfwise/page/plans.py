@@ -9,6 +9,8 @@ from halfwise.page.data import Data
 from halfwise.records import (
     FULL_RUNGS,
     Curve,
+    EngineResult,
+    EngineRound,
     EngineRung,
     Engines,
     NodeName,
@@ -18,6 +20,8 @@ from halfwise.records import (
 )
 from halfwise.records.curve import places, runs
 from halfwise.reporting.moves import move_line
+from halfwise.reporting.offers import refused
+from halfwise.reporting.reasons import reasons
 from halfwise.reporting.rungs import full_name, rung_name
 
 Group = dict[str, Data]
@@ -43,15 +47,16 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
 
     Numbers of a point: `cost` relative to everything low; `ms`; `count` of its nodes; `error` on
     the samples of the search and `heldout`, relative to the allowed error (1 just passes); `scores`
-    by metric. `nodes` of a point are indices into the group's nodes, as `packed` writes them, and
-    these into `names`, as runs in any order.
+    by metric. `fails` where it is not known to pass by what decides in the run, with `why` in words
+    if the run says so. `nodes` of a point are indices into the group's nodes, as `packed` writes
+    them, and these into `names`, as runs in any order.
     """
     plan, curve = run.plan, run.curve
     if plan is not None and curve is not None:
         rung: EngineRung = "int8" if plan.has_int8 else plan.low
-        yield from _curve(curve, curve.rung or rung, names, "chosen")
+        yield from _curve(curve, curve.rung or rung, names, "chosen", run)
         if curve.beside is not None:
-            yield from _curve(curve.beside, curve.beside.rung or plan.low, names, "found")
+            yield from _curve(curve.beside, curve.beside.rung or plan.low, names, "found", run)
     if full := list(_full(run)):
         yield {"name": "without a plan", "kind": "full", "nodes": "", "points": full}
     for engines in run.devices:
@@ -64,16 +69,23 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
 
 
 def _curve(
-    curve: Curve, rung: EngineRung, names: Names, mark: Literal["chosen", "found"]
+    curve: Curve, rung: EngineRung, names: Names, mark: Literal["chosen", "found"], run: Run
 ) -> Iterator[Group]:
     """Yield the plans of one type; `mark` is the name of its own plan."""
     left = "not in INT8" if rung == "int8" else "kept"
+    by_metric = (curve.criterion or run.criterion).metric is not None
+    points = [_point(curve, place, by_metric=by_metric) for place in range(len(curve.points))]
+    if curve.plan is not None:
+        points[curve.plan] |= {mark: True} | _judged(rung, run, chosen=mark == "chosen")
+    best = curve.recommended
+    if best is not None and not refused(curve, curve.points[best], run.devices):
+        points[best]["recommended"] = True
     yield {
         "name": f"{rung_name(rung)} plans",
         "kind": "plan",
         "left": left,
         "nodes": names.runs(curve.nodes),
-        "points": [_point(curve, place, mark) for place in range(len(curve.points))],
+        "points": [_known(point) for point in points],
     }
     if (bare := curve.unrepaired) is not None:
         yield {
@@ -81,13 +93,35 @@ def _curve(
             "kind": "bare",
             "left": left,
             "nodes": names.runs(bare.nodes),
-            "points": [_point(bare, place, "found") for place in range(len(bare.points))],
+            "points": [
+                _known(_point(bare, place, by_metric=by_metric))
+                for place in range(len(bare.points))
+            ],
         }
 
 
-def _point(curve: Curve, place: int, mark: str) -> Data:
+def _judged(rung: EngineRung, run: Run, *, chosen: bool) -> Group:
+    """Return whether a judged plan fails, and why; nothing for others."""
+    verdict = run.verdict if run.engines is None else run.engines.emulated
+    if chosen and verdict is not None:
+        return {"fails": not verdict.passed, "why": verdict.reasons}
+    for one in run.rungs:
+        if one.rung == rung and one.latency is None and one.passed is not None:
+            return {"fails": not one.passed, "why": reasons(one.failures)}
+    return {}
+
+
+def _fails(point: Point, *, by_metric: bool) -> bool:
+    """Return whether a plan is not known to pass by what decides."""
+    off = any(error is not None and error > 1 for error in (point.error, point.heldout))
+    scored = all(score.passed for score in point.scores) and point.searched is not False
+    hidden = point.nonfinite or bool(point.infinite_inside)
+    return off or hidden or point.is_bound or (by_metric and not scored)
+
+
+def _point(curve: Curve, place: int, *, by_metric: bool) -> Group:
     point: Point = curve.points[place]
-    found: Group = {
+    return {
         "nodes": packed(places(point.kept)),
         "count": point.count,
         "cost": point.cost,
@@ -102,10 +136,8 @@ def _point(curve: Curve, place: int, mark: str) -> Data:
         "scores": values(point.scores),
         "failed": [score.metric for score in point.scores if not score.passed],
         "front": place in curve.front,
-        mark: place == curve.plan,
-        "recommended": place == curve.recommended,
+        "fails": _fails(point, by_metric=by_metric),
     }
-    return _known(found)
 
 
 def _full(run: Run) -> Iterator[Data]:
@@ -121,6 +153,8 @@ def _full(run: Run) -> Iterator[Data]:
             "error": 0.0 if rung.rung == "fp32" else rung.error,
             "heldout": rung.heldout,
             "scores": values(rung.scores),
+            "fails": rung.passed is False,
+            "why": reasons(rung.failures),
         }
         if rung.latency is None:
             yield _known(found)
@@ -143,6 +177,7 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
             "error": None if excess is None else excess * factor,
             "ms": latency.median_ms if latency else made.median_ms if made else None,
             "chosen": row is not None and row is own,
+            "fails": not passes(made, row),
         }
         if made is not None:
             found["nodes"] = packed(sorted(at[name] for name in made.keep))
@@ -155,8 +190,14 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
             if metric is not None:
                 one = {metric.name: usual(metric.name, metric.candidate)}
                 found["scores"] = values(metric.parts) or one
-            found["passed"] = row.verdict.passed if row.verdict else None
         yield _known(found)
+
+
+def passes(made: EngineRound | None, row: EngineResult | None) -> bool:
+    """Return whether an engine passes: by its verdict, else on the samples of the search."""
+    if row is not None and row.verdict is not None:
+        return row.verdict.passed
+    return made is not None and made.passed
 
 
 def values(scores: Sequence[TaskScore]) -> dict[str, float]:
@@ -182,4 +223,8 @@ def packed(places: Iterable[int]) -> str:
 
 def _known(found: Group) -> Data:
     """Return the known values that are not defaults; the rest would make pages large."""
-    return {name: v for name, v in found.items() if v is not None and v is not False and v != []}
+    return {
+        name: v
+        for name, v in found.items()
+        if v is not None and v is not False and v not in ([], ())
+    }

@@ -57,6 +57,8 @@ class Provenance(Record):
         inputs: Remarks on model and inputs, in words.
         notes: The same as facts; empty in older records.
         inputs_sha256: Hash of all samples.
+        command: The command, if it is not the kind of its run: `ladder` and `choose` make runs of
+            kind "fix"; "" in older records.
         options: The options of the command.
         seed: Seed of every random choice.
         date: UTC, ISO 8601.
@@ -73,6 +75,7 @@ class Provenance(Record):
     inputs: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     inputs_sha256: str
+    command: str = ""
     options: dict[str, str]
     seed: int
     date: str

@@ -64,7 +64,12 @@ def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
     """Return the faults of a run, by state and then by number of places."""
     run = in_words(run)
     mended = () if observations is None else observations.mended
-    groups = [*_suspicions(run, mended), *_unexplained(run), *_rungs(run), *_seen(run)]
+    groups = [
+        *_suspicions(run, mended),
+        *_unexplained(run),
+        *_rungs(run, observations),
+        *_seen(run),
+    ]
     order = list(LABELS)
     return tuple(sorted(groups, key=lambda g: (order.index(g.state), -len(g.found))))
 
@@ -115,7 +120,9 @@ def _is_found(kept: KeptNode) -> bool:
     return kept.kept_by in ("search", "engine")
 
 
-def _rungs(run: Run) -> Iterator[Causes]:
+def _rungs(run: Run, observations: Observations | None) -> Iterator[Causes]:
+    seen = () if observations is None else observations.tensors
+    made = {one.producer: one.tensor for one in seen if one.detail is not None}
     for rung in run.diagnosis:
         if rung.passed is False:
             texts = dict.fromkeys(rung.nodes, "")
@@ -123,7 +130,9 @@ def _rungs(run: Run) -> Iterator[Causes]:
                 if sign.severity == "error":
                     for node in sign.nodes:
                         texts[node] = texts.get(node) or sign.text
-            found = tuple(Found(node, sentence(text)) for node, text in texts.items())
+            found = tuple(
+                Found(node, sentence(text), made.get(node)) for node, text in texts.items()
+            )
             yield Causes(sentence(rung.cause), "cause", found)
 
 

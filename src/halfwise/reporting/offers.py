@@ -51,6 +51,12 @@ def _on(engines: Engines, rounds: Sequence[EngineRound]) -> Against | None:
     return Against(builds[0]) if builds else None
 
 
+def refused(curve: Curve, point: Point, devices: Sequence[Engines]) -> bool:
+    """Return whether engines speak against a plan beyond what its emulation predicts."""
+    shown = against(curve, point, devices)
+    return shown is not None and not shown.explained
+
+
 def offered(
     curve: Curve, judged: Verdict, criterion: Criterion, devices: Sequence[Engines] = ()
 ) -> Point | None:

@@ -63,7 +63,7 @@ def ladder(
         raise UsageError(
             f"--runner {runner} does not apply without --expected.", "Give --expected too."
         )
-    request = replace(understand(inputs, {"to": LAST, **options}), ladder=True)
+    request = replace(understand(inputs, {"to": LAST, **options}), ladder=True, command="ladder")
     folder = free_folder(out)
     by: RightBy | None = None
     if expected is not None or request.data.labels is not None:

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from halfwise.page.data import script_json
 from halfwise.page.plans import Names, groups, packed, values
-from halfwise.records import LadderRung, NodeName, Run, Worth
+from halfwise.records import Criterion, Failure, LadderRung, NodeName, Run, Worth
 from halfwise.records.curve import places, runs
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.engine_runs import engine_round, engines, result
-from tests.unit.reporting.runs import run
+from tests.unit.reporting.engine_runs import failed as failed_build
+from tests.unit.reporting.runs import run, verdict
 
 
 def of(found: Run) -> tuple[list[Any], list[str]]:
@@ -38,6 +39,44 @@ def test_plans_are_points_with_their_nodes() -> None:
     assert [p["name"] for p in full["points"]] == ["FP32"]
     assert full["points"][0]["error"] == 0
     script_json([group, full])
+
+
+def test_plans_fail_by_what_decides_and_the_own_one_by_its_verdict() -> None:
+    plans = curve(
+        point("", 1.0, 0.5, scores=(score(passed=False),)),
+        point("0", 1.1, 0.5),
+        point("1", 1.2, 0.5, heldout=1.5),
+        point("2", 1.3, 0.0, is_bound=True),
+        plan=1,
+    )
+    failed = verdict(passed=False, reasons=("output y is wrong",))
+
+    def failing(criterion: Criterion) -> list[int]:
+        (group, *_), _ = of(run(curve=plans, criterion=criterion, verdict=failed))
+        assert group["points"][1]["why"] == ("output y is wrong",)
+        return [i for i, one in enumerate(group["points"]) if "fails" in one]
+
+    assert failing(Criterion(rel_max=0.01)) == [1, 2, 3]
+    assert failing(Criterion(metric="top1", metric_drop=0.01)) == [0, 1, 2, 3]
+
+
+def test_a_rung_that_failed_is_no_pass_where_its_error_is_small() -> None:
+    other = curve(point("1", 0.7, 0.5), plan=0, rung="int8")
+    plans = curve(point("", 1.0, 0.5), plan=0, rung="fp16", beside=other)
+    rung = LadderRung(rung="int8", passed=False, failures=(Failure(kind="seen"),))
+    (own, int8), _ = of(run(curve=plans, rungs=(rung,)))
+    assert "fails" not in own["points"][0]
+    assert (int8["points"][0]["found"], int8["points"][0]["fails"]) == (True, True)
+    assert "the search used every sample" in int8["points"][0]["why"][0]
+
+
+def test_a_plan_that_builders_refused_is_not_recommended() -> None:
+    plans = curve(point("", 1.0, 0.5), plan=0, recommended=0)
+    (group, *_), _ = of(run(curve=plans))
+    assert group["points"][0]["recommended"]
+    refused = engines(rounds=(engine_round(5, keep=(), measured=None),), builds=(failed_build(5),))
+    (group, *_), _ = of(run(curve=plans, engines=refused))
+    assert "recommended" not in group["points"][0]
 
 
 def test_plans_without_repairs_and_of_the_other_rung_are_apart() -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from halfwise.metrics import rises, usual
+from halfwise.metrics import AUTO, rises, usual
 from halfwise.page.classic import Classic, classic_rows
 from halfwise.page.columns import front_coded
 from halfwise.page.data import Data
 from halfwise.page.plans import Names, groups
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
-from halfwise.records import Run
+from halfwise.records import Criterion, Run
 from halfwise.reporting.verdict import allowed
 from halfwise.wording import size_of
 
@@ -26,6 +26,7 @@ def curve(stored: Stored) -> Section | None:
         "names": front_coded(names.all()),
         "metrics": list(_metrics(run)),
         "allowed": allowed(over),
+        "loss": "" if over.metric is None else _lost(over),
         "low": "" if run.plan is None else run.plan.low.upper(),
     }
     return Section(
@@ -35,6 +36,12 @@ def curve(stored: Stored) -> Section | None:
         scripts=("columns", "scatter"),
         libraries=("uplot",),
     )
+
+
+def _lost(criterion: Criterion) -> str:
+    """Return what errors say where a metric decides: 1 plus its loss beyond what is allowed."""
+    whose = "the metrics" if criterion.metric == AUTO else criterion.metric
+    return f"1 + loss of {whose} beyond what is allowed"
 
 
 def _metrics(run: Run) -> Iterator[Data]:

@@ -18,7 +18,7 @@ def provenance(stored: Stored) -> Section:
 def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield names and their facts."""
     found = run.provenance
-    yield "command", (run.kind,)
+    yield "command", (found.command or run.kind,)
     yield "date", (found.date,)
     yield "model", (found.model,)
     yield "candidate", (found.candidate,)

@@ -4,6 +4,8 @@
 
 const { make, section, number, table, scatter, glyph, link, columns } = halfwise;
 const MOST_NAMES = 400;
+// Characters of a limit that stands beside its line.
+const MOST_LIMIT = 30;
 const LOOKS = {
   plan: [{ shape: "circle", colour: 0 }, { shape: "square", colour: 2 }],
   bare: [{ shape: "triangle", colour: 3 }, { shape: "wedge", colour: 4 }],
@@ -35,7 +37,7 @@ function drawPlans(root, plans) {
     const { x, y } = state;
     const shown = groups.filter((group) => !state.hidden.has(group)).map((group) => ({
       ...group,
-      points: group.points.map((point) => marks(point, group, x, y)).filter((p) => p.x !== null && p.y !== null),
+      points: group.points.map((point) => marks(point, x, y, plans)).filter((p) => p.x !== null && p.y !== null),
     }));
     groups.forEach((group) => {
       const here = shown.find(({ name }) => name === group.name);
@@ -101,29 +103,38 @@ function horizontal({ low }) {
   ];
 }
 
-function vertical({ metrics }) {
-  const limit = { value: 1, text: "allowed" };
+// Errors are of what decides; metrics decide only where errors are their losses.
+function vertical({ metrics, allowed, loss }) {
+  const limit = { value: 1, text: allowed.length > MOST_LIMIT ? "allowed" : `allowed: ${allowed}` };
+  const what = loss || "error / allowed";
   const errors = [
-    { name: "error, samples of the search", title: "error / allowed, samples of the search", of: (p) => numeric(p.error), bounds: true },
-    { name: "error, held-out samples", title: "error / allowed, held-out samples", of: (p) => numeric(p.heldout) },
+    { name: "error, samples of the search", title: `${what}, samples of the search`, of: (p) => numeric(p.error), bounds: true },
+    { name: "error, held-out samples", title: `${what}, held-out samples`, of: (p) => numeric(p.heldout) },
   ].map((axis) => ({ ...axis, log: true, limit }));
+  const beside = loss ? "" : "; does not decide here";
   return [...errors, ...metrics.map(({ name, falls, required }) => ({
-    name, title: `${name} on held-out samples`, of: (p) => scored(p, name), rises: !falls,
+    name, title: `${name}, held-out samples${beside}`, of: (p) => scored(p, name), rises: !falls,
     limit: { value: Number(required), text: `${falls ? "at most" : "at least"} ${number(required, 4)}` },
   }))];
 }
 
 // Returns a point as the chart draws it.
-function marks(point, group, x, y) {
-  const value = y.of(point);
-  const label = [point.chosen ? (group.kind === "engine" ? "delivered" : "this plan") : null,
-    point.found ? "its plan" : null, point.recommended ? "recommended" : null, point.name ?? null].filter(Boolean).join(", ");
-  const fails = y.limit !== undefined && value !== null
-    && (y.rises ? value < y.limit.value : value > y.limit.value);
+function marks(point, x, y, plans) {
+  const label = [...marked(point, plans), point.name ?? null].filter(Boolean).join(", ");
   return {
-    x: x.of(point), y: value, of: point, label, hollow: fails || point.nonfinite,
+    x: x.of(point), y: y.of(point), of: point, label, hollow: point.fails,
     tick: y.bounds && point.bound, large: point.chosen || point.found || point.recommended,
   };
+}
+
+// Returns what a point is to the run, in words.
+function marked({ chosen, found, recommended, fails, group }, { loss, metrics }) {
+  const own = group.kind === "engine" ? "delivered" : "this plan";
+  const keeps = metrics.length > 1 ? "the metrics" : metrics[0]?.name;
+  return [
+    chosen || found ? `${chosen ? own : `plan of ${group.name.split(" ")[0]}`}${fails ? ", fails" : ""}` : null,
+    recommended ? `recommended${loss ? "" : `: keeps ${keeps}`}` : null,
+  ].filter(Boolean);
 }
 
 // Returns the steps of the best that is known at each cost; lower bounds prove nothing.
@@ -163,7 +174,7 @@ function told(point, fixed, plans) {
   if (point === null) {
     return [
       make("p", { class: "note" }, "Point at a plan to see what it keeps; click or use the arrow keys to hold it."),
-      make("p", { class: "note" }, `Filled marks are within what is allowed (${plans.allowed}), hollow ones are not. `
+      make("p", { class: "note" }, `Filled marks pass (${plans.allowed}); hollow ones fail, or are not known to pass. `
         + "A stroke above a mark says “at least”: not all samples were run. The line joins the best plans."),
     ];
   }
@@ -185,10 +196,11 @@ function heading({ name, build, count, group }) {
   return [name, build === undefined ? null : `build ${build}`, nodes].filter(Boolean).join(", ");
 }
 
-function listed(point, { low }) {
-  const over = (value) => (value === undefined ? "" : `${number(value)} times what is allowed`);
+function listed(point, { low, loss }) {
+  const over = (value) => (value === undefined ? "" : loss ? `${number(value)} (${loss})` : `${number(value)} times what is allowed`);
   const facts = [
     ["of", point.group.name],
+    ["fails", (point.why ?? []).join("; ")],
     ["tried", point.step ?? ""],
     ["cost", point.cost === undefined ? "" : `${number(point.cost)} × everything in ${low}`],
     ["time", point.ms === undefined ? "" : `${number(point.ms)} ms`],
@@ -214,7 +226,8 @@ function kept({ nodes, group }, { names }) {
   return columns.places(nodes).map((place) => names[order[place]]);
 }
 
-function all(root, groups, { metrics }, show) {
+function all(root, groups, plans, show) {
+  const { metrics, loss } = plans;
   const points = groups.flatMap((group) => group.points);
   const names = metrics.map(({ name }) => name);
   const bound = ({ error, bound: least }) => (least && error !== undefined
@@ -223,9 +236,9 @@ function all(root, groups, { metrics }, show) {
     { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
     point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
     ...names.map((name) => scored(point, name)), numeric(point.casts), numeric(point.evaluation),
-    [point.chosen ? "chosen" : "", point.found ? "its plan" : "", point.recommended ? "recommended" : ""].filter(Boolean).join(", "),
+    point.fails ? "no" : "yes", marked(point, plans).join(", "),
   ]);
-  const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out / allowed", ...names, "Casts", "evaluation", ""];
+  const titles = ["plan", "of", "cost", "ms", loss || "error / allowed", "held out", ...names, "Casts", "evaluation", "known to pass", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
   const details = make("details", { class: "tall" }, make("summary", {}, `All ${points.length} as a table`));
   root.append(details);

@@ -37,7 +37,7 @@ function against(root, { builds, outputs }) {
   }));
   const emulated = builds.flatMap((build) => build.told.map((error) => ({ x: build.build, y: Number(error), of: build, hollow: true })));
   const measured = builds.filter((build) => build.measured !== null).map((build) => ({
-    x: build.build, y: Number(build.measured), of: build, hollow: Number(build.measured) > 1,
+    x: build.build, y: Number(build.measured), of: build, hollow: build.fails,
     large: build.delivered, label: build.delivered ? "delivered" : null,
   }));
   scatter(root, () => ({

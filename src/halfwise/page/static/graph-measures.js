@@ -69,12 +69,16 @@ function largest(column) {
   };
 }
 
+// Returns a precision in an engine as a word; "" where there is none to tell.
+function engineWord(precision) {
+  return { other: "", unknown: "unknown", mixed: "mixed" }[precision ?? "other"] ?? precision.toUpperCase();
+}
+
 // Returns the measures for which a graph has data.
 function measures(graph) {
   const found = [byType("precision", "Precision", (node) => graph.precisions[graph.precision[node]])];
-  const word = (x) => (x === "other" || x === null || x === undefined ? "" : x.toUpperCase());
   if (graph.engine.length > 0) {
-    found.push(byType("engine", "Precision in the engine", (node) => word(graph.engine[node])));
+    found.push(byType("engine", "Precision in the engine", (node) => engineWord(graph.engine[node])));
   }
   if (graph.error.length > 0) {
     found.push(byNumber("error", "Error", {
@@ -109,4 +113,4 @@ function time(graph, nodes) {
   return known.length > 0 ? known.reduce((sum, ms) => sum + ms, 0) : null;
 }
 
-Object.assign(halfwise.graph, { measures, time, tally });
+Object.assign(halfwise.graph, { engineWord, measures, time, tally });

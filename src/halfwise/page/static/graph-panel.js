@@ -3,7 +3,7 @@
 // What is known of the node or box that is selected, beside the drawing.
 
 const { make, link, number, place } = halfwise;
-const { boxLabel, measures, tally, tensorWords, time } = halfwise.graph;
+const { boxLabel, engineWord, measures, tally, tensorWords, time } = halfwise.graph;
 const FEW = 12;
 
 // Returns the panel's content. `act` has {near(node), show(node), turn(box),
@@ -54,7 +54,7 @@ function figures(graph, node) {
   const inherited = number(graph.inherited[node] ?? null);
   return [
     ["precision", graph.precisions[graph.precision[node]]],
-    ["in the engine", (graph.engine[node] ?? "").toUpperCase()],
+    ["in the engine", engineWord(graph.engine[node])],
     ["added", added],
     ["body", body],
     ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS; ${inherited} in its inputs`],

@@ -2,23 +2,25 @@
 
 // From what is open or near to what is drawn: items with their words, boxes around them, edges.
 
-const { folded, among, neighbourhood, short, tensorWords, tally } = halfwise.graph;
+const { folded, among, neighbourhood, short, tensorWords } = halfwise.graph;
 const MARKS = [["kept", "◆"], ["repaired", "✚"], ["suspected", "!"]];
 
 // Returns the whole graph with `state.open` boxes open.
 function wholeScene(graph, state) {
   const { items, edges } = folded(graph, state.open);
   const around = (box) => (box >= 0 ? `c${box}` : null);
+  const placed = items.map((key) => {
+    const place = Number(key.slice(1));
+    const item = itemOf(graph, state, key);
+    const inside = { n: () => graph.place[place], b: () => graph.boxes.parents[place] }[key[0]];
+    return { ...item, cluster: inside ? around(inside()) : null };
+  });
+  const boxes = [...state.open].filter((box) => isSeen(graph, state.open, box)).sort((a, b) => a - b).map((box) => ({
+    key: `c${box}`, box, label: boxLabel(graph, box), cluster: around(graph.boxes.parents[box]),
+  }));
+  const fused = layered(graph, placed);
   return {
-    items: items.map((key) => {
-      const place = Number(key.slice(1));
-      const item = itemOf(graph, state, key);
-      const inside = { n: () => graph.place[place], b: () => graph.boxes.parents[place] }[key[0]];
-      return { ...item, cluster: inside ? around(inside()) : null };
-    }),
-    clusters: [...state.open].filter((box) => isSeen(graph, state.open, box)).sort((a, b) => a - b).map((box) => ({
-      key: `c${box}`, box, label: boxLabel(graph, box), cluster: around(graph.boxes.parents[box]),
-    })),
+    items: fused.items, clusters: [...boxes, ...fused.clusters],
     edges: edges.map((edge) => edgeOf(graph, edge, false)),
   };
 }
@@ -32,29 +34,44 @@ function isSeen(graph, open, box) {
   return true;
 }
 
-// Returns what lies around `state.centre`; layers of the engine are boxes around their nodes.
+// Returns what lies around `state.centre`.
 function nearScene(graph, state, most) {
   const nodes = neighbourhood(graph, state.centre, state.steps, state.grown, most);
   const { items, edges } = among(graph, nodes);
-  const counts = tally([...nodes].map((node) => layerKey(graph, node)));
-  const fused = new Set(counts.filter(([, count]) => count > 1).map(([key]) => key));
+  const near = items.map((key) => {
+    const node = Number(key.slice(1));
+    const more = key[0] === "n" ? graph.around[node].filter((next) => !nodes.has(next)).length : 0;
+    return { ...itemOf(graph, state, key), more, cluster: null };
+  });
+  return { ...layered(graph, near), edges: edges.map((edge) => edgeOf(graph, edge, true)) };
+}
+
+// Puts boxes of the engine's layers around their nodes, inside the box that these are in, if any.
+// A layer with nodes elsewhere too has a box at each place, which says how many it holds.
+function layered(graph, items) {
+  const groups = new Map();
+  for (const item of items) {
+    const layer = item.key[0] === "n" ? layerOf(graph, Number(item.key.slice(1))) : undefined;
+    if (layer !== undefined) {
+      const key = `l${layer} ${item.cluster ?? ""}`;
+      groups.set(key, [...(groups.get(key) ?? []), item]);
+    }
+  }
+  const fused = [...groups].filter(([, found]) => found.length > 1);
+  const around = new Map(fused.flatMap(([key, found]) => found.map((item) => [item.key, key])));
   return {
-    items: items.map((key) => {
-      const node = Number(key.slice(1));
-      const layer = key[0] === "n" ? layerKey(graph, node) : "";
-      const more = key[0] === "n" ? graph.around[node].filter((next) => !nodes.has(next)).length : 0;
-      return { ...itemOf(graph, state, key), more, cluster: fused.has(layer) ? layer : null };
+    items: items.map((item) => ({ ...item, cluster: around.get(item.key) ?? item.cluster })),
+    clusters: fused.map(([key, found]) => {
+      const { name, nodes } = graph.layers[layerOf(graph, Number(found[0].key.slice(1)))];
+      const part = found.length < nodes.length ? ` (${found.length} of ${nodes.length} nodes)` : "";
+      return { key, box: null, label: `layer${part} ${name}`, cluster: found[0].cluster };
     }),
-    clusters: [...fused].map((key) => ({
-      key, box: null, label: `layer ${graph.layers[Number(key.slice(1))].name}`, cluster: null,
-    })),
-    edges: edges.map((edge) => edgeOf(graph, edge, true)),
   };
 }
 
-// A node that several layers compute is drawn in the first.
-function layerKey(graph, node) {
-  return graph.layersOf[node].length > 0 ? `l${graph.layersOf[node][0]}` : "";
+// Returns the layer that a node is drawn in: the first, where several compute it.
+function layerOf(graph, node) {
+  return graph.layersOf[node][0];
 }
 
 function itemOf(graph, state, key) {

@@ -98,12 +98,10 @@ function paint(plot, view, ends, colours, marked) {
   const at = (point) => [plot.valToPos(placed(point.x, ends.x), "x", true), plot.valToPos(placed(point.y, ends.y), "y", true)];
   ctx.save();
   ctx.font = `${12 * ratio}px system-ui`;
+  ctx.textBaseline = "alphabetic";
   if (view.limit !== undefined && view.limit.value > 0) {
     const y = plot.valToPos(view.limit.value, "y", true);
     stroke(ctx, [[plot.bbox.left, y], [plot.bbox.left + plot.bbox.width, y]], colours.bad, 1.5 * ratio, [6 * ratio, 4 * ratio]);
-    ctx.fillStyle = colours.bad;
-    ctx.textAlign = "right";
-    ctx.fillText(view.limit.text, plot.bbox.left + plot.bbox.width - 4 * ratio, y - 5 * ratio);
   }
   for (const { points, colour: name, width, faint } of view.lines ?? []) {
     ctx.globalAlpha = faint ? 0.3 : 1;
@@ -122,7 +120,7 @@ function paint(plot, view, ends, colours, marked) {
       }
     }
   }
-  write(ctx, texts, shown, plot.bbox, colours, ratio);
+  write(ctx, texts, shown, plot.bbox, colours, ratio, named(ctx, view.limit, shown, plot, colours.bad, ratio));
   const own = shown.find(({ point }) => point === marked);
   if (own) {
     ctx.strokeStyle = colours.ink;
@@ -161,13 +159,38 @@ function shape(ctx, x, y, { shape: name, colour, hollow, large, tick }, colours,
   ctx.restore();
 }
 
+// Names the limit at an end of its line where no mark stands; returns the places that its name takes.
+function named(ctx, limit, shown, plot, colour, ratio) {
+  if (limit === undefined || limit.value <= 0) {
+    return [];
+  }
+  const { left, top, width, height } = plot.bbox;
+  const line = plot.valToPos(limit.value, "y", true);
+  const wide = ctx.measureText(limit.text).width;
+  const ends = [left + width - wide - 4 * ratio, left + 4 * ratio];
+  const open = [-5, 15].flatMap((down) => ends.map((x) => [x, line + down * ratio]))
+    .filter(([, base]) => base - 12 * ratio > top && base < top + height);
+  const room = 8 * ratio;
+  const free = open.find(([x, base]) => shown.every((one) => {
+    const [a, b] = [one.x * ratio + left, one.y * ratio + top];
+    return a + room < x || x + wide < a - room || b + room < base - 10 * ratio || base + 2 * ratio < b - room;
+  }));
+  const [x, base] = free ?? open[0] ?? [];
+  if (base === undefined) {
+    return [];
+  }
+  ctx.textAlign = "left";
+  ctx.fillStyle = colour;
+  ctx.fillText(limit.text, x, base);
+  return [[x, base, wide]];
+}
+
 // Characters of a label; the whole stands in the panel.
-const LONGEST = 24;
+const LONGEST = 34;
 
 // Writes labels beside their points, and leaves out those that would stand on others. On a mark one
 // stands only where no place is free; a stroke leads from one that is far away to its point.
-function write(ctx, texts, shown, box, colours, ratio) {
-  const taken = [];
+function write(ctx, texts, shown, box, colours, ratio, taken) {
   const marks = shown.map((one) => [one.x * ratio + box.left, one.y * ratio + box.top]);
   const room = 7 * ratio;
   const places = [-6, 12, -20, 26, -40, 46, -60, 66, -80, 86].flatMap((down) => [[1, down], [-1, down]]);

@@ -18,7 +18,7 @@ from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Failure, Run, Rung, RungName, Sign, Verdict, said
+from halfwise.records import Failure, Observations, Run, Rung, RungName, Sign, Verdict, said
 from halfwise.reporting.reasons import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
@@ -76,13 +76,13 @@ def diagnose(
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
             beside = (expected, inputs_b, runner)
-            rungs, outputs = _climb(model, case, request, partial, beside, watcher)
+            rungs, outputs, seen = _climb(model, case, request, partial, beside, watcher)
         else:
-            rungs, outputs = (_misfit(refused),), ()
+            rungs, outputs, seen = (_misfit(refused),), (), None
         verdict = _verdict(case, request, rungs, outputs)
         run = _run(case, request, rungs, verdict, time.monotonic() - started)
         if folder is not None:
-            finish(partial, run, case, watcher)
+            finish(partial, run, case, watcher, observations=seen)
     return Result(run, folder)
 
 
@@ -93,8 +93,8 @@ def _climb(
     folder: Path,
     beside: tuple[str | Path | None, Inputs | None, str | None],
     watcher: Watcher,
-) -> tuple[tuple[Rung, ...], Sequence[Outputs]]:
-    """Return the rungs, and FP32's outputs for every sample if they ran to the end.
+) -> tuple[tuple[Rung, ...], Sequence[Outputs], Observations | None]:
+    """Return the rungs, FP32's outputs for every sample if they ran to the end, and observations.
 
     `beside` holds expected, inputs_b and runner of `diagnose`.
     """
@@ -120,7 +120,7 @@ def _climb(
             inputs=str(given) if isinstance(given, str | Path) else "DATA",
         )
         rungs = climb(subject, LADDER)
-        return rungs, () if _failed(rungs) else subject.references
+        return rungs, () if _failed(rungs) else subject.references, subject.seen
 
 
 def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:

@@ -52,6 +52,7 @@ def precision(subject: Subject) -> Rung:
         # Find what is wrong, not what repairs could mend.
         settings = replace(subject.settings, no_repair=RULES)
         fixed = fix(case_of_search, settings, subject.watcher)
+    subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
     told = worded(fixed.guards)
     guards = [g for g in told if set(nodes).intersection(g.nodes)]

@@ -18,6 +18,7 @@ from halfwise.records import (
     FP32_SNR_DB,
     Criterion,
     InputTrials,
+    Observations,
     Rung,
     RungName,
     Sign,
@@ -46,6 +47,7 @@ class Subject:
         engines: Engine maker; None without a target.
         inputs: The inputs as the user named them, for commands.
         tried: The first rung's trials on the inputs, if the outputs are not `expected`.
+        seen: Observations of the tensors, once a rung has made them.
     """
 
     case: Case
@@ -59,6 +61,7 @@ class Subject:
     engines: EngineMaker | None = None
     inputs: str = "DATA"
     tried: InputTrials | None = None
+    seen: Observations | None = None
 
     @property
     def samples(self) -> Samples:
