@@ -1,6 +1,6 @@
 """What to do after a `fix`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from halfwise.case import Case
@@ -31,7 +31,8 @@ _DIAGNOSED = (
     *("target", "trt_python", "trt_command", "trt_worker", "typing", "min_shapes", "opt_shapes"),
     *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin", "no_previews"),
 )
-"""Options of `fix` with the same meaning in `diagnose`."""
+"""Options of `fix` with the same meaning in `diagnose` and `verify`."""
+_COMPARED = ("preprocess", "seed", "allow_random", "accumulate", "device", "ort_library")
 _SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")
 
 
@@ -41,16 +42,39 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
     `worker` names one of several workers.
     """
     named = {"trt_worker": worker} if worker else {}
-    options = {**request.given, **named}
-    given = request.data.inputs
-    model = argument(case.network.path) if case.network.path is not None else "MODEL"
-    words = ["halfwise", "diagnose", model, "--inputs"]
-    words.append(argument(given) if isinstance(given, str | Path) else "DATA")
-    for name in _DIAGNOSED:
-        if name in options:
-            words += _option(name, options[name])
+    words = _on_same("diagnose", case, request, _DIAGNOSED, {**request.given, **named})
     folder = Path("DIAGNOSIS") if out is None else out.with_name(f"{out.name}.diagnosis")
     return Step(kind="diagnose", command=(*words, "-o", argument(folder)))
+
+
+def after_verify(
+    case: Case, request: Request, candidate: Path, *, passed: bool
+) -> tuple[Step, ...]:
+    """Return what to do after an emulated `verify` of a model file."""
+    if passed:
+        words = _on_same("verify", case, request, _DIAGNOSED, request.given)
+        words.insert(3, argument(candidate))
+        return (Step(kind="prove", command=(*words, "--target", "tensorrt")),)
+    comparing = _on_same("compare", case, request, _COMPARED, request.given)
+    fixing = _on_same("fix", case, request, _DIAGNOSED, request.given)
+    return (
+        Step(kind="compare", command=(*comparing, "--b", f"emulation:{candidate}")),
+        Step(kind="fix", command=(*fixing, "-o", "RUN")),
+    )
+
+
+def _on_same(
+    command: str, case: Case, request: Request, names: Sequence[str], options: Mapping[str, str]
+) -> list[str]:
+    """Return the words of a command on the same model and inputs, with those of its options."""
+    given = request.data.inputs
+    model = argument(case.network.path) if case.network.path is not None else "MODEL"
+    words = ["halfwise", command, model, "--inputs"]
+    words.append(argument(given) if isinstance(given, str | Path) else "DATA")
+    for name in names:
+        if name in options:
+            words += _option(name, options[name])
+    return words
 
 
 def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[Step, ...]:

@@ -51,14 +51,20 @@ class Classic:
 def classic_rows(run: Run) -> tuple[Classic, ...]:
     """Return a row for everything that a run judged, most exact first: emulated, then engines."""
     if run.plan is not None:
-        engines = (_engine(row, device) for device in run.devices for row in device.results)
+        several = len(run.devices) > 1
+        engines = (
+            _engine(row, device, several=several)
+            for device in run.devices
+            for row in device.results
+        )
         return (*_emulated(run, run.plan), *engines)
     given = run.given_engine
     if not run.verdict.outputs:
         return ()
     found = _judged("candidate", run.verdict, how=run.verdict.runner or run.verdict.level)
     if given is None:
-        return (found,)
+        worth = run.worth
+        return (_fp32(run), replace(found, cost=worth.cost)) if worth is not None else (found,)
     where = _on(given.worker.gpu or given.worker.name)
     size = given.engine.bytes
     return (replace(found, name="engine", how=where, latency=given.latency, bytes=size),)
@@ -139,11 +145,13 @@ def _rung(rung: LadderRung) -> Classic:
     )
 
 
-def _engine(result: EngineResult, engines: Engines) -> Classic:
+def _engine(result: EngineResult, engines: Engines, *, several: bool) -> Classic:
+    worker = engines.worker
+    place = worker.gpu or worker.name
     verdict, file = result.verdict, result.build.engine
     return Classic(
         name=full_name(result.rung) if result.rung in FULL_RUNGS else result.name,
-        how=_on(engines.worker.gpu or engines.worker.name),
+        how=_on(f"{worker.name}, {place}" if several else place),
         passed=None if verdict is None else verdict.passed,
         kept=result.kept,
         errors=None if verdict is None else verdict.errors,

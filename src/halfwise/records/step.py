@@ -24,6 +24,7 @@ StepKind = Literal[
     "use-metric",
     "lint",
     "fix",
+    "compare",
     "diagnose",
     "modernize",
     "other-builds",

@@ -106,6 +106,7 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "lint": "See what the linter finds",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",
+    "compare": "Find the node where it goes wrong",
     "diagnose": "Find the first fault, from the inputs to the kernels",
     "modernize": "For an {rung} engine, try a model whose norms are one node each",
     "other-builds": "[For an {rung} engine, try|Try] another --optimization-level (0 to 5), other "

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from halfwise.fixing.next_steps import (
+    after_verify,
     cheaper,
     choosing,
     delivered_next,
@@ -57,6 +58,20 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
     in_memory = understand({}, {"allow_random": True})
     (told,) = steps_told((diagnose_step(CASE, in_memory, None),))
     assert "--inputs DATA --allow-random" in told
+
+
+def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
+    request = understand("x.npz", {"rel_max": 0.02, "accumulate": "fp16"})
+    where, repair = after_verify(CASE, request, Path("mixed.onnx"), passed=False)
+    told = ("halfwise", "compare", "my model.onnx", "--inputs", "x.npz", "--accumulate", "fp16")
+    assert where.command == (*told, "--b", "emulation:mixed.onnx")
+    assert repair.command is not None
+    assert repair.command[:3] == ("halfwise", "fix", "my model.onnx")
+    assert "--rel-max" in repair.command
+    (engine,) = after_verify(CASE, request, Path("mixed.onnx"), passed=True)
+    assert engine.command is not None
+    assert engine.command[:4] == ("halfwise", "verify", "my model.onnx", "mixed.onnx")
+    assert engine.command[-2:] == ("--target", "tensorrt")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,12 @@ function numeric(value) {
   return value === undefined ? null : Number(value);
 }
 
+// Returns an error as it is shown: the loss, where a metric decides.
+function lost(error, loss) {
+  const value = numeric(error);
+  return value === null || loss === null ? value : Math.max(0, value - 1 + loss.allowed);
+}
+
 function horizontal({ low }) {
   return [
     { name: "measured time", title: "time of a run, ms", of: (p) => numeric(p.ms) },
@@ -105,12 +111,13 @@ function horizontal({ low }) {
 
 // Errors are of what decides; metrics decide only where errors are their losses.
 function vertical({ metrics, allowed, loss }) {
-  const limit = { value: 1, text: allowed.length > MOST_LIMIT ? "allowed" : `allowed: ${allowed}` };
-  const what = loss || "error / allowed";
+  const named = `allowed: ${loss === null ? allowed : number(loss.allowed)}`;
+  const limit = { value: loss?.allowed ?? 1, text: named.length > MOST_LIMIT ? "allowed" : named };
+  const [what, short] = loss === null ? ["error / allowed", "error"] : [loss.title, loss.title];
   const errors = [
-    { name: "error, samples of the search", title: `${what}, samples of the search`, of: (p) => numeric(p.error), bounds: true },
-    { name: "error, held-out samples", title: `${what}, held-out samples`, of: (p) => numeric(p.heldout) },
-  ].map((axis) => ({ ...axis, log: true, limit }));
+    { name: `${short}, samples of the search`, title: `${what}, samples of the search`, of: (p) => lost(p.error, loss), bounds: true },
+    { name: `${short}, held-out samples`, title: `${what}, held-out samples`, of: (p) => lost(p.heldout, loss) },
+  ].map((axis) => ({ ...axis, log: loss === null, limit }));
   const beside = loss ? "" : "; does not decide here";
   return [...errors, ...metrics.map(({ name, falls, required }) => ({
     name, title: `${name}, held-out samples${beside}`, of: (p) => scored(p, name), rises: !falls,
@@ -197,14 +204,15 @@ function heading({ name, build, count, group }) {
 }
 
 function listed(point, { low, loss }) {
-  const over = (value) => (value === undefined ? "" : loss ? `${number(value)} (${loss})` : `${number(value)} times what is allowed`);
+  const over = (value) => (value === undefined ? ""
+    : loss ? `${number(lost(value, loss))}; ${number(loss.allowed)} is allowed` : `${number(value)} times what is allowed`);
   const facts = [
     ["of", point.group.name],
     ["fails", (point.why ?? []).join("; ")],
     ["tried", point.step ?? ""],
     ["cost", point.cost === undefined ? "" : `${number(point.cost)} × everything in ${low}`],
     ["time", point.ms === undefined ? "" : `${number(point.ms)} ms`],
-    ["error", `${point.bound ? "≥ " : ""}${over(point.error)}`],
+    [loss?.title ?? "error", `${point.bound ? "≥ " : ""}${over(point.error)}`],
     ["held out", over(point.heldout)],
     ...Object.entries(point.scores ?? {}).map(([name, value]) =>
       [name, `${number(value, 4)}${point.failed?.includes(name) ? " ✗" : ""}`]),
@@ -231,14 +239,14 @@ function all(root, groups, plans, show) {
   const points = groups.flatMap((group) => group.points);
   const names = metrics.map(({ name }) => name);
   const bound = ({ error, bound: least }) => (least && error !== undefined
-    ? { text: `≥ ${number(error)}`, value: Number(error) } : numeric(error));
+    ? { text: `≥ ${number(lost(error, loss))}`, value: lost(error, loss) } : lost(error, loss));
   const rows = points.map((point) => [
     { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
-    point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
+    point.group.name, numeric(point.cost), numeric(point.ms), bound(point), lost(point.heldout, loss),
     ...names.map((name) => scored(point, name)), numeric(point.casts), numeric(point.evaluation),
     point.fails ? "no" : "yes", marked(point, plans).join(", "),
   ]);
-  const titles = ["plan", "of", "cost", "ms", loss || "error / allowed", "held out", ...names, "Casts", "evaluation", "known to pass", ""];
+  const titles = ["plan", "of", "cost", "ms", loss?.title ?? "error / allowed", "held out", ...names, "Casts", "evaluation", "known to pass", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
   const details = make("details", { class: "tall" }, make("summary", {}, `All ${points.length} as a table`));
   root.append(details);

@@ -46,10 +46,11 @@ function byType(name, title, wordOf) {
   };
 }
 
-function byNumber(name, title, { value, limits, legend, words = number }) {
+function byNumber(name, title, { value, limits, legend, words = number, fact = title.toLowerCase() }) {
   return {
     name,
     title,
+    fact,
     of(nodes) {
       const found = value(nodes);
       if (found === null) {
@@ -82,6 +83,7 @@ function measures(graph) {
   }
   if (graph.error.length > 0) {
     found.push(byNumber("error", "Error", {
+      fact: "largest error",
       value: largest(graph.error), limits: [1e-4, 1e-3, 1e-2, 1e-1],
       legend: ["below 1e−4 (relative RMS)", "to 1e−3", "to 0.01", "to 0.1", "more"],
     }));
@@ -89,6 +91,7 @@ function measures(graph) {
   if (graph.largest.length > 0) {
     const { name, max } = graph.low;
     found.push(byNumber("range", "Range", {
+      fact: "largest |x|",
       value: largest(graph.largest), limits: [max / 2 ** 12, max / 2 ** 6, max / 4, max],
       legend: [`|x| below ${number(max / 2 ** 12)}`, `to ${number(max / 2 ** 6)}`, `to ${number(max / 4)}`,
         `to ${number(max)}, the largest ${name.toUpperCase()}`, "beyond"],

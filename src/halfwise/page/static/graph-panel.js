@@ -146,7 +146,7 @@ function summary(graph, nodes, act) {
     facts([
       ["nodes", String(nodes.length)],
       ["operators", ops.slice(0, FEW).join(", ") + (ops.length > FEW ? " and others" : "")],
-      ...measures(graph).map((measure) => [measure.title.toLowerCase(), measure.of(nodes).text]),
+      ...measures(graph).map((measure) => [measure.fact ?? measure.title.toLowerCase(), measure.of(nodes).text]),
     ]),
     ...lists.filter(([, found]) => found.length > 0).flatMap(([name, found]) => [
       make("h4", {}, `${found.length} ${name}`),

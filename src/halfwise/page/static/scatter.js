@@ -56,19 +56,19 @@ function span(values, log) {
   last = Math.max(last, first + 1);
   first -= zero ? 1 : 0;
   last += infinite ? 1 : 0;
-  return { low: 10 ** first, high: 10 ** last, zero, infinite, log };
+  // Marks at the ends are drawn whole.
+  return { low: 10 ** (first - 0.1), high: 10 ** (last + 0.1), first, last, zero, infinite, log };
 }
 
 // Returns where a value stands on an axis: zeros and infinite values at its ends.
-function placed(value, { low, high, log }) {
+function placed(value, { high, first, last, log }) {
   if (value === Infinity) {
-    return high;
+    return log ? 10 ** last : high;
   }
-  return log && value <= 0 ? low : value;
+  return log && value <= 0 ? 10 ** first : value;
 }
 
-function decades({ low, high }, most = 8) {
-  const [first, last] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
+function decades({ first, last }, most = 8) {
   const step = Math.max(1, Math.ceil((last - first) / most));
   const found = [];
   for (let i = first; i < last; i += step) {
@@ -83,7 +83,7 @@ function axis({ title, log, integer }, ends, dimension) {
     const named = (v) => (integer && !Number.isInteger(v) ? "" : number(v, 4));
     return { ...own, values: (_, splits) => splits.map(named) };
   }
-  const named = (v) => (v === ends.low && ends.zero ? "0" : v === ends.high && ends.infinite ? "inf" : number(v));
+  const named = (v) => (v === 10 ** ends.first && ends.zero ? "0" : v === 10 ** ends.last && ends.infinite ? "inf" : number(v));
   return {
     ...own, splits: () => decades(ends), filter: (_, splits) => splits,
     values: (_, splits) => splits.map(named),

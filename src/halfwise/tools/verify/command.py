@@ -10,6 +10,7 @@ from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOption
 from halfwise.errors import UsageError
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.outcome import Result, verify_run, with_unjudged
+from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
@@ -104,7 +105,12 @@ def verify(
     worth, found = _beside(candidate, given, case, request, watcher)
     verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
-    run = beside(verify_run(case, request, verdict, seconds, hints, worth=worth), before)
+    made = verify_run(case, request, verdict, seconds, hints, worth=worth)
+    if isinstance(candidate, str | Path) and not holds_outputs(Path(candidate)):
+        passed = made.verdict.passed
+        steps = after_verify(case, request, Path(candidate), passed=passed)
+        made = made.model_copy(update={"next_step": made.next_step or steps})
+    run = beside(made, before)
     return _written(case, run, candidate, folder, watcher, remade=found, quantisation=lost)
 
 
