@@ -51,11 +51,9 @@ class Classic:
 def classic_rows(run: Run) -> tuple[Classic, ...]:
     """Return a row for everything that a run judged, most exact first: emulated, then engines."""
     if run.plan is not None:
-        several = len(run.devices) > 1
+        alike = len({device.worker.gpu for device in run.devices}) < len(run.devices)
         engines = (
-            _engine(row, device, several=several)
-            for device in run.devices
-            for row in device.results
+            _engine(row, device, alike=alike) for device in run.devices for row in device.results
         )
         return (*_emulated(run, run.plan), *engines)
     given = run.given_engine
@@ -145,13 +143,13 @@ def _rung(rung: LadderRung) -> Classic:
     )
 
 
-def _engine(result: EngineResult, engines: Engines, *, several: bool) -> Classic:
+def _engine(result: EngineResult, engines: Engines, *, alike: bool) -> Classic:
     worker = engines.worker
     place = worker.gpu or worker.name
     verdict, file = result.verdict, result.build.engine
     return Classic(
         name=full_name(result.rung) if result.rung in FULL_RUNGS else result.name,
-        how=_on(f"{worker.name}, {place}" if several else place),
+        how=_on(f"{worker.name}, {place}" if alike else place),
         passed=None if verdict is None else verdict.passed,
         kept=result.kept,
         errors=None if verdict is None else verdict.errors,

@@ -68,6 +68,8 @@ def test_engines_have_times_and_sizes_of_their_own_on_every_device() -> None:
         ("mixed", "engine on A"),
         ("mixed", "engine on B"),
     ]
+    twins = run(engines=device("A"), further=(device("A"),))
+    assert classic_rows(twins)[-1].how == "engine on local, A"
     assert (rows[3].latency, rows[3].bytes, rows[3].kept) == (latency(1.05), 10 * 2**20, 13)
     assert (rows[4].passed, rows[4].errors, rows[4].latency) == (None, None, None)
 

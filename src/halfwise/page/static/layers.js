@@ -4,7 +4,8 @@
 
 const { make, coded, number, table, link, columns } = halfwise;
 const PRECISIONS = ["FP32", "TF32", "BF16", "FP16", "INT8", "FP8", "mixed", "other", "unknown"];
-const WIDE = 0.14;  // Share of a bar that holds a word.
+// Share of a bar that holds a word.
+const WIDE = matchMedia("(max-width: 600px)").matches ? 0.3 : 0.14;
 
 // Appends the engines of a device. `shared` is what all engines share, read by `read`.
 function layers(root, { engines, delivered }, shared) {
