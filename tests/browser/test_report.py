@@ -21,6 +21,18 @@ UNNAMED = """() => [
         || e.title || e.alt || e.labels?.length))
     .map((e) => e.outerHTML.slice(0, 100))"""
 """Controls and pictures without a name for a screen reader."""
+STOP = """() => {
+    const e = document.activeElement;
+    if (e === document.body) return null;
+    const { left, right, top, bottom } = e.getBoundingClientRect();
+    const inside = right > 0 && bottom > 0 && left < innerWidth && top < innerHeight;
+    const marked = getComputedStyle(e).outlineStyle !== "none" || e.closest(".graph-canvas");
+    return { shown: Boolean(inside && marked), html: e.outerHTML.slice(0, 100) };
+}"""
+"""What has the focus, and whether that can be seen."""
+STOPS = """() => [...document.querySelectorAll(
+    "main :is(a[href], button, input, select, summary, [tabindex='0'])")]
+    .filter((e) => e.checkVisibility() && e.tabIndex >= 0).length"""
 CLICKED = """() => [...document.querySelectorAll("main *")]
     .filter((e) => getComputedStyle(e).cursor === "pointer")
     .filter((e) => !e.closest("button, a, input, select, summary, label, [tabindex]"))
@@ -77,9 +89,32 @@ def test_the_keyboard_reaches_all_and_shows_where_it_is(look: Look, page_of: Pag
     assert page.locator(".skip").evaluate("(e) => e.getBoundingClientRect().left") >= 0
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
-    page.keyboard.press("Tab")
-    drawn = "getComputedStyle(document.activeElement).outlineStyle"
-    assert page.evaluate(drawn) != "none"
+    stops = 0
+    while True:
+        page.keyboard.press("Tab")
+        found = page.evaluate(STOP)
+        if found is None:
+            break
+        stops += 1
+        assert found["shown"], found
+    # Of the items in a chart or a graph one is a stop; arrow keys reach the others.
+    assert stops >= page.evaluate(STOPS) - 2 > 30
+
+
+def test_the_search_of_the_graph_works_by_keyboard(look: Look, page_of: PageOf) -> None:
+    page = look(page_of("demo")).page
+    field = page.get_by_label("Find a node, operator or tensor")
+    field.focus()
+    page.keyboard.type("norm1/pow")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    second = page.evaluate("document.activeElement.firstChild.textContent")
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("region", name="Selected")
+    assert panel.locator(".where").first.inner_text() == second
+    field.focus()
+    page.keyboard.press("Escape")
+    assert page.locator(".graph-found").is_hidden()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import Observations, Run, RunEvidence
 from halfwise.reporting.command import report as stored_run
 from halfwise.reporting.parts import Report
@@ -29,6 +30,12 @@ class Stored:
     screen: Report
     observations: Observations | None
     evidence: RunEvidence | None
+
+    @property
+    def low(self) -> Format:
+        """The low format of its plan or candidate; FP16 if it has none."""
+        told = self.run.plan or self.run.worth
+        return LOW_FORMATS[(told and told.low) or "fp16"]
 
     @classmethod
     def of(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from halfwise.formats import LOW_FORMATS
 from halfwise.page.data import Data
 from halfwise.page.section import Section
 from halfwise.page.sources import Places
@@ -22,7 +21,7 @@ def causes(stored: Stored) -> Section | None:
         return None
     drawn = _Drawn(stored)
     places = Places(stored.evidence)
-    low = LOW_FORMATS[stored.run.plan.low if stored.run.plan is not None else "fp16"]
+    low = stored.low
     told = [_group(group, drawn, places) for group in groups]
     data: Data = {
         "groups": told,

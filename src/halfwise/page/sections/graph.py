@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from halfwise.formats import LOW_FORMATS
 from halfwise.page.columns import Interned, drawn, front_coded, sparse
 from halfwise.page.data import Data
 from halfwise.page.folding import fold
@@ -28,7 +27,7 @@ def graph(stored: Stored) -> Section | None:
     if stored.evidence is None or (shown := stored.evidence.graph) is None or not shown.nodes:
         return None
     facts = node_facts(stored.run, stored.observations)
-    low = LOW_FORMATS[stored.run.plan.low if stored.run.plan is not None else "fp16"]
+    low = stored.low
     data: dict[str, Data] = {
         **_structure(shown),
         **_tensors(shown),

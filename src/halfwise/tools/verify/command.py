@@ -5,25 +5,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Case
+from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
-from halfwise.errors import UsageError
+from halfwise.errors import HalfwiseError, UsageError
 from halfwise.fixing.holding import told_as_file
-from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.next_steps import after_verify
+from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
+from halfwise.graph.roles import roles_of
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
+from halfwise.observing.reference import observe
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
+    Observations,
     QuantisationLoss,
     Remade,
     Run,
@@ -111,7 +116,9 @@ def verify(
         steps = after_verify(case, request, Path(candidate), passed=passed)
         made = made.model_copy(update={"next_step": made.next_step or steps})
     run = beside(made, before)
-    return _written(case, run, candidate, folder, watcher, remade=found, quantisation=lost)
+    seen = None if folder is None else _seen(case, run, settings, watcher)
+    told = {"remade": found, "quantisation": lost}
+    return _written(case, run, candidate, folder, watcher, observations=seen, **told)
 
 
 def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
@@ -199,12 +206,36 @@ def _beside(
     return worth, remade(given, mixed, runtime=settings.runtime)
 
 
+_LOOKED_AT = 4
+"""Most failing samples on which the reference's values are observed for the page."""
+
+
+def _seen(case: Case, run: Run, settings: Settings, watcher: Watcher) -> Observations | None:
+    """Return observations of FP32 on the worst samples; None if the candidate passed."""
+    excesses = run.verdict.excesses
+    if run.verdict.passed or len(excesses) != len(case.calibration):
+        return None
+    watcher.stage("observe")
+    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:_LOOKED_AT]
+    low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
+    roles = roles_of(case.network, low_type(low))
+    with frozen_named(case, settings):
+        try:
+            few = case.calibration.select(sorted(worst))
+            return observe(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
+        except HalfwiseError as error:
+            watcher.note(f"the tensors' values are unknown ({error.message})")
+            return None
+
+
 def _written(
     case: Case,
     run: Run,
     candidate: Model,
     folder: Path | None,
     watcher: Watcher,
+    *,
+    observations: Observations | None = None,
     **found: Remade | QuantisationLoss | None,
 ) -> Result:
     given = str(candidate) if isinstance(candidate, str | Path) else "in memory"
@@ -212,7 +243,7 @@ def _written(
     run = run.model_copy(update={"provenance": provenance, **found})
     if folder is not None:
         with new_folder(folder) as partial:
-            finish(partial, run, case, watcher)
+            finish(partial, run, case, watcher, observations=observations)
     return Result(run, folder)
 
 

@@ -11,6 +11,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import TensorName
 from halfwise.reporting.notes import told
+from halfwise.store import read_observations
 from halfwise.tools.verify.candidate import demand_same_inputs, shared_outputs
 from halfwise.tools.verify.command import understand_verify
 from tests import models
@@ -36,6 +37,21 @@ def test_verify_judges_every_sample(ill, tmp_path):
     assert api.report(tmp_path / "run") == result.run
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert names == {"evidence.json", "report.html", "run.json"}
+
+
+def test_values_are_observed_on_the_worst_samples_if_a_model_fails(tmp_path):
+    ill = models.layer_norm()
+    low = api.fix(ill.proto, dict(ill.inputs), no_repair=True, lower=".*").model
+    assert low is not None
+    onnx.save(low, tmp_path / "low.onnx")
+    result = api.verify(ill.proto, tmp_path / "low.onnx", dict(ill.inputs), out=tmp_path / "run")
+    assert not result.run.verdict.passed
+    assert [step.kind for step in result.run.next_step] == ["compare", "fix"]
+    seen = read_observations(tmp_path / "run")
+    assert seen is not None
+    assert len(seen.samples) == 4
+    assert result.run.verdict.worst_sample in seen.samples
+    assert any(one.detail is not None and one.detail.overflow > 0 for one in seen.tensors)
 
 
 def test_verify_demands_the_same_inputs_and_outputs(ill):
