@@ -150,7 +150,7 @@ function summary(graph, nodes, act) {
     ]),
     ...lists.filter(([, found]) => found.length > 0).flatMap(([name, found]) => [
       make("h4", {}, `${found.length} ${name}`),
-      make("ul", {}, found.slice(0, FEW).map((node) => make("li", {}, nodeButton(graph, node, act))),
+      make("ul", { class: "nodes" }, found.slice(0, FEW).map((node) => make("li", {}, nodeButton(graph, node, act))),
         found.length > FEW ? make("li", {}, rest(found.length)) : null),
     ]),
   ];
