@@ -5,18 +5,22 @@ from dataclasses import asdict, replace
 
 import onnx_ir as ir
 
-from halfwise.case import CPU, Case, Runtime
+from halfwise.case import CPU, Case, Runtime, Settings
 from halfwise.emulation.ort import Session
-from halfwise.errors import CaseError, GraphRefused, RunFailed
-from halfwise.graph.casts import is_low_custom
+from halfwise.errors import CaseError, GraphRefused, HalfwiseError, RunFailed
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.casts import is_low_custom, low_type
 from halfwise.graph.model import Network, graphs_of
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.quantisation.pairs import census
+from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
+from halfwise.judging.reference import frozen_named
+from halfwise.observing.reference import observe
 from halfwise.options.loading import tell
 from halfwise.options.metric import without_outputs
 from halfwise.progress import Watcher
-from halfwise.records import Fact, Note
+from halfwise.records import Fact, Note, Observations, Run
 
 
 def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
@@ -115,3 +119,27 @@ def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
         note = Note(kind="none-low", severity="warning")
     tell(watcher, [note])
     return replace(case, notes=(*case.notes, note))
+
+
+_LOOKED_AT = 4
+"""Most failing samples on which the reference's values are observed for the page."""
+
+
+def observed_worst(
+    case: Case, run: Run, settings: Settings, watcher: Watcher
+) -> Observations | None:
+    """Return observations of FP32 on the worst samples; None if the candidate passed."""
+    excesses = run.verdict.excesses
+    if run.verdict.passed or len(excesses) != len(case.calibration):
+        return None
+    watcher.stage("observe")
+    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:_LOOKED_AT]
+    low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
+    roles = roles_of(case.network, low_type(low))
+    with frozen_named(case, settings):
+        try:
+            few = case.calibration.select(sorted(worst))
+            return observe(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
+        except HalfwiseError as error:
+            watcher.note(f"the tensors' values are unknown ({error.message})")
+            return None

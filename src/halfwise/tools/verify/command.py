@@ -7,21 +7,17 @@ from typing import Any, Unpack
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
-from halfwise.errors import HalfwiseError, UsageError
+from halfwise.errors import UsageError
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
-from halfwise.formats import LOW_FORMATS
-from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
-from halfwise.observing.reference import observe
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
@@ -43,6 +39,7 @@ from halfwise.tools.verify.candidate import (
     demand_same_inputs,
     demand_valid,
     keep_outputs,
+    observed_worst,
     shared_outputs,
     told_types,
 )
@@ -98,12 +95,7 @@ def verify(
     _refuse_worker(options)
     given = case = _asked(model, request, watcher, before)
     case, judged = _judging(candidate, case, request, watcher, runner)
-    watcher.stage("reference")
-    check(case.network, runtime=settings.runtime)
-    with frozen_named(case, settings):
-        references, nonfinite = inspected_reference(
-            case.network, case.calibration, runtime=settings.runtime
-        )
+    references, nonfinite = _reference(case, settings, watcher)
     watcher.stage("judge")
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
@@ -111,14 +103,28 @@ def verify(
     verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     made = verify_run(case, request, verdict, seconds, hints, worth=worth)
-    if isinstance(candidate, str | Path) and not holds_outputs(Path(candidate)):
-        passed = made.verdict.passed
-        steps = after_verify(case, request, Path(candidate), passed=passed)
-        made = made.model_copy(update={"next_step": made.next_step or steps})
-    run = beside(made, before)
-    seen = None if folder is None else _seen(case, run, settings, watcher)
+    run = beside(_with_next(made, case, request, candidate), before)
+    seen = None if folder is None else observed_worst(case, run, settings, watcher)
     told = {"remade": found, "quantisation": lost}
     return _written(case, run, candidate, folder, watcher, observations=seen, **told)
+
+
+def _reference(
+    case: Case, settings: Settings, watcher: Watcher
+) -> tuple[list[Outputs], frozenset[TensorName]]:
+    """Return the outputs of FP32 on every sample, and its tensors that are not finite."""
+    watcher.stage("reference")
+    check(case.network, runtime=settings.runtime)
+    with frozen_named(case, settings):
+        return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
+
+
+def _with_next(run: Run, case: Case, request: Request, candidate: Model) -> Run:
+    """Return the run with what to do next, if it judged a model file and says nothing yet."""
+    if not isinstance(candidate, str | Path) or holds_outputs(Path(candidate)):
+        return run
+    steps = after_verify(case, request, Path(candidate), passed=run.verdict.passed)
+    return run.model_copy(update={"next_step": run.next_step or steps})
 
 
 def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
@@ -204,28 +210,6 @@ def _beside(
     worth = candidate_worth(case, settings, mixed)
     watcher.stage("repair")
     return worth, remade(given, mixed, runtime=settings.runtime)
-
-
-_LOOKED_AT = 4
-"""Most failing samples on which the reference's values are observed for the page."""
-
-
-def _seen(case: Case, run: Run, settings: Settings, watcher: Watcher) -> Observations | None:
-    """Return observations of FP32 on the worst samples; None if the candidate passed."""
-    excesses = run.verdict.excesses
-    if run.verdict.passed or len(excesses) != len(case.calibration):
-        return None
-    watcher.stage("observe")
-    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:_LOOKED_AT]
-    low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
-    roles = roles_of(case.network, low_type(low))
-    with frozen_named(case, settings):
-        try:
-            few = case.calibration.select(sorted(worst))
-            return observe(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
-        except HalfwiseError as error:
-            watcher.note(f"the tensors' values are unknown ({error.message})")
-            return None
 
 
 def _written(
