@@ -14,7 +14,7 @@ def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     ended = fix(classifier(), "--rel-max", "1e-5")
     assert ended.code == 0
     told = said(ended)
-    assert "By its task a cheaper plan is good enough: 0 of 4 nodes kept at 1 ×" in told
+    assert "Judged by its task, a cheaper plan is good enough: 0 of 4 nodes kept at 1 ×" in told
     assert "top1 1 (at least 0.99; on 3 rows) on 3 held-out samples" in told
     assert "Plans to choose from" in told
     assert "Take the cheaper plan that keeps top1 (0 nodes kept at 1 ×; " in ended.out
