@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
-from halfwise.records import UNDONE, Plan, Proof, Repair, RepairRule, Run
+from halfwise.records import UNDONE, Criterion, Plan, Proof, Repair, RepairRule, Run
 from halfwise.reporting.parts import MOST_ROWS, Lines
 from halfwise.reporting.plan import remark
 from halfwise.wording import count, listed, number, ratio, sentence, shorten
@@ -37,7 +37,10 @@ def repair_lines(run: Run) -> Lines | None:
         alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
         groups.setdefault(alike, []).append(repair)
     shown = list(groups.values())[:MOST_ROWS]
-    lines = [*_kept(run, plan), *(line for group in shown for line in _group_lines(group))]
+    lines = [
+        *_kept(run, plan),
+        *(line for group in shown for line in _group_lines(group, run.criterion)),
+    ]
     if left_out := len(plan.repairs) - sum(map(len, shown)):
         lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
     undone = [remark(found) for found in plan.remarks if found.kind in UNDONE]
@@ -48,7 +51,7 @@ def repair_lines(run: Run) -> Lines | None:
     return Lines(title, tuple(map(sentence, lines))) if lines else None
 
 
-def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
+def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]:
     first = group[0]
     nodes = [node for repair in group for node in repair.nodes]
     where = listed(nodes, most=2)
@@ -56,7 +59,8 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
     formula = f", as {first.identity}" if first.identity else ""
     done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
-    yield f"{done}{_effect(first)}{_proven(first.proof)}."
+    effect = _effect(first) if criterion.metric is None else ""
+    yield f"{done}{effect}{_proven(first.proof)}."
     guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
     if guards:
         yield f"Fixed: {_few([shorten(guard, 60) for guard in guards], ', ')}."
@@ -90,7 +94,10 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
 
 
 def _effect(repair: Repair) -> str:
-    """Return a repair's effect on the error; "" if the error did not fall to a number."""
+    """Return a repair's effect on the error; "" if the error did not fall to a number.
+
+    With a metric it is not told: there the excess is no multiple of what is allowed.
+    """
     before, after = repair.before, repair.after
     # Mending one of several faults leaves everything low as wrong as before.
     if before is None or after is None or not after < before:

@@ -2,7 +2,7 @@ from math import inf
 
 import pytest
 
-from halfwise.records import Curve, NodeName, Point, Proof, Remark, Repair, TensorName
+from halfwise.records import Criterion, Curve, NodeName, Point, Proof, Remark, Repair, TensorName
 from halfwise.reporting.repairs import repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import guard, kept, plan, run, verdict
@@ -21,10 +21,9 @@ SCALED = Repair(
 )
 
 
-def lines(*repairs, remarks=()):
-    found = repair_lines(
-        run(plan=plan(()).model_copy(update={"repairs": repairs, "remarks": remarks}))
-    )
+def lines(*repairs, remarks=(), **changed):
+    made = plan(()).model_copy(update={"repairs": repairs, "remarks": remarks})
+    found = repair_lines(run(plan=made, **changed))
     return (found.title, *found.lines) if found is not None else ()
 
 
@@ -38,6 +37,11 @@ def test_each_repair_is_told_with_its_numbers_and_what_code_could_do():
         "Fixed: overflow at /a.0.",
         "In the training or export code: Divide the input by 1024.",
     )
+
+
+def test_with_a_metric_the_error_that_a_repair_saves_is_not_told():
+    judged = Criterion(metric="top1", metric_drop=0.01)
+    assert "/b.0; in FP32 equal bit for bit" in lines(SCALED, criterion=judged)[1]
 
 
 def test_alike_repairs_share_a_line_and_others_do_not():

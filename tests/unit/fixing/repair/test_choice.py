@@ -45,6 +45,12 @@ def test_a_repair_takes_the_place_of_keeping(found):
     assert repair.before > 1 > repair.after
 
 
+def test_with_a_metric_no_error_is_told_as_a_multiple_of_what_is_allowed(found):
+    fixed = found(Sluice(exponent=0), metric="snr", metric_drop=50.0)
+    assert told(fixed) == ["repair-useless"]
+    assert not any(remark.numbers for remark in fixed.plan.remarks)
+
+
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
