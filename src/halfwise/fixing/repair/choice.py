@@ -214,8 +214,8 @@ class _Choosing:
         if not effect.helps:
             errors = {"before": effect.before, "after": effect.after}
             # With a metric, an excess is no multiple of what is allowed.
-            told = isfinite(sum(errors.values())) and tried.trials.metric is None
-            return _remark("repair-useless", **(errors if told else {}))
+            measured = isfinite(sum(errors.values())) and tried.trials.metric is None
+            return _remark("repair-useless", **(errors if measured else {}))
         now = self.planner
         guarded = frozenset(n for guard in effect.answered for n in now.holdable(guard))
         own = frozenset(n for repair in some for n in repair.nodes) & now.roles.computing
@@ -231,7 +231,9 @@ class _Choosing:
             told |= {"elements": proof.broken or None, "mended": proof.mended or None}
             return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})
         if tried.is_free and (error := tried.trials.excess(tried.roles.computing)) > 1:
-            return _remark("repair-failing", **({} if tried.trials.metric else {"after": error}))
+            return _remark(
+                "repair-failing", **({"after": error} if not tried.trials.metric else {})
+            )
         found = {"before": effect.before, "after": effect.after, "proof": proof}
         added = tuple(repair.model_copy(update=found) for repair in some)
         tried.case = replace(tried.case, repairs=self._made_already(added))
