@@ -35,6 +35,7 @@ def plan_of(
     forced = planner.forced
     keep = kept_nodes(
         network,
+        planner.roles,
         found.kept,
         planner.evidence.guards,
         dict.fromkeys(producers | readers, rule) | chosen | dict(forced.kept),

@@ -27,7 +27,7 @@ def ladder_table(run: Run) -> Table | None:
     """Return a row for each rung; None if a run has none."""
     if not run.rungs:
         return None
-    names = list(dict.fromkeys(s.metric for rung in run.rungs for s in rung.scores))
+    names = _metrics(run)
     figures = ("kept", "not INT8", "error / allowed", "held out", *names, "share", "cost")
     figures += ("ms", "beside above", "size", "memory")
     columns = (Column("rung"), *(Column(figure, "right") for figure in figures), Column(""))
@@ -37,20 +37,22 @@ def ladder_table(run: Run) -> Table | None:
 
 
 def brief_ladder(run: Run) -> Table | None:
-    """Return the decisive figures of each rung: its error, its cost or time, and its result."""
+    """Return the decisive figures of each rung: error or scores, cost or time, and its result."""
     if not run.rungs:
         return None
+    names = _metrics(run) if run.criterion.metric else []
     rows = tuple(
         (
             rung_name(rung.rung),
-            "" if rung.error is None else number(rung.error),
+            _error(rung, run),
+            *(_score(rung.scores, name) for name in names),
             "" if rung.cost is None else ratio(rung.cost),
             "" if rung.latency is None else number(rung.latency.median_ms),
             _end(rung, run),
         )
         for rung in run.rungs
     )
-    figures = (Column(figure, "right") for figure in ("error / allowed", "cost", "ms"))
+    figures = (Column(figure, "right") for figure in ("error / allowed", *names, "cost", "ms"))
     columns = (Column("rung"), *figures, Column(""))
     return Table("The ladder", columns, rows).without_empty_columns()
 
@@ -62,7 +64,7 @@ def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
         rung_name(rung.rung),
         f"{rung.kept}/{rung.candidates}" if has_plan and rung.rung != "int8" else "",
         f"{rung.left_out}/{rung.candidates}" if rung.rung == "int8" else "",
-        "" if rung.error is None else number(rung.error),
+        _error(rung, run),
         "" if rung.heldout is None or names else number(rung.heldout),
         *(_score(rung.scores, name) for name in names),
         "" if rung.low_share is None else percent(rung.low_share),
@@ -73,6 +75,15 @@ def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
         "" if timed is None else size_of(timed.device_bytes),
         _end(rung, run),
     )
+
+
+def _metrics(run: Run) -> list[str]:
+    return list(dict.fromkeys(s.metric for rung in run.rungs for s in rung.scores))
+
+
+def _error(rung: LadderRung, run: Run) -> str:
+    """Return the error over what is allowed; "" with a metric, where the record has no ratio."""
+    return "" if rung.error is None or run.criterion.metric else number(rung.error)
 
 
 def _score(scores: tuple[TaskScore, ...], name: str) -> str:

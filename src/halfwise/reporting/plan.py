@@ -134,7 +134,10 @@ def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
 
 
 def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
-    """Return the gravest guard on a node of a group, else on a node that needs one of them."""
+    """Return the guard on record for a group, else the gravest that names one of its nodes."""
+    because = group[0].because
+    if because is not None and because.guard is not None:
+        return guards[because.guard]
     kind, names = group[0].guard, {kept.node for kept in group}
     alike = [guard for guard in guards if guard.kind == kind]
     own = next((guard for guard in alike if guard.node in names), None)

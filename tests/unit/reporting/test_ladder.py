@@ -1,7 +1,7 @@
 """What is told of the rungs of a run."""
 
-from halfwise.records import Curve, Failure, LadderRung, Note, Remark, TaskScore
-from halfwise.reporting.ladder import ladder_lines, ladder_table
+from halfwise.records import Criterion, Curve, Failure, LadderRung, Note, Remark, TaskScore
+from halfwise.reporting.ladder import brief_ladder, ladder_lines, ladder_table
 from tests.unit.reporting.runs import run
 
 RUN = run()
@@ -34,6 +34,18 @@ def test_each_rung_has_its_figures_and_its_end():
     assert (rows["FP16"]["kept"], rows["FP16"][""]) == ("2/9", "passed, chosen")
     assert (rows["INT8"]["not INT8"], rows["INT8"]["share"]) == ("3/7", "80 %")
     assert "ms" not in titles
+
+
+def test_with_a_metric_rungs_show_scores_and_no_ratio():
+    score = TaskScore(metric="top1", outputs=("y",), value=1.0, required=0.99, passed=True)
+    judged = Criterion(metric="top1", metric_drop=0.01)
+    rungs = (LadderRung(rung="fp16", passed=True, error=0.99, cost=1.0, scores=(score,)),)
+    for made in (ladder_table, brief_ladder):
+        table = made(climbed(*rungs, criterion=judged))
+        assert table is not None
+        titles = [column.title for column in table.columns]
+        assert "error / allowed" not in titles
+        assert table.rows[0][titles.index("top1")] == "1"
 
 
 def test_a_rung_with_nothing_in_int8_has_not_passed():

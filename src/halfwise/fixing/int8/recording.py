@@ -26,6 +26,7 @@ def int8_plan_of(
     network = planner.case.network
     left_out = kept_nodes(
         network,
+        planner.roles,
         found.kept & planner.choices,
         (),
         {},
@@ -34,7 +35,9 @@ def int8_plan_of(
         contributions=found.contributions,
     )
     kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
-    held = kept_nodes(network, planner.held_nodes - planner.kept, (), {}, {}, held=planner.held)
+    held = kept_nodes(
+        network, planner.roles, planner.held_nodes - planner.kept, (), {}, {}, held=planner.held
+    )
     plan = plan_record(
         network,
         planner.roles,

@@ -8,6 +8,7 @@ from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
+from halfwise.graph.sensitivity import chain
 from halfwise.records import (
     Because,
     Guard,
@@ -31,6 +32,7 @@ _LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
 
 def kept_nodes(
     network: Network,
+    roles: Roles,
     kept: frozenset[NodeName],
     guards: Sequence[Guard],
     forced: Mapping[NodeName, str],
@@ -47,6 +49,7 @@ def kept_nodes(
 
     Args:
         network: The model.
+        roles: Roles of its nodes.
         kept: Names of the kept nodes.
         guards: Guards, gravest first.
         forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
@@ -61,6 +64,8 @@ def kept_nodes(
     """
     own = _causes(guards, held, excess_without)
     causes = _explained(network, own, guards, kept, nonfinite_without)
+    wrong = excess_without.keys() - nonfinite_without
+    causes |= _magnified(network, roles, guards, wrong, causes)
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
     for node in (n for n in network.nodes() if node_name(n) in kept):
@@ -94,13 +99,17 @@ def kept_nodes(
 def _causes(
     guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
 ) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: the gravest of its own, else of others."""
+    """Return the guard that explains each node: the gravest of its own, else of others.
+
+    What certainly happens explains before what is only possible.
+    """
     causes: dict[NodeName, Guard] = {}
-    for guard in guards:
-        causes.setdefault(guard.node, guard)
-    for guard in guards:
-        for name in guard.nodes:
-            causes.setdefault(name, guard)
+    for some in ([g for g in guards if g.severity >= 1], guards):
+        for guard in some:
+            causes.setdefault(guard.node, guard)
+        for guard in some:
+            for name in guard.nodes:
+                causes.setdefault(name, guard)
     for guard in held:
         causes |= {name: guard for name in guard.nodes if name not in needed}
     return causes
@@ -158,6 +167,30 @@ def _explained(
                 found[name] = read
         elif small and name in nonfinite and node.op_type in _LINEAR:
             del found[name]
+    return found
+
+
+def _magnified(
+    network: Network,
+    roles: Roles,
+    guards: Sequence[Guard],
+    wrong: Collection[NodeName],
+    causes: Mapping[NodeName, Guard],
+) -> dict[NodeName, Guard]:
+    """Return the cancellation that magnifies what the nodes in `wrong` round, where it does.
+
+    In 1 - x·y / (‖x‖ ‖y‖), say, the difference magnifies the relative errors of norms and
+    quotients. Only for nodes without a certain cause: a trial showed an error that possible
+    overflows, which did not happen, do not explain.
+    """
+    found: dict[NodeName, Guard] = {}
+    nodes = {node_name(n): n for n in network.nodes()}
+    for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
+        values = [v for v in nodes[guard.node].inputs if v is not None]
+        for name in dict.fromkeys(node_name(n) for v in values for n in chain(v, roles)):
+            cause = causes.get(name)
+            if name in wrong and (cause is None or cause.severity < 1):
+                found.setdefault(name, guard)
     return found
 
 

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 from onnx import TensorProto, helper
 
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
@@ -15,11 +16,12 @@ from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.runs import guard
 
 NORM = network_from_proto(models.layer_norm().proto)
+NORM_ROLES = roles_of(NORM)
 FIX = "Export as one node."
 
 
 def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, metric=None, **more):
-    found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, **more)
+    found = kept_nodes(NORM, NORM_ROLES, names(*nodes), guards, forced or {}, without or {}, **more)
     return {k.node: k for k in explained(found, guards, headroom, metric)}
 
 
@@ -49,6 +51,34 @@ def test_of_several_guards_the_gravest_explains():
         guard("b", "eps", nodes=names("eps"), message="mild"),
     )
     assert "grave" in recorded("eps", guards=guards)["eps"].reason
+
+
+def test_what_is_certain_explains_before_what_is_only_possible():
+    guards = (
+        guard("variance", "cancellation", nodes=names("root", "variance"), severity=1.2),
+        guard("root", "eps", severity=0.6),
+    )
+    assert recorded("root", guards=guards)["root"].guard == "cancellation"
+
+
+def test_a_difference_magnifies_what_norms_and_quotients_round():
+    s = Sketch()
+    x = s.input("x", [2, 16])
+    norm = s.op("Clip", s.op("ReduceL2", x, axes=[1], name="norm"), 1e-12, name="eps")
+    unit = s.op("Div", x, norm, name="unit")
+    cosine = s.op("ReduceSum", s.op("Mul", unit, unit, name="products"), name="cosine")
+    network = s.network(s.op("Sub", np.ones(1, np.float32), cosine, name="distance"))
+    guards = (
+        guard("distance", "cancellation", nodes=names("cosine", "distance"), severity=1.2),
+        guard("norm", "square", severity=0.8),
+        guard("eps", "eps", nodes=names("norm", "eps", "unit"), severity=0.6),
+    )
+    kept = names("norm", "eps", "unit", "cosine", "distance")
+    for without, cause in ((dict.fromkeys(kept, 2.0), "cancellation"), ({}, "eps")):
+        found = kept_nodes(network, roles_of(network), kept, guards, {}, without)
+        causes = {str(k.node): k.guard for k in found}
+        assert causes["eps"] == causes["unit"] == cause
+        assert causes["distance"] == "cancellation"
 
 
 def test_what_becomes_infinite_is_explained_by_what_leads_there():
@@ -202,7 +232,9 @@ def branching():
 
 
 def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
-    kept = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
+    network = branching()
+    without = {NodeName("choose"): 3.0}
+    kept = kept_nodes(network, roles_of(network), names("choose"), (), {}, without)
     [found] = explained(kept, (), 1.0, None)
     assert found.op == "If"
     assert found.reason == (
