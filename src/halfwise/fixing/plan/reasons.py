@@ -57,19 +57,15 @@ def kept_nodes(
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
         contributions: Error that a node or its group adds alone, relative to what is allowed.
         near: Tensors emulated with a reduced range, for the headroom.
-        held: Guards that keep nodes although the outputs pass; they explain nodes without excess.
-            In the record they follow the others.
-        hopeless: Rules that lower the rest, if even all free nodes in FP32 fail; else None.
+        held: Guards that keep nodes although the outputs pass, last in the record; they explain
+            nodes without excess.
+        hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
         reading: Nodes that a range rule keeps for what they read.
     """
-    own = _causes(guards, held, excess_without)
-    causes = _explained(network, own, guards, kept, nonfinite_without)
-    wrong = excess_without.keys() - nonfinite_without
-    causes |= _magnified(network, roles, guards, wrong, causes)
+    causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
-    for node in (n for n in network.nodes() if node_name(n) in kept):
-        name = node_name(node)
+    for name, node in ((node_name(n), n) for n in network.nodes() if node_name(n) in kept):
         rule, excess = forced.get(name), excess_without.get(name)
         cause = causes.get(name) if rule is None else None
         because = Because(
@@ -81,7 +77,7 @@ def kept_nodes(
             contribution=(contributions or {}).get(name),
             opposed=None if hopeless is None else tuple(hopeless),
         )
-        seen = because.nonfinite or (excess, because.contribution) != (None, None)
+        seen = name in nonfinite_without or (excess, because.contribution) != (None, None)
         records.append(
             KeptNode(
                 node=name,
@@ -142,18 +138,24 @@ def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[No
 
 def _explained(
     network: Network,
-    causes: Mapping[NodeName, Guard],
+    roles: Roles,
     guards: Sequence[Guard],
+    held: Sequence[Guard],
     kept: Container[NodeName],
-    nonfinite: Container[NodeName],
+    excess_without: Mapping[NodeName, float],
+    nonfinite: frozenset[NodeName],
 ) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: its cause, or a graver overflow that it reads.
+    """Return the guard that explains each node: its cause, or what it reads or feeds.
+
+    A graver overflow that it reads explains it, and so does a cancellation that magnifies
+    its error.
 
     Small weights change a product by at most its own size. They therefore explain nothing next to
     an overflow that the node reads, and no infinity if the operator is linear in them.
     """
     reads = _reads_beyond(guards, kept)
-    causes = {**causes, **_causes_of_infinity(causes, guards, nonfinite)}
+    causes = _causes(guards, held, excess_without)
+    causes |= _causes_of_infinity(causes, guards, nonfinite)
     found = {**reads, **causes}
     for node in network.nodes():
         name = node_name(node)
@@ -167,7 +169,8 @@ def _explained(
                 found[name] = read
         elif small and name in nonfinite and node.op_type in _LINEAR:
             del found[name]
-    return found
+    wrong = excess_without.keys() - nonfinite
+    return found | _magnified(network, roles, guards, wrong, found)
 
 
 def _magnified(
