@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import version_converter
 
 from halfwise.errors import CaseError
+from halfwise.graph.intake import hide_unknown, show_unknown
 from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import FIRST_BF16_OPSET, is_float, roles_of
@@ -25,6 +26,8 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_prec
 """Attributes that hold an element type's number."""
 BF16_OPSET = 22
 """First opset in which convolutions, pooling, sines and more take BF16 (operator changelog)."""
+NORM_OPSET = 17
+"""First opset that has LayerNormalization."""
 _FAILURES = (
     version_converter.ConvertError,
     onnx.checker.ValidationError,
@@ -227,7 +230,9 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     """
     proto, arrays = skeleton(network.model)
     try:
+        hide_unknown(proto)
         proto = version_converter.convert_version(proto, opset)
+        show_unknown(proto)
         # The converter gives some of the values it adds a wrong rank.
         for graph in graphs_in(proto.graph):
             del graph.value_info[:]

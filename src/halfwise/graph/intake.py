@@ -20,6 +20,7 @@ from halfwise.graph.serialisation import bodies_of, graphs_in
 from halfwise.graph.weights import PROTOBUF_BYTES
 from halfwise.wording import number
 
+ONNX_DOMAINS = ("", "ai.onnx")
 _UNKNOWN = "halfwise.unknown"
 """Domain of operators that ONNX does not know, so it infers nothing from them."""
 DROPPED = frozenset(
@@ -29,6 +30,9 @@ DROPPED = frozenset(
     )
 )
 """Experimental operators that ONNX 1.5 dropped (onnx/checker.cc). ONNX Runtime runs most."""
+OF_ONNX_RUNTIME = frozenset(("LayerNormalization", "SimplifiedLayerNormalization"))
+"""Operators that ONNX Runtime's optimiser writes into ONNX's own domain at any opset: ONNX has the
+first from 17 on, and the second never."""
 LONGEST_SHAPE = 64
 """Elements of the longest vector that may be a shape."""
 Axes = tuple[int | str | None, ...]
@@ -112,7 +116,8 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
     """Return a graph in a form that ONNX's checker accepts, to check its nodes.
 
     The checker demands a shape for every input and output. Outputs without one are left out, and
-    such inputs become outputs of an unknown operator. Dropped operators become unknown too.
+    such inputs become outputs of an unknown operator. Operators that only ONNX Runtime knows become
+    unknown too.
 
     Args:
         proto: The graph; not changed.
@@ -121,9 +126,7 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
     checked = onnx.ModelProto()
     checked.CopyFrom(proto)
     graph = checked.graph
-    for node in (n for g in graphs_in(graph) for n in g.node if n.domain in ("", "ai.onnx")):
-        if node.op_type in DROPPED or (any_operator and not onnx.defs.has(node.op_type)):
-            node.domain = _UNKNOWN
+    hide_unknown(checked, any_operator=any_operator)
     for info in [info for info in graph.output if _lacks_shape(info)]:
         graph.output.remove(info)
     unshaped = [info for info in graph.input if _lacks_shape(info)]
@@ -134,8 +137,31 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
         nodes = [onnx.helper.make_node("Input", [], names, domain=_UNKNOWN), *graph.node]
         del graph.node[:]
         graph.node.extend(nodes)
-    checked.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
     return checked
+
+
+def hide_unknown(proto: onnx.ModelProto, *, any_operator: bool = False) -> None:
+    """Move operators that ONNX Runtime knows and ONNX does not to another domain, in place.
+
+    Args:
+        proto: The graph.
+        any_operator: Whether to move any operator that no opset of ONNX has.
+    """
+    opset = max((i.version for i in proto.opset_import if i.domain in ONNX_DOMAINS), default=1)
+    for node in (n for g in graphs_in(proto.graph) for n in g.node if n.domain in ONNX_DOMAINS):
+        early = node.op_type in OF_ONNX_RUNTIME and not onnx.defs.has(node.op_type, opset)
+        if early or node.op_type in DROPPED or (any_operator and not onnx.defs.has(node.op_type)):
+            node.domain = _UNKNOWN
+    proto.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
+
+
+def show_unknown(proto: onnx.ModelProto) -> None:
+    """Undo `hide_unknown`, in place."""
+    for node in (n for g in graphs_in(proto.graph) for n in g.node if n.domain == _UNKNOWN):
+        node.domain = ""
+    imports = [i for i in proto.opset_import if i.domain != _UNKNOWN]
+    del proto.opset_import[:]
+    proto.opset_import.extend(imports)
 
 
 def _lacks_shape(info: onnx.ValueInfoProto) -> bool:

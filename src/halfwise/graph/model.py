@@ -23,6 +23,7 @@ from onnx_ir.passes import common as passes
 from halfwise.errors import CaseError
 from halfwise.files import open_regular
 from halfwise.graph.intake import (
+    ONNX_DOMAINS,
     Flaw,
     Repair,
     checked,
@@ -135,7 +136,7 @@ def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
 
 def is_standard(node: ir.Node, *ops: str) -> bool:
     """Return whether the operator of `node` is ONNX's own, and one of `ops` if given."""
-    return node.domain in ("", "ai.onnx") and (not ops or node.op_type in ops)
+    return node.domain in ONNX_DOMAINS and (not ops or node.op_type in ops)
 
 
 def node_name(node: ir.Node) -> NodeName:

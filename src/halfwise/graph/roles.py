@@ -14,7 +14,6 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.graph.intake import DROPPED
 from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.records import NodeName, TensorName
@@ -30,7 +29,6 @@ DATA_MOVEMENT = frozenset(
 """Operators whose float outputs are copies of input or constant elements."""
 
 _FP32_ONLY = {
-    **dict.fromkeys(DROPPED, "is no longer in ONNX, so the types that it takes are unknown"),
     "BitCast": "reinterprets bits",
     "Constant": "is a constant output of the model",
     "MeanVarianceNormalization": "its ONNX definition adds an FP32 constant",
@@ -213,6 +211,9 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
     touches = any(floats_in + floats_out) or any(r.role is not Role.BLIND for r in inside.values())
     if node.op_type in TYPE_BLIND or not touches:
         return NodeRole(Role.BLIND, inside=inside)
+    if not onnx.defs.has(node.op_type, opset):
+        reason = f"is not in ONNX at opset {opset}, so the types that it takes are unknown"
+        return NodeRole(Role.PINNED, reason=reason)
     schema = onnx.defs.get_schema(node.op_type, opset, "")
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     low_type = f"tensor({low.name.lower()})"

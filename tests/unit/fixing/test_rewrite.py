@@ -15,6 +15,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, constant_array, load_network
 from halfwise.graph.roles import Role, float_io, roles_of
+from halfwise.judging.reference import check_types
 from halfwise.records import NodeName
 from halfwise.reporting.plan import remark
 from tests import models
@@ -230,6 +231,22 @@ def test_the_opset_is_raised_where_convolutions_need_it(opset) -> None:
         f"The opset was raised from {opset} to 22, which these need for BF16: Conv; "
         "outputs were the same on 4 samples."
     )
+
+
+def normalised(opset: int) -> models.Ill:
+    s = Sketch(opset)
+    x = s.input("x", [1, 4, 8])
+    n = s.op("LayerNormalization", x, f32(np.ones(8)), f32(np.zeros(8)), name="norm", axis=-1)
+    return models.Ill(s.proto(s.op("Sigmoid", n, name="y")), {"x": models.signals(1, 4, 8, seed=4)})
+
+
+def test_the_opset_is_raised_for_a_norm_of_onnx_runtimes_optimiser() -> None:
+    prepared = prepare(normalised(12))
+    check_types(prepared.network)
+    raised, note = with_opset_for(FP16, prepared.network, prepared.samples)
+    assert (raised.opset, roles_of(raised)[NodeName("norm")].role) == (17, Role.COMPUTE)
+    assert note is not None
+    assert "from 12 to 17, which these need for FP16: LayerNormalization" in remark(note)
 
 
 def test_nothing_is_done_for_nothing() -> None:

@@ -11,8 +11,18 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.intake import DROPPED, Flaw, Repair, checkable, checked, repair
+from halfwise.graph.intake import (
+    DROPPED,
+    OF_ONNX_RUNTIME,
+    Flaw,
+    Repair,
+    checkable,
+    checked,
+    repair,
+    show_unknown,
+)
 from halfwise.graph.model import network_from_proto, opset_of
+from halfwise.graph.roles import roles_of
 from halfwise.graph.sizes import declared_axes
 from tests.unit.graph.test_model import info, model, node
 
@@ -151,6 +161,18 @@ def test_dropped_operators_pass_the_check_and_unknown_ones_do_not():
         onnx.checker.check_model(checkable(unknown))
     onnx.checker.check_model(checkable(unknown, any_operator=True))
     assert not any(onnx.defs.has(name) for name in DROPPED)
+
+
+@pytest.mark.parametrize("op", sorted(OF_ONNX_RUNTIME))
+def test_operators_of_onnx_runtimes_optimiser_pass_the_check(op):
+    proto = model([node(op, "x w", "y", axis=-1)], inputs=[info("x"), info("w", (4,))], opset=14)
+    network = network_from_proto(proto)
+    assert roles_of(network)[network.graph[0].name].reason.startswith("is not in ONNX at opset 14")
+    hidden = checkable(proto)
+    onnx.checker.check_model(hidden)
+    show_unknown(hidden)
+    assert [n.domain for n in hidden.graph.node] == [""]
+    assert [i.domain for i in hidden.opset_import] == [""]
 
 
 def test_a_declared_rank_that_is_wrong_is_passed_over():
