@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx import version_converter
 
 from halfwise.errors import CaseError
-from halfwise.graph.intake import hide_unknown, show_unknown
+from halfwise.graph.intake import UNKNOWN, hide_unknown
 from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import FIRST_BF16_OPSET, is_float, roles_of
@@ -232,7 +232,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     try:
         hide_unknown(proto)
         proto = version_converter.convert_version(proto, opset)
-        show_unknown(proto)
+        _show_unknown(proto)
         # The converter gives some of the values it adds a wrong rank.
         for graph in graphs_in(proto.graph):
             del graph.value_info[:]
@@ -248,6 +248,15 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     _return_metadata(network.model, model)
     raised = normalise(model, path=network.path, sha256=network.sha256)
     return replace(network, model=raised.model)
+
+
+def _show_unknown(proto: onnx.ModelProto) -> None:
+    """Undo `hide_unknown`, in place."""
+    for node in (n for g in graphs_in(proto.graph) for n in g.node if n.domain == UNKNOWN):
+        node.domain = ""
+    imports = [i for i in proto.opset_import if i.domain != UNKNOWN]
+    del proto.opset_import[:]
+    proto.opset_import.extend(imports)
 
 
 def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | None]) -> None:

@@ -21,7 +21,7 @@ from halfwise.graph.weights import PROTOBUF_BYTES
 from halfwise.wording import number
 
 ONNX_DOMAINS = ("", "ai.onnx")
-_UNKNOWN = "halfwise.unknown"
+UNKNOWN = "halfwise.unknown"
 """Domain of operators that ONNX does not know, so it infers nothing from them."""
 DROPPED = frozenset(
     (
@@ -134,7 +134,7 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
         graph.input.remove(info)
     if unshaped:
         names = [info.name for info in unshaped]
-        nodes = [onnx.helper.make_node("Input", [], names, domain=_UNKNOWN), *graph.node]
+        nodes = [onnx.helper.make_node("Input", [], names, domain=UNKNOWN), *graph.node]
         del graph.node[:]
         graph.node.extend(nodes)
     return checked
@@ -151,17 +151,8 @@ def hide_unknown(proto: onnx.ModelProto, *, any_operator: bool = False) -> None:
     for node in (n for g in graphs_in(proto.graph) for n in g.node if n.domain in ONNX_DOMAINS):
         early = node.op_type in OF_ONNX_RUNTIME and not onnx.defs.has(node.op_type, opset)
         if early or node.op_type in DROPPED or (any_operator and not onnx.defs.has(node.op_type)):
-            node.domain = _UNKNOWN
-    proto.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
-
-
-def show_unknown(proto: onnx.ModelProto) -> None:
-    """Undo `hide_unknown`, in place."""
-    for node in (n for g in graphs_in(proto.graph) for n in g.node if n.domain == _UNKNOWN):
-        node.domain = ""
-    imports = [i for i in proto.opset_import if i.domain != _UNKNOWN]
-    del proto.opset_import[:]
-    proto.opset_import.extend(imports)
+            node.domain = UNKNOWN
+    proto.opset_import.append(onnx.helper.make_opsetid(UNKNOWN, 1))
 
 
 def _lacks_shape(info: onnx.ValueInfoProto) -> bool:

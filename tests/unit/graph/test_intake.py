@@ -19,7 +19,6 @@ from halfwise.graph.intake import (
     checkable,
     checked,
     repair,
-    show_unknown,
 )
 from halfwise.graph.model import network_from_proto, opset_of
 from halfwise.graph.roles import roles_of
@@ -169,11 +168,7 @@ def test_operators_of_onnx_runtimes_optimiser_pass_the_check(op):
     network = network_from_proto(proto)
     (role,) = roles_of(network).values()
     assert role.reason.startswith("is not in ONNX at opset 14")
-    hidden = checkable(proto)
-    onnx.checker.check_model(hidden)
-    show_unknown(hidden)
-    assert [n.domain for n in hidden.graph.node] == [""]
-    assert [i.domain for i in hidden.opset_import] == [""]
+    onnx.checker.check_model(checkable(proto))
 
 
 def test_a_declared_rank_that_is_wrong_is_passed_over():
