@@ -102,7 +102,9 @@ def choose(
 
     def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
         nonlocal curve
-        _take_types(planner, curve, record)
+        for point in curve.points:
+            types = Types(curve.bf16(point), tf32=point.tf32)
+            planner.narrowing.take(curve.kept(point), types)
         measuring = Measuring(curve, own, planner, heldout)
         picked = pick(curve, own, wish, measuring)
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
@@ -137,22 +139,6 @@ def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
         kept = frozenset(node.node for node in plan.keep)
         found = replace(found, ranges=plan.ranges or found.ranges)
     return replace(found, chosen=Chosen(kept, wish.told))
-
-
-def _take_types(planner: Planner, curve: Curve, run: Run) -> None:
-    """Give the plans of a curve the recorded types of their nodes in place of FP32.
-
-    A curve records how many nodes are BF16. The run's own plan names them; in another plan they are
-    known only if all nodes that may be BF16 are. Otherwise the types are chosen anew.
-    """
-    keep = () if run.plan is None else run.plan.keep
-    own = frozenset(node.node for node in keep if node.precision == "bf16")
-    for place, point in enumerate(curve.points):
-        kept, bf16 = curve.kept(point), frozenset[NodeName]()
-        if point.bf16:
-            bf16 = own if place == curve.plan else planner.narrowing.may_have_bf16(kept)
-        if len(bf16) == point.bf16:
-            planner.narrowing.take(kept, Types(bf16, tf32=point.tf32))
 
 
 def _quantised(run: Run) -> Network | None:

@@ -134,7 +134,7 @@ class TradeOff:
             count=len(kept),
             evaluation=trials.since.get(kept, trials.evaluations),
             cost=planner.cost(kept),
-            bf16=len(planner.types_of(kept).bf16),
+            bf16=self._written(planner.types_of(kept).bf16),
             tf32=planner.types_of(kept).tf32,
             error=(trials.bound(kept) if exact is None else exact)
             * (1.0 if everything else trials.factor),

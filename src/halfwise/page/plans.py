@@ -130,7 +130,7 @@ def _point(curve: Curve, place: int, *, by_metric: bool) -> Group:
         "heldout": point.heldout,
         "casts": point.casts,
         "evaluation": point.evaluation,
-        "bf16": point.bf16 or None,
+        "bf16": len([*places(point.bf16)]) or None,
         "tf32": point.tf32,
         "nonfinite": point.nonfinite or bool(point.infinite_inside),
         "scores": values(point.scores),

@@ -35,8 +35,8 @@ class Point(Record):
         scores: Task metrics on held-out samples; empty if none fits the outputs.
         searched: Whether these metrics also pass on the samples of the search, without new NaN or
             infinities; None if not checked, and in older records.
-        bf16: Number of kept nodes in BF16 instead of FP32; 0 in older records.
-        tf32: Whether its FP32 matrix products use TF32; False in older records.
+        bf16: Those of `kept` in BF16 instead of FP32, likewise.
+        tf32: Whether its FP32 matrix products use TF32.
     """
 
     kept: str
@@ -52,7 +52,7 @@ class Point(Record):
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
     searched: bool | None = None
-    bf16: int = 0
+    bf16: str = ""
     tf32: bool = False
 
     @property
@@ -143,14 +143,24 @@ class Curve(Record):
         named += tuple(place for row in self.rows for place in (row.alone, row.without))
         if not all(0 <= place < len(self.points) for place in named if place is not None):
             raise ValueError("a place is beyond the points")
-        kept = [*(point.kept for point in self.points), *(row.kept for row in self.rows)]
+        kept = [text for point in self.points for text in (point.kept, point.bf16)]
+        kept += [row.kept for row in self.rows]
         if not all(_is_within(text, len(self.nodes)) for text in kept):
             raise ValueError("a plan keeps places that are not ascending, or beyond the nodes")
+        if not all({*places(p.bf16)} <= {*places(p.kept)} for p in self.points if p.bf16):
+            raise ValueError("a node is BF16 that is not kept")
         return self
 
     def kept(self, point: Point) -> frozenset[NodeName]:
         """Return the compute nodes that a point keeps in FP32."""
-        return frozenset(self.nodes[place] for place in places(point.kept))
+        return self._named(point.kept)
+
+    def bf16(self, point: Point) -> frozenset[NodeName]:
+        """Return those of them that are BF16."""
+        return self._named(point.bf16)
+
+    def _named(self, text: str) -> frozenset[NodeName]:
+        return frozenset(self.nodes[place] for place in places(text))
 
     def of_plan(self, kept: frozenset[NodeName] | None) -> "Curve":
         """Return the curve with another plan if that is one of its points; with none for None.

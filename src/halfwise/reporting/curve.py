@@ -16,6 +16,7 @@ from halfwise.records import (
     Run,
     TaskScore,
 )
+from halfwise.records.curve import places
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
@@ -173,7 +174,8 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
 
 def _counted(point: Point) -> str:
     """Return how many nodes are kept, and in which types besides FP32."""
-    types = [f"{point.bf16} BF16"] * bool(point.bf16) + ["TF32"] * point.tf32
+    bf16 = len([*places(point.bf16)])
+    types = [f"{bf16} BF16"] * bool(bf16) + ["TF32"] * point.tf32
     return f"{point.count} ({', '.join(types)})" if types else str(point.count)
 
 
@@ -264,7 +266,7 @@ def chosen_line(
     """
     cost = "" if point.cost is None else f"{_at(point)} the cost of everything low"
     nodes = count(len(curve.nodes), "compute node")
-    told = f"chosen: {point.count} of {nodes} {_kept(curve)}{cost}"
+    told = f"chosen: {_counted(point)} of {nodes} {_kept(curve)}{cost}"
     if measured:
         told += f", after measuring {count(measured, 'plan')}"
     if left:

@@ -16,6 +16,7 @@ from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier, pricing_classifier
+from tests.unit.fixing.test_narrowing import TWO
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -320,3 +321,18 @@ def test_what_is_chosen_has_the_types_that_its_cost_is_of(ill, allow, tmp_path):
     assert run.curve.points[run.curve.plan].error == before.curve.points[before.curve.plan].error
     again = chosen(tmp_path / "again", kept=len(run.plan.keep), allow_random=True)
     assert [k.precision for k in again.plan.keep] == [k.precision for k in run.plan.keep]
+
+
+def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
+    onnx.save(TWO.proto, tmp_path / "m.onnx")
+    inputs: Any = TWO.inputs
+    np.savez(tmp_path / "x.npz", **inputs)
+    options: Any = {"allow": "bf16", "no_repair": True, "allow_random": True, "rel_max": 0.007}
+    fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **options)
+    curve = recorded(tmp_path / "run").curve
+    point = curve.points[curve.plan]
+    assert frozenset() < curve.bf16(point) < curve.kept(point)
+    other = changed(tmp_path / "run", curve=curve.model_copy(update={"plan": None}))
+    run = chosen(other, kept=point.count, allow_random=True)
+    assert {k.node for k in run.plan.keep if k.precision == "bf16"} == curve.bf16(point)
+    assert run.worth.cost == point.cost
