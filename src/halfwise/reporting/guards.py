@@ -2,14 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Literal
 
-from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeName
+from halfwise.records import Because, Followed, Guard, GuardKind, KeptBy, KeptNode, NodeName
 from halfwise.wording import capital, filled, number
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on observations inside a passing plan, which its outputs do not show."""
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
-CAUSES: dict[GuardKind, str] = {
+Reason = GuardKind | Literal["rule", "model", "engine", "origin", "grown", "effect", "unknown"]
+"""Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
+
+Without a guard, of the error that guards and rules leave: "origin": most of it starts at this node;
+"grown": it grows with depth; "effect": lowering the node had an effect, and nothing shows why.
+"unknown": it was not lowered.
+"""
+
+CAUSES: dict[Reason, str] = {
     "overflow": "values beyond the range",
     "headroom": "values near the end of the range",
     "square": "squares that overflow inside the op",
@@ -32,6 +41,10 @@ CAUSES: dict[GuardKind, str] = {
 _BY_OTHERS: Mapping[KeptBy, str] = {
     "model": "Kept by the model itself: its file has this node in FP32 among lower ones.",
     "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
+}
+_FOLLOWED: Mapping[Reason, str] = {
+    "origin": "Most of the error that no guard explains starts here",
+    "grown": "Accumulated error: what no guard explains grows with depth",
 }
 _READS_BEYOND = "it reads what may overflow"
 
@@ -121,8 +134,28 @@ def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
     return tuple(guard.model_copy(update={"message": message(guard)}) for guard in guards)
 
 
+def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
+    """Return why a node is kept, by what was measured; `followed` is that of the run."""
+    if kept.kept_by != "search":
+        return kept.kept_by
+    if kept.guard is not None:
+        return kept.guard
+    facts = kept.because or Because()
+    if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
+        return "unknown"
+    if followed is None or facts.nonfinite:
+        return "effect"
+    if followed.origin is not None and followed.origin.node == kept.node:
+        return "origin"
+    return "grown" if followed.accumulates else "effect"
+
+
 def explained(
-    keep: Sequence[KeptNode], guards: Sequence[Guard], headroom: float, metric: str | None
+    keep: Sequence[KeptNode],
+    guards: Sequence[Guard],
+    headroom: float,
+    metric: str | None,
+    followed: Followed | None = None,
 ) -> tuple[KeptNode, ...]:
     """Return kept nodes with their reasons; unchanged for records without facts.
 
@@ -131,37 +164,37 @@ def explained(
         guards: All guards of the run, with their messages.
         headroom: Factor on observed ranges within which overflow counts.
         metric: Name of the task metric, if one decides.
+        followed: Where the error comes from that no guard explains; None if not followed.
     """
 
     def told(kept: KeptNode) -> KeptNode:
         if (facts := kept.because) is None:
             return kept
         guard = None if facts.guard is None else guards[facts.guard]
-        why = _why(kept, facts, guard, headroom, metric)
+        effect = _effect(kept, facts, headroom, metric)
+        why = _why(kept, facts, guard, effect, reason_of(kept, followed))
         fix = f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
         return kept.model_copy(update={"why": why, "reason": f"{why}{fix}"})
 
     return tuple(map(told, keep))
 
 
-def _why(
-    kept: KeptNode, facts: Because, guard: Guard | None, headroom: float, metric: str | None
-) -> str:
+def _why(kept: KeptNode, facts: Because, guard: Guard | None, effect: str, reason: Reason) -> str:
     if kept.kept_by == "rule":
         reads = f": {_READS_BEYOND}" if facts.reads_beyond else ""
         return f"Kept by the rule {facts.rule}{reads}."
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
-    effect = _effect(kept, facts, headroom, metric)
-    if guard is None:
-        if not effect and facts.opposed is not None:
-            way = " and ".join(facts.opposed) or "low inputs and outputs"
-            return f"Not lowered: it fails even with all free nodes in FP32; in the way: {way}."
-        if not effect:
-            return "Not lowered before the search ended; nothing is known of it."
+    if guard is None and effect:
         inside = kept.op in _BODIES
         beyond = " around it, and those inside its bodies are not observed" if inside else " here"
-        return f"Cause unknown: no single number stands out{beyond}{effect}."
+        unknown = f"Cause unknown: no single number stands out{beyond}"
+        return f"{_FOLLOWED.get(reason, unknown)}{effect}."
+    if guard is None:
+        if facts.opposed is None:
+            return "Not lowered before the search ended; nothing is known of it."
+        way = " and ".join(facts.opposed) or "low inputs and outputs"
+        return f"Not lowered: it fails even with all free nodes in FP32; in the way: {way}."
     doubt = "suspected: " if guard.severity < 1 else ""
     if not effect and guard.kind not in _SEEN_INSIDE:
         doubt = "suspected, not tried alone: "

@@ -314,7 +314,7 @@ def in_words(run: Run) -> Run:
     """
     guards, plan = worded(run.guards), run.plan
     if plan is not None:
-        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
+        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
         notes = tuple(capital(remark(found)) for found in plan.remarks) or plan.notes
         left_out = told_left_out(plan.left_out, run.criterion.metric)
         plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
-from halfwise.reporting.guards import CAUSES
+from halfwise.reporting.guards import CAUSES, Reason, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
@@ -20,6 +20,18 @@ from halfwise.wording import (
     verb,
 )
 
+_UNGUARDED: Mapping[Reason, str] = {
+    "rule": "rules of the user",
+    "model": "types in the file itself",
+    "engine": "what the engine needs or is faster with",
+    "origin": "error that starts at {origin}",
+    "grown": "accumulated error",
+    "effect": "unknown, effect measured",
+    "unknown": "unknown, not lowered before the search ended",
+}
+_FEW = 2
+"""Most causes with a line each on the first screen; more share a line, lest one be cut."""
+
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     """Return what fails with everything low, and why; None if that was not judged.
@@ -30,20 +42,21 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     """
     if run.baseline is None or run.plan is None:
         return None
-    title, causes = f"With {_lowest(run.plan)}", tuple(_causes(run))
+    title, causes = f"With {_lowest(run.plan)}", tuple(_causes(run, brief=brief))
     beside = () if brief else tuple(non_finite(run.baseline))
     fixes = () if brief else tuple(_usual_fixes(run))
     if wrong := tuple(_wrong(run.baseline)):
         return Lines(title, (*wrong, *beside, *causes, *fixes))
     guards = {kept.guard for kept in run.plan.keep}
+    found = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""
     if any(remark.kind == "seen-only" for remark in run.plan.remarks):
         but = " on the held-out samples, but not on the calibration samples"
     elif "headroom" in guards and not but:
         but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
-    elif run.plan.repairs and not (but or causes):
+    elif run.plan.repairs and not (but or found):
         but = "; what happened inside was repaired"
-    fine = "The outputs are" if causes or but else "Nothing is wrong: the outputs are"
+    fine = "The outputs are" if found or but else "Nothing is wrong: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
 
 
@@ -89,20 +102,30 @@ def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: 
     return f"{some} {what}: {listed(names)}."
 
 
-def _causes(run: Run) -> Iterator[str]:
-    """Yield a line per kind of cause, most nodes first; merely possible causes say so."""
+def _causes(run: Run, *, brief: bool) -> Iterator[str]:
+    """Yield a line per reason for kept nodes, most nodes first; merely possible causes say so."""
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
-    kinds: dict[GuardKind, Counter[str]] = {}
+    start = run.followed.origin if run.followed is not None else None
+    origin = shorten(start.node) if start is not None else ""
+    kinds: dict[Reason, Counter[str]] = {}
     for kept in run.plan.keep:
-        if kept.guard is not None:
-            kinds.setdefault(kept.guard, Counter())[shorten(kept.op, 20)] += 1
-    for kind, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
+        reason = reason_of(kept, run.followed)
+        kinds.setdefault(reason, Counter())[shorten(kept.op, 20)] += 1
+    told = []
+    for reason, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
-        word = "Cause" if kind in certain else "Suspected cause"
-        nodes = count(ops.total(), "node")
-        yield f"{word}: {CAUSES[kind]}; {nodes} kept because of that ({most}{more})."
+        sure = reason in certain or reason in _UNGUARDED
+        why = _UNGUARDED[reason].format(origin=origin) if reason in _UNGUARDED else CAUSES[reason]
+        because = "" if reason in ("effect", "unknown") else " because of that"
+        told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
+    if brief and len(told) > _FEW:
+        some = (f"{'' if sure else 'suspected: '}{why} ({n})" for sure, why, n, _ in told)
+        yield f"Causes: {'; '.join(some)}."
+        return
+    for sure, why, nodes, end in told:
+        yield f"{'Cause' if sure else 'Suspected cause'}: {why}; {nodes} kept{end}."
 
 
 def mended(plan: Plan) -> str:

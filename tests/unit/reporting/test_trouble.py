@@ -1,4 +1,8 @@
-from halfwise.records import Followed, NodeName, Remark, Unsupported
+from math import inf
+
+import pytest
+
+from halfwise.records import Because, Followed, NodeName, Remark, Unsupported
 from halfwise.reporting import trouble as module
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -137,3 +141,54 @@ def test_an_unknown_origin_says_what_was_tried():
     )
     assert followed(samples=1).endswith(", none halves the error.")
     assert "tried in FP32 before the budget was spent, each" in followed(out_of_time=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "found", "why"),
+    [
+        (
+            {"error_without": 1.5},
+            {"origin": ORIGIN},
+            "error that starts at /a",
+        ),
+        (
+            {"error_without": 1.5},
+            {"accumulates": True},
+            "accumulated error",
+        ),
+        (
+            {"error_without": 1.5},
+            None,
+            "unknown, effect measured",
+        ),
+        (
+            {"error_without": inf, "because": Because(nonfinite=True)},
+            {"accumulates": True},
+            "unknown, effect measured",
+        ),
+        (
+            {"error_without": None},
+            {"accumulates": True},
+            "unknown, not lowered before the search ended",
+        ),
+        ({"kept_by": "rule"}, None, "rules of the user"),
+        ({"kept_by": "model"}, None, "types in the file itself"),
+        (
+            {"kept_by": "engine"},
+            None,
+            "what the engine needs or is faster with",
+        ),
+    ],
+    ids=["origin", "grown", "effect", "infinite", "unknown", "rule", "model", "engine"],
+)
+def test_every_kept_node_has_a_reason_on_the_first_screen(node, found, why):
+    values = {"kept": (), "error": 10.5, "tried": ("/a",), "origin": None, "accumulates": False}
+    told = None if found is None else Followed.model_validate(values | found)
+    made = run(plan=plan((kept("/a", guard=None, **node),)), followed=told)
+    because = "" if why.startswith("unknown") else " because of that"
+    line = f"Cause: {why}; 1 node kept{because} (1 Pow)."
+    assert line in trouble(made, brief=True).lines
+    three = (kept("/a", guard=None, **node), kept("/b"), kept("/c", guard="mask"))
+    (*_, line) = trouble(run(plan=plan(three), followed=told), brief=True).lines
+    assert f"{why} (1 node)" in line
+    assert "squares that overflow inside the op (1 node)" in line
