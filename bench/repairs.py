@@ -37,6 +37,7 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from halfwise.reporting.guards import reason_of
 from tests.models import CLASSES
 
 PEERS = ROOT / "bench" / "results" / "peers.json"
@@ -59,7 +60,7 @@ class Side:
         seconds: Of the processor, for the whole run.
         rules: How often each rule was made.
         undone: Repairs that were tried and undone, by the reason.
-        reasons: Why nodes are kept: kinds of guard, else what was followed; by number.
+        reasons: Why nodes are kept, as `reporting.guards.Reason`; by number.
     """
 
     kept: int
@@ -135,8 +136,6 @@ def side(task: Task, **options: Any) -> Side:
         given = (written, case.heldout, references, case.criterion, case.metric)
         accumulate = request.settings.accumulate
         seen = judge(*given, reference_nonfinite=nonfinite, accumulate=accumulate)
-    followed = fixed.followed
-    unguarded = "accumulated error" if followed and followed.accumulates else "unknown"
     undone = Counter(str(r.kind) for r in fixed.plan.remarks if r.kind.startswith("repair-"))
     return Side(
         kept=len(fixed.found.kept),
@@ -147,7 +146,7 @@ def side(task: Task, **options: Any) -> Side:
         # Plain ones: `asdict` takes a Counter's items for what is counted.
         rules=dict(Counter(r.rule for r in fixed.plan.repairs)),
         undone=dict(undone),
-        reasons=dict(Counter(k.guard or unguarded for k in fixed.plan.keep)),
+        reasons=dict(Counter(str(reason_of(k, fixed.followed)) for k in fixed.plan.keep)),
     )
 
 

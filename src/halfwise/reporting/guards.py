@@ -10,11 +10,14 @@ from halfwise.wording import capital, filled, number
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on observations inside a passing plan, which its outputs do not show."""
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
-Reason = GuardKind | Literal["rule", "model", "engine", "origin", "grown", "effect", "unknown"]
+Reason = (
+    GuardKind
+    | Literal["rule", "model", "engine", "origin", "accumulated error", "effect", "unknown"]
+)
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
 Without a guard, of the error that guards and rules leave: "origin": most of it starts at this node;
-"grown": it grows with depth; "effect": lowering the node had an effect, and nothing shows why.
+"accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing shows why.
 "unknown": it was not lowered.
 """
 
@@ -44,7 +47,7 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
 }
 _FOLLOWED: Mapping[Reason, str] = {
     "origin": "Most of the error that no guard explains starts here",
-    "grown": "Accumulated error: what no guard explains grows with depth",
+    "accumulated error": "Accumulated error: what no guard explains grows with depth",
 }
 _READS_BEYOND = "it reads what may overflow"
 
@@ -147,7 +150,7 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
         return "effect"
     if followed.origin is not None and followed.origin.node == kept.node:
         return "origin"
-    return "grown" if followed.accumulates else "effect"
+    return "accumulated error" if followed.accumulates else "effect"
 
 
 def explained(

@@ -25,9 +25,9 @@ _UNGUARDED: Mapping[Reason, str] = {
     "model": "types in the file itself",
     "engine": "what the engine needs or is faster with",
     "origin": "error that starts at {origin}",
-    "grown": "accumulated error",
+    "accumulated error": "accumulated error",
     "effect": "unknown, effect measured",
-    "unknown": "unknown, not lowered before the search ended",
+    "unknown": "unknown, not lowered",
 }
 _FEW = 2
 """Most causes with a line each on the first screen; more share a line, lest one be cut."""

@@ -169,7 +169,7 @@ def test_an_unknown_origin_says_what_was_tried():
         (
             {"error_without": None},
             {"accumulates": True},
-            "unknown, not lowered before the search ended",
+            "unknown, not lowered",
         ),
         ({"kept_by": "rule"}, None, "rules of the user"),
         ({"kept_by": "model"}, None, "types in the file itself"),
@@ -179,7 +179,7 @@ def test_an_unknown_origin_says_what_was_tried():
             "what the engine needs or is faster with",
         ),
     ],
-    ids=["origin", "grown", "effect", "infinite", "unknown", "rule", "model", "engine"],
+    ids=["origin", "accumulated error", "effect", "infinite", "unknown", "rule", "model", "engine"],
 )
 def test_every_kept_node_has_a_reason_on_the_first_screen(node, found, why):
     values = {"kept": (), "error": 10.5, "tried": ("/a",), "origin": None, "accumulates": False}
