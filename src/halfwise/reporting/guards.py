@@ -17,8 +17,8 @@ Reason = (
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
 Without a guard, of the error that guards and rules leave: "origin": most of it starts at this node;
-"accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing shows why.
-"unknown": it was not lowered.
+"accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
+shows why. "unknown": it was not lowered.
 """
 
 CAUSES: dict[Reason, str] = {
