@@ -102,9 +102,7 @@ def choose(
 
     def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
         nonlocal curve
-        for point in curve.points:
-            types = Types(curve.bf16(point), tf32=point.tf32)
-            planner.narrowing.take(curve.kept(point), types)
+        _take_types(planner, curve)
         measuring = Measuring(curve, own, planner, heldout)
         picked = pick(curve, own, wish, measuring)
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
@@ -121,6 +119,13 @@ def choose(
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
     return concluded(case, _known(request, record, same), fixed, folder, started, watcher)
+
+
+def _take_types(planner: Planner, curve: Curve) -> None:
+    """Have each plan use the types of its point for what it keeps."""
+    for point in curve.points:
+        types = Types(curve.bf16(point), tf32=point.tf32)
+        planner.narrowing.take(curve.kept(point), types)
 
 
 def _known(request: Request, run: Run, same: bool) -> Request:
