@@ -13,6 +13,7 @@ from examples.digits import vit
 from halfwise.case import Settings
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.evidence import gather
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.repair.rules.scale import Scale
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
@@ -44,7 +45,7 @@ def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
     spent = time.process_time() - started
     muls = sum("@" in name for repair in repairs for name in repair.exponents)
     told = {guard for repair in repairs for guard in repair.guards}
-    asked = {f"{g.kind} at {g.node}" for g in seen.guards if g.kind in ("overflow", "square")}
+    asked = {place(g) for g in seen.guards if g.kind in ("overflow", "square")}
     nodes = sum(1 for _ in case.network.nodes())
     return [
         at_most("proposing (s of a processor)", spent, SECONDS, f"{nodes} nodes"),

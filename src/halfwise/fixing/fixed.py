@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.need import label
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.types import Types
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs
@@ -88,7 +88,7 @@ class Fixed:
         """The observations, including what the plan's repairs mended in the model as given."""
         answered = {guard for repair in self.plan.repairs for guard in repair.guards}
         evidence = self.first.evidence
-        mended = tuple(guard for guard in evidence.guards if label(guard) in answered)
+        mended = tuple(guard for guard in evidence.guards if place(guard) in answered)
         tensors = {guard.tensor for guard in mended}
         before = tuple(one for one in evidence.observations.tensors if one.tensor in tensors)
         return self.observations.model_copy(update={"mended": mended, "before": before})

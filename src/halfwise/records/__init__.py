@@ -143,7 +143,7 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.refusal import Move, MoveKind, Refusal, RefusalKind
-from halfwise.records.repair import APPROXIMATE, Allowed, Proof, Remade, Repair, RepairRule
+from halfwise.records.repair import APPROXIMATE, Allowed, Place, Proof, Remade, Repair, RepairRule
 from halfwise.records.run import Cost, Provenance, Run, RunKind, Sizes
 from halfwise.records.step import Step, StepKind, said
 from halfwise.records.tensors import (
@@ -271,6 +271,7 @@ __all__ = [
     "PairFault",
     "PairLoss",
     "ParityCheck",
+    "Place",
     "Plan",
     "Point",
     "Precision",

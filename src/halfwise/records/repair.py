@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from halfwise.records.record import Failure, NodeName, Record, TensorName
+from pydantic import model_validator
+
+from halfwise.records.record import Failure, GuardKind, NodeName, Record, TensorName
 
 RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase", "epsilon", "saturate"]
 """The rules, each a file of `fixing.repair.rules`.
@@ -52,6 +54,25 @@ class Proof(Record):
     mended: int = 0
 
 
+class Place(Record):
+    """A suspected cause at a node: what names a guard across models.
+
+    Attributes:
+        kind: The guard's kind.
+        node: Its node.
+    """
+
+    kind: GuardKind
+    node: NodeName
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_words(cls, given: object) -> object:
+        """Accept "overflow at /Add_3", which older records have."""
+        kind, at, node = given.partition(" at ") if isinstance(given, str) else ("", "", "")
+        return {"kind": kind, "node": node} if at else given
+
+
 class Repair(Record):
     """A repair at one place: what its rule needs to repeat it, and its effect.
 
@@ -61,7 +82,7 @@ class Repair(Record):
         exponents: For "scale": tensor → e, if stored times 2^e; only those with e ≠ 0.
         numbers: Other parameters of the rule, by name.
         identity: The identity behind it; "" before it was made.
-        guards: Kind and node of the guards that it resolves, such as "overflow at /Add_3".
+        guards: The guards that it resolves.
         before: Error of the low model without it, relative to what the search allows; None if not
             measured.
         after: Error with it.
@@ -74,7 +95,7 @@ class Repair(Record):
     exponents: Mapping[TensorName, int] = {}
     numbers: Mapping[str, float] = {}
     identity: str = ""
-    guards: tuple[str, ...] = ()
+    guards: tuple[Place, ...] = ()
     before: float | None = None
     after: float | None = None
     proof: Proof | None = None

@@ -61,9 +61,10 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
     done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
     effect = _effect(first) if criterion.metric is None else ""
     yield f"{done}{effect}{_proven(first.proof)}."
-    guards = list(dict.fromkeys(guard for repair in group for guard in repair.guards))
+    guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
     if guards:
-        yield f"Fixed: {_few([shorten(guard, 60) for guard in guards], ', ')}."
+        fixed = [shorten(f"{at.kind} at {at.node}", 60) for at in guards]
+        yield f"Fixed: {_few(fixed, ', ')}."
     advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
     if advice:
         yield f"In the training or export code: {_few(advice, ' ')}"

@@ -1,7 +1,7 @@
 """Words on what the low format does to a model: what fails, and the causes."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
@@ -134,11 +134,9 @@ def mended(plan: Plan) -> str:
         return ""
     rules = ", ".join(dict.fromkeys(repair.rule for repair in plan.repairs))
     guards = dict.fromkeys(guard for repair in plan.repairs for guard in repair.guards)
-    kinds = Counter(guard.split(maxsplit=1)[0] for guard in guards)
-    causes: Mapping[str, str] = CAUSES  # type: ignore[assignment] # which of its keys, a file says
+    kinds = Counter(guard.kind for guard in guards)
     what = ", ".join(
-        f"{causes.get(kind, kind)} at {count(places, 'node')}"
-        for kind, places in kinds.most_common(3)
+        f"{CAUSES[kind]} at {count(places, 'node')}" for kind, places in kinds.most_common(3)
     )
     if len(kinds) > 3:
         what += " and others"

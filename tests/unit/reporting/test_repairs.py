@@ -2,7 +2,17 @@ from math import inf
 
 import pytest
 
-from halfwise.records import Criterion, Curve, NodeName, Point, Proof, Remark, Repair, TensorName
+from halfwise.records import (
+    Criterion,
+    Curve,
+    NodeName,
+    Place,
+    Point,
+    Proof,
+    Remark,
+    Repair,
+    TensorName,
+)
 from halfwise.reporting.repairs import repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import guard, kept, plan, run, verdict
@@ -13,7 +23,7 @@ SCALED = Repair(
     nodes=(NodeName("/a.0"), NodeName("/b.0")),
     exponents={TensorName("a"): -10, TensorName("b"): 3, TensorName("b@output"): 0},
     identity="(x·s)·W/s = x·W",
-    guards=("overflow at /a.0",),
+    guards=(Place(kind="overflow", node=NodeName("/a.0")),),
     before=inf,
     after=0.25,
     proof=EQUAL,

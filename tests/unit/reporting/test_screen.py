@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import Criterion, Failure, LadderRung, NodeName, Repair
+from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair
 from halfwise.reporting.parts import Lines, commands
 from halfwise.reporting.screen import screen
 from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
@@ -56,7 +56,11 @@ def test_a_repair_says_what_it_answers():
     scale = Repair(
         rule="scale",
         nodes=(NodeName("/a"), NodeName("/b")),
-        guards=("square at /a", "square at /b", "overflow at /c"),
+        guards=(
+            Place(kind="square", node=NodeName("/a")),
+            Place(kind="square", node=NodeName("/b")),
+            Place(kind="overflow", node=NodeName("/c")),
+        ),
     )
     shown = parts(screen(run(plan=plan((), repairs=(scale,)))))
     assert shown["With everything in FP16"].lines[-1] == (

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from halfwise.graph.model import node_name
-from halfwise.records import Guard
+from halfwise.records import Guard, Place
 
 
-def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ...]:
+def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[Place, ...]:
     """Return kind and node of the guards on what only `nodes` see.
 
     This covers values passed between them, their constants, what happens inside them, and
@@ -30,9 +30,9 @@ def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[str, ..
         or (g.tensor is None and g.node in names)
         or (g.kind == "cancellation" and g.node in given)
     )
-    return tuple(map(label, found))
+    return tuple(map(place, found))
 
 
-def label(guard: Guard) -> str:
-    """Return the name of a guard in `Repair.guards`."""
-    return f"{guard.kind} at {guard.node}"
+def place(guard: Guard) -> Place:
+    """Return kind and node of a guard, as in `Repair.guards`."""
+    return Place(kind=guard.kind, node=guard.node)

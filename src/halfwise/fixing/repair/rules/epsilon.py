@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.small import small_guards
-from halfwise.fixing.repair.need import label
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import constant_array, graphs_of, node_name
@@ -62,7 +62,7 @@ class Epsilon:
                     "was": eps,
                     "change": (raised - eps) / smallest,
                 },
-                guards=(label(guard),),
+                guards=(place(guard),),
                 advice=f"Raise the eps in {node_name(node)} to {typed(raised)}.",
             )
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import mask_guards, range_guards
-from halfwise.fixing.repair.need import label
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name, opset_of
 from halfwise.graph.modern.softmaxes import BY_AXIS
@@ -35,7 +35,7 @@ from halfwise.graph.patterns.reading import scalar
 from halfwise.graph.roles import is_float
 from halfwise.graph.saturating import masked_by_constants
 from halfwise.graph.writing import Writer
-from halfwise.records import NodeName, Repair, RepairRule
+from halfwise.records import NodeName, Place, Repair, RepairRule
 
 MASK_BOUND = 15.0 * 2**10
 """Below a quarter of FP16's range, from which on a constant raises a guard (`MASK_SHARE`). With
@@ -84,9 +84,9 @@ class Mask:
         """Yield one repair for each mask and Softmax axis, with all sums that read it."""
         if evidence.fmt.has_range_of_fp32:
             return
-        guards: dict[NodeName, list[str]] = {}
+        guards: dict[NodeName, list[Place]] = {}
         for guard in (*mask_guards(evidence), *range_guards(evidence)):
-            guards.setdefault(guard.node, []).append(label(guard))
+            guards.setdefault(guard.node, []).append(place(guard))
         groups: dict[tuple[object, ...], list[_Masked]] = {}
         for name, node in evidence.nodes.items():
             found = _masked(evidence, node, self.larger, self.least) if name in guards else None

@@ -25,7 +25,7 @@ from halfwise.emulation.folding import constant_nodes, fold_constants, make_cons
 from halfwise.errors import RunFailed
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.integers import integer_guards
-from halfwise.fixing.repair.need import label
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.graph.dataflow import consumers, drop_unused_nodes, moves, reached
 from halfwise.graph.integral import FIRST_OPSET, Integers, from_integer, is_whole
@@ -90,7 +90,7 @@ class Phase:
             rule=self.name,
             nodes=names,
             numbers={form: 1.0},
-            guards=tuple(map(label, told)),
+            guards=tuple(map(place, told)),
             advice=advice,
         )
 

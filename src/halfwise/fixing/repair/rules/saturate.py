@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import range_guards
-from halfwise.fixing.repair.need import label
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.repair.rule import Identity, misfit, named
 from halfwise.fixing.repair.rules.mask import Mask
 from halfwise.formats import LOW_FORMATS
@@ -75,7 +75,7 @@ class Saturate:
                     "output": value.index() or 0,
                     "seen": evidence.absmax(value),
                 },
-                guards=(label(guard),),
+                guards=(place(guard),),
                 advice=f"Clip {value.name} to ±{most:.0f}.",
             )
 

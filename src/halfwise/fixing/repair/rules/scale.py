@@ -11,7 +11,7 @@ from halfwise.fixing.repair.advice import scaling_advice
 from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
 from halfwise.fixing.repair.exponent_program import Loss
 from halfwise.fixing.repair.exponent_regions import assigned, pieces
-from halfwise.fixing.repair.need import label
+from halfwise.fixing.repair.need import place
 from halfwise.fixing.repair.rule import Identity
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
@@ -150,6 +150,6 @@ def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Gu
         rule="scale",
         nodes=tuple(n for n in evidence.nodes if n in changed),
         exponents=part.told,
-        guards=tuple(dict.fromkeys(map(label, answered))),
+        guards=tuple(dict.fromkeys(map(place, answered))),
         advice=scaling_advice(found, part.told, evidence.given),
     )

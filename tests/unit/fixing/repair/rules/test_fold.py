@@ -11,7 +11,7 @@ from halfwise.fixing.repair.rules.fold import Fold, changes
 from halfwise.formats import FP16
 from halfwise.graph.affine import chains
 from halfwise.graph.model import Network, constant_array, network_from_proto, node_name
-from halfwise.records import NodeName, Repair
+from halfwise.records import NodeName, Place, Repair
 from tests.models import batch_norm, huge_weights
 from tests.models.constants import batch_norm_of_still_channels
 from tests.models.illness import Ill
@@ -135,7 +135,7 @@ def test_nothing_is_proposed_without_need_or_where_something_else_reads_what_is_
     y = s.op("Mul", large, f32(1e-3), name="small")
     x = {"x": f32(np.full((1, 1, 4), 100.0))}
     assert [r.guards for r in Fold().propose(evidence(Ill(s.proto(y), x)))] == [
-        ("overflow at large",)
+        (Place(kind="overflow", node=NodeName("large")),)
     ]
     assert not list(Fold().propose(evidence(Ill(s.proto(y, large), x))))
     assert not list(Fold().propose(evidence(Ill(s.proto(y), {"x": x["x"] / 100}))))

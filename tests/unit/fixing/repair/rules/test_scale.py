@@ -71,7 +71,7 @@ def test_a_norm_is_scaled_where_its_squares_overflow():
     named = {"project_out": -3, "square_out": -6, "mean_out": -6, "eps_out": -6, "root_out": -3}
     assert repair.exponents == named
     assert repair.nodes == ("project", "eps")
-    assert {"square at square", "overflow at mean"} <= set(repair.guards)
+    assert {("square", "square"), ("overflow", "mean")} <= {(g.kind, g.node) for g in repair.guards}
     assert repair.advice == "Scale constant_1 by 2^-6, w by 2^-3."
 
 
