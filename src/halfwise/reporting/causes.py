@@ -1,5 +1,6 @@
 """What is wrong, where and why: suspicions and observations, grouped by kind."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -75,15 +76,20 @@ def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
 
 
 def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
-    accused = set(_accused(run))
+    accused = _accused(run)
     found: dict[tuple[State, GuardKind], list[Guard]] = {}
+    kept: Counter[tuple[State, GuardKind]] = Counter()
     for i, guard in enumerate(run.guards):
         state: State = "cause" if guard.severity >= 1 else "suspected"
-        found.setdefault((state if i in accused else "harmless", guard.kind), []).append(guard)
+        group = (state if i in accused else "harmless", guard.kind)
+        found.setdefault(group, []).append(guard)
+        kept[group] += accused.get(i, 0)
     for guard in mended:
         found.setdefault(("mended", guard.kind), []).append(guard)
     for (state, kind), guards in found.items():
-        title = f"{capital(CAUSES[kind])}, at {count(len(guards), 'node')}"
+        title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
+        if because := kept[state, kind]:
+            title += f"; {count(because, 'node')} kept because of that"
         yield Causes(title, state, tuple(map(_told, guards)))
 
 
@@ -93,17 +99,24 @@ def _told(guard: Guard) -> Found:
     return Found(guard.node, text, guard.tensor, sentence(guard.fix))
 
 
-def _accused(run: Run) -> Iterator[int]:
-    """Yield the indices of guards that say why a node is kept."""
+def _accused(run: Run) -> dict[int, int]:
+    """Return the indices of guards that say why nodes are kept, with how many nodes each keeps.
+
+    A node for which there are several counts at the gravest, so that it counts once.
+    """
     places: dict[tuple[GuardKind, NodeName], list[int]] = {}
     for i, guard in enumerate(run.guards):
         for node in {guard.node, *guard.nodes}:
             places.setdefault((guard.kind, node), []).append(i)
+    found: dict[int, int] = {}
     for kept in run.plan.keep if run.plan is not None else ():
+        why = [] if kept.guard is None else list(places.get((kept.guard, kept.node), ()))
         if kept.because is not None and kept.because.guard is not None:
-            yield kept.because.guard
-        if kept.guard is not None:
-            yield from places.get((kept.guard, kept.node), ())
+            why.insert(0, kept.because.guard)
+        found |= {i: found.get(i, 0) for i in why}
+        if why:
+            found[max(why, key=lambda i: run.guards[i].severity)] += 1
+    return found
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:

@@ -12,6 +12,7 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.causes import causes
+from halfwise.reporting.trouble import trouble
 from tests.unit.reporting import runs
 
 
@@ -48,8 +49,18 @@ def test_a_suspicion_is_a_cause_where_a_node_is_kept_for_it_and_certain_by_its_n
         ("unexplained", ["d"]),
         ("harmless", ["c"]),
     ]
-    assert found[0].title == "Values beyond the range, at 1 node"
+    assert found[0].title == ("Values beyond the range, at 1 node; 1 node kept because of that")
     assert (found[0].found[0].text, found[0].found[0].fix) == ("It overflows", "Scale it.")
+
+
+def test_places_and_kept_nodes_are_counted_apart_and_each_once() -> None:
+    both = guard("a", 3.0).model_copy(update={"nodes": (NodeName("a"), NodeName("b"))})
+    made = fixed([both, guard("a", 2.0)], [kept("a", "overflow"), kept("b", "overflow")])
+    (group,) = causes(made, None)
+    assert group.title == "Values beyond the range, at 1 node; 2 nodes kept because of that"
+    assert "; 2 nodes kept because of that" in " ".join(
+        trouble(made.model_copy(update={"baseline": runs.baseline()})).lines
+    )
 
 
 def test_what_repairs_answer_is_mended() -> None:
