@@ -164,7 +164,8 @@ class Gate(TypedDict, total=False):
         Sequence[str],
         _acceptance(
             "How much worse: 5% or 0.05 for errors, costs and times; error=10%, worth=0, time=3% "
-            "for one of them; metric=X in its unit. Repeatable. Default 5%, metric=0.",
+            "for one of them; metric=X in its unit; WHAT=any accepts all, and none at all. "
+            "Repeatable. Default 5%, metric=0.",
             "[WHAT=]X",
         ),
     ]

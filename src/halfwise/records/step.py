@@ -44,6 +44,7 @@ StepKind = Literal[
     "own-runs",
     "check-tolerance",
     "best-model",
+    "accept-missing",
 ]
 """What a step does; the words are in `reporting.steps`."""
 
@@ -56,7 +57,8 @@ class Step(Facts):
         names: Files, formats and options that it concerns; their keys depend on `kind`, for
             "engines" they are the devices of the files.
         numbers: Its numbers; their keys depend on `kind`.
-        items: What it lists: metrics, nodes, devices, or what a model has that is built.
+        items: What it lists: metrics, nodes, devices, groups of figures, or what a model has
+            that is built.
         command: The words of the command that does it, not quoted; None if no single one does.
         text: The sentence itself for "said", which other records hold the facts of; "" otherwise.
     """

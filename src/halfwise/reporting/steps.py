@@ -134,5 +134,9 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "check-tolerance": "Check that the tolerance fits the task: --rel-max, --snr-db, or a task "
     "metric (--metric).",
     "best-model": "The run folder holds the best model found.",
+    "accept-missing": lambda step: (
+        "If what this run lacks beside the baseline may be missing: "
+        f"{' '.join(f'--may-worsen {group}=any' for group in step.items)}."
+    ),
 }
 """Words without their command; templates, see `wording.filled`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from halfwise.case import Case
 from halfwise.declarations.option import HELP
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind
+from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind, Step
 from halfwise.reporting.baseline import worsened
 from halfwise.reporting.reasons import with_failures
 from halfwise.store import MODEL_FILE, read_run
@@ -35,6 +35,7 @@ class Earlier:
         folder: The run folder, as given.
         run: The run.
         allowed: By group: a share of the baseline's figure; for metrics, in the metric's unit.
+            inf if a figure of the group may also be missing.
     """
 
     folder: Path
@@ -47,8 +48,8 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
 
     Args:
         folder: A run folder.
-        may_worsen: `X` or `GROUP=X`, X a number or a percentage; without a group, for all but the
-            metric.
+        may_worsen: `X` or `GROUP=X`, X a number, a percentage, or "any", which accepts a missing
+            figure too; without a group, for all but the metric.
 
     Raises:
         UsageError: `may_worsen` is malformed, or given without a baseline.
@@ -60,8 +61,8 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
         group, _, number = word.rpartition("=")
         if group not in ("", *_GROUPS) or (value := _amount(number)) is None:
             raise UsageError(
-                f"--may-worsen is {word!r}; expected a number or a percentage, alone or for one of "
-                f"{', '.join(_GROUPS)}.",
+                f"--may-worsen is {word!r}; expected a number, a percentage or any, alone or for "
+                f"one of {', '.join(_GROUPS)}.",
                 "For example: --may-worsen 10% --may-worsen metric=0.002.",
             )
         named = [group] if group else [each for each in _GROUPS if each != "metric"]
@@ -80,6 +81,8 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
 
 
 def _amount(given: str) -> float | None:
+    if given == "any":
+        return inf
     digits = given.removesuffix("%")
     try:
         value = float(digits) / (1 if digits == given else 100)
@@ -112,7 +115,10 @@ def beside(run: Run, before: Earlier | None) -> Run:
     if not found.passed:
         worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
         verdict = with_failures(verdict, worse)
-    return run.model_copy(update={"compared": found, "verdict": verdict})
+    missing = dict.fromkeys(_group(c.kind) for c in changes if c.now is None and not c.passed)
+    steps = [Step(kind="accept-missing", items=tuple(missing))] if missing else []
+    next_step = (*run.next_step, *steps)
+    return run.model_copy(update={"compared": found, "verdict": verdict, "next_step": next_step})
 
 
 def _figures(run: Run) -> _Figures:
@@ -155,12 +161,22 @@ def _change(
     allowed: Mapping[str, float],
     optional: frozenset[FigureKind],
 ) -> Change:
-    group = next((g for g, kinds in _GROUPS.items() if kind in kinds), None)
-    by = 0.0 if group is None else allowed[group]
+    group = _group(kind)
+    # More non-finite values are never accepted; without the output there are none to count.
+    by = 0.0 if kind == "non-finite" and now is not None else allowed[group]
     # A candidate that beat the reference was lucky: matching the reference is no loss.
     limit = max(before, 0.0) + by if kind == "metric" else before * (1 + by)
-    passed = kind in optional if now is None else now <= limit or isnan(before)
+    if by == inf:
+        limit, passed = inf, True
+    elif now is None:
+        passed = kind in optional
+    else:
+        passed = now <= limit or isnan(before)
     return Change(kind=kind, of=of, before=before, now=now, limit=limit, passed=passed)
+
+
+def _group(kind: FigureKind) -> str:
+    return next((group for group, kinds in _GROUPS.items() if kind in kinds), "error")
 
 
 def _same_samples(run: Run, before: Earlier) -> bool:

@@ -90,6 +90,19 @@ def test_a_candidate_with_nothing_low_is_worse():
     cheap = verification(worth=Worth(cost=1.2, fp32=2.0))
     changes, passes = held(verification(worth=None), cheap)
     assert (changes["cost"].now, passes) == (None, False)
+    assert held(verification(worth=None), cheap, worth=inf)[1]
+
+
+def test_what_is_missing_can_be_accepted_and_the_report_says_how():
+    before = run(verdict=verdict(outputs={"y": output_error(), "z": output_error()}))
+    broken = output_error(nonfinite=1)
+    less, infinite = (run(verdict=verdict(outputs={"y": e})) for e in (output_error(), broken))
+    assert held(less, before, error=inf)[1]
+    assert not held(infinite, before, error=inf)[1]
+    changes, passes = held(less, before)
+    assert (changes["rel-max"].now, passes) == (None, False)
+    (step,) = beside(less, _before(before)).next_step[-1:]
+    assert (step.kind, step.items) == ("accept-missing", ("error",))
 
 
 def test_other_samples_of_the_same_names_are_no_baseline():
@@ -122,6 +135,7 @@ def _before(found):
     [
         ((), SHARES),
         ("2%", {"error": 0.02, "worth": 0.02, "time": 0.02, "metric": 0.0}),
+        ("worth=any", SHARES | {"worth": inf}),
         (["0.1", "time=0", "metric=0.5"], {"error": 0.1, "worth": 0.1, "time": 0, "metric": 0.5}),
     ],
 )
