@@ -37,6 +37,20 @@ def test_what_the_mixed_model_has_no_longer_keeps_its_source() -> None:
     assert RunEvidence.model_validate_json(found.model_dump_json()) == found
 
 
+def test_it_has_a_largest_size_and_what_matters_least_goes_first(monkeypatch) -> None:
+    given = case_of(network())
+    whole = evidence_of(given, runs.run())
+    assert whole.frames
+    sizes = []
+    for left in ("frames", "graph"):
+        sizes.append(len(evidence_of(given, runs.run()).model_dump_json()))
+        monkeypatch.setattr("halfwise.evidence.MOST_BYTES", sizes[-1] - 1)
+        found = evidence_of(given, runs.run())
+        assert not getattr(found, left)
+        assert RunEvidence.model_validate_json(found.model_dump_json()) == found
+    assert evidence_of(given, runs.run()) == RunEvidence(graph=None)
+
+
 def test_more_nodes_than_a_browser_draws_are_left_out(monkeypatch) -> None:
     monkeypatch.setattr("halfwise.evidence.MOST_NODES", 1)
     found = evidence_of(case_of(network()), runs.run())

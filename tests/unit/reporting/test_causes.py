@@ -58,9 +58,9 @@ def test_places_and_kept_nodes_are_counted_apart_and_each_once() -> None:
     made = fixed([both, guard("a", 2.0)], [kept("a", "overflow"), kept("b", "overflow")])
     (group,) = causes(made, None)
     assert group.title == "Values beyond the range, at 1 node; 2 nodes kept because of that"
-    assert "; 2 nodes kept because of that" in " ".join(
-        trouble(made.model_copy(update={"baseline": runs.baseline()})).lines
-    )
+    told = trouble(made.model_copy(update={"baseline": runs.baseline()}))
+    assert told is not None
+    assert "; 2 nodes kept because of that" in " ".join(told.lines)
 
 
 def test_what_repairs_answer_is_mended() -> None:
