@@ -69,8 +69,10 @@ class Place(Record):
     @classmethod
     def _of_words(cls, given: object) -> object:
         """Accept "overflow at /Add_3", which older records have."""
-        kind, at, node = given.partition(" at ") if isinstance(given, str) else ("", "", "")
-        return {"kind": kind, "node": node} if at else given
+        match given.split(maxsplit=2) if isinstance(given, str) else ():
+            case kind, "at", node:
+                return {"kind": kind, "node": node}
+        return given
 
 
 class Repair(Record):
