@@ -134,9 +134,6 @@ def _spread(value: ir.Value, wrappers: int = 3) -> Spread | None:
     if node := maker(value, "Sub"):
         return _difference_of_moments(node, way(value))
     total = reduction(value)
-    if total is None and (factor := split_constant(value, "Mul", "Div")):
-        inner = _spread(factor[0].value, wrappers - 1) if wrappers else None
-        return inner and replace(inner, nodes=inner.nodes | factor[0].nodes)
     if total is None or not total.squared:
         return None
     passed = behind(value).nodes | total.nodes
@@ -163,10 +160,7 @@ def _difference_of_moments(node: ir.Node, nodes: Nodes) -> Spread | None:
 
 
 def _centred(value: ir.Value) -> tuple[ir.Value, Nodes] | None:
-    """Return x and the nodes of `value = x - mean(x)`, perhaps times a constant."""
-    if factor := split_constant(value, "Mul", "Div"):
-        inner = _centred(factor[0].value)
-        return inner and (inner[0], inner[1] | factor[0].nodes)
+    """Return x and the nodes of `value = x - mean(x)`."""
     node = maker(value, "Sub")
     if node is None or node.inputs[0] is None or node.inputs[1] is None:
         return None

@@ -40,18 +40,6 @@ def test_factors_inside_the_root_go_to_weight_and_eps():
     assert found.bias is None
 
 
-def test_constant_factors_on_the_way_are_part_of_the_formula():
-    s = Sketch()
-    x = s.input("x", [2, 24])
-    centred = s.op("Mul", s.op("Sub", x, s.op("ReduceMean", x, axes=[1])), 2.0**-5)
-    variance = s.op("ReduceMean", s.op("Mul", centred, centred), axes=[1])
-    root = s.op("Sqrt", s.op("Mul", s.op("Add", variance, 1e-6), 2.0**10))
-    found = only(s, s.op("Add", s.op("Mul", s.op("Div", centred, root), WEIGHT), BIAS))
-    assert found.weight == pytest.approx(WEIGHT * 2.0**-5)
-    assert found.eps == pytest.approx(1e-6 * 2.0**10)
-    assert found.x.name == x
-
-
 def test_a_norm_read_by_two_keeps_their_weights_apart():
     s = Sketch()
     y = layer_norm(s, s.input("x", [2, 24]), [-1], SPELLINGS[0])
