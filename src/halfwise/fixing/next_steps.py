@@ -1,10 +1,10 @@
 """What to do after a `fix`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from halfwise.case import Case
-from halfwise.declarations import spelt
+from halfwise.declarations import Inputs, spelt
 from halfwise.fixing.building import building
 from halfwise.fixing.fixed import Fixed
 from halfwise.options.options import Request
@@ -21,18 +21,24 @@ from halfwise.records import (
 from halfwise.reporting.ending import lacking
 from halfwise.reporting.offers import offered
 from halfwise.reporting.verdict import allowed
-from halfwise.store import engine_file
+from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.versions import FIRST_WITH, text_of
 from halfwise.wording import argument
 
-_DIAGNOSED = (
-    *("preprocess", "labels", "seed", "allow_random", "max_abs", "rel_max", "snr_db", "cosine"),
-    *("agreement", "metric", "metric_drop", "to", "accumulate", "device", "ort_library"),
-    *("target", "trt_python", "trt_command", "trt_worker", "typing", "min_shapes", "opt_shapes"),
-    *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin", "no_previews"),
+_JUDGED = (
+    *("preprocess", "labels", "seed", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
+    *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "accumulate", "device"),
+    *("ort_library", "trt_python", "trt_command", "trt_worker"),
 )
-"""Options of `fix` with the same meaning in `diagnose` and `verify`."""
+"""Options of `fix` with the same meaning in `verify` and `diagnose`."""
+_SEARCHED = (
+    *("to", "target", "typing", "min_shapes", "opt_shapes", "max_shapes", "workspace"),
+    *("optimization_level", "tactic_sources", "plugin"),
+)
+"""The others with the same meaning in `diagnose`."""
 _COMPARED = ("preprocess", "seed", "allow_random", "accumulate", "device", "ort_library")
+_REPEATED = ("preprocess", "labels", "allow_random", "device", "ort_library")
+"""Options of `fix` that a `verify` of its run needs again."""
 _SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")
 
 
@@ -41,10 +47,17 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
 
     `worker` names one of several workers.
     """
-    named = {"trt_worker": worker} if worker else {}
-    words = _on_same("diagnose", case, request, _DIAGNOSED, {**request.given, **named})
+    given = request.given | ({"trt_worker": worker} if worker else {})
+    words = _same(case, request, (*_JUDGED, *_SEARCHED), given)
     folder = Path("DIAGNOSIS") if out is None else out.with_name(f"{out.name}.diagnosis")
-    return Step(kind="diagnose", command=(*words, "-o", argument(folder)))
+    return Step(kind="diagnose", command=("halfwise", "diagnose", *words, "-o", argument(folder)))
+
+
+def fix_step(case: Case, request: Request, out: Path | None) -> Step:
+    """Return the `halfwise fix` of the same case as a diagnosis."""
+    words = _same(case, request, (*_JUDGED, *_SEARCHED), request.given)
+    folder = Path("FIXED") if out is None else out.with_name(f"{out.name}.fixed")
+    return Step(kind="fix", command=("halfwise", "fix", *words, "-o", argument(folder)))
 
 
 def after_verify(
@@ -52,32 +65,40 @@ def after_verify(
 ) -> tuple[Step, ...]:
     """Return what to do after an emulated `verify` of a model file."""
     if passed:
-        words = _on_same("verify", case, request, _DIAGNOSED, request.given)
-        words.insert(3, argument(candidate))
-        return (Step(kind="prove", command=(*words, "--target", "tensorrt")),)
-    comparing = _on_same("compare", case, request, _COMPARED, request.given)
-    fixing = _on_same("fix", case, request, _DIAGNOSED, request.given)
+        words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
+        words += _options(request.given, _JUDGED)
+        names = {"heldout": ""}
+        return (Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE)),)
+    comparing = _same(case, request, _COMPARED, request.given)
+    comparing += ["--b", f"emulation:{candidate}"]
     return (
-        Step(kind="compare", command=(*comparing, "--b", f"emulation:{candidate}")),
-        Step(kind="fix", command=(*fixing, "-o", "RUN")),
+        Step(kind="compare", command=("halfwise", "compare", *comparing)),
+        fix_step(case, request, None),
     )
 
 
-def _on_same(
-    command: str, case: Case, request: Request, names: Sequence[str], options: Mapping[str, str]
+def _same(
+    case: Case, request: Request, names: Iterable[str], given: Mapping[str, str]
 ) -> list[str]:
-    """Return the words of a command on the same model and inputs, with those of its options."""
-    given = request.data.inputs
-    model = argument(case.network.path) if case.network.path is not None else "MODEL"
-    words = ["halfwise", command, model, "--inputs"]
-    words.append(argument(given) if isinstance(given, str | Path) else "DATA")
-    for name in names:
-        if name in options:
-            words += _option(name, options[name])
-    return words
+    """Return the model, the inputs, and those of the options that have a name among `names`."""
+    return [_model(case), "--inputs", _data(request.data.inputs), *_options(given, names)]
 
 
-def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[Step, ...]:
+def _model(case: Case) -> str:
+    return "MODEL" if case.network.path is None else argument(case.network.path)
+
+
+def _data(inputs: Inputs | None) -> str:
+    return argument(inputs) if isinstance(inputs, str | Path) else "DATA"
+
+
+def _options(given: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    return [word for name in names if name in given for word in _option(name, given[name])]
+
+
+def delivered_next(
+    out: Path | None, request: Request, devices: Sequence[Engines] = ()
+) -> tuple[Step, ...]:
     """Return what to do with the engine in the run folder `out`; None if there is none.
 
     `devices` are those of a run with several.
@@ -88,12 +109,27 @@ def delivered_next(out: Path | None, devices: Sequence[Engines] = ()) -> tuple[S
     if len(devices) > 1:
         files = {e.worker.name: str(out / engine_file(e.shares or e.worker.name)) for e in devices}
         export += ["--trt-worker", devices[0].worker.name]
-    verify = ("halfwise", "verify", argument(out), "--target", "tensorrt", "--inputs", "DATA")
+    data, given = request.data, request.given
+    if data.heldout is not None:
+        given = _heldout(given)
+    # Of the inputs of the run, `verify` judges only those that it held out.
+    words = [argument(out), "--inputs", _data(data.heldout or data.inputs)]
+    words += _options(given, _REPEATED)
+    words += _option("metric", given["metric"]) if ":" in given.get("metric", "") else []
     return (
         Step(kind="engines", names=files),
-        Step(kind="verify-elsewhere", command=verify),
+        Step(kind="verify-elsewhere", command=("halfwise", "verify", *words, *_ENGINE)),
         Step(kind="export", command=(*export, "--as", "trtexec")),
     )
+
+
+def _heldout(given: dict[str, str]) -> dict[str, str]:
+    """Return options with the labels of the held-out samples."""
+    labels = given.get("heldout_labels")
+    return given if labels is None else {**given, "labels": labels}
+
+
+_ENGINE = ("--target", "tensorrt")
 
 
 def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
@@ -177,6 +213,7 @@ def choosing(
 def next_steps(
     verdict: Verdict,
     case: Case,
+    request: Request,
     fixed: Fixed,
     profiles: tuple[Profile, ...],
     out: Path | None,
@@ -188,6 +225,7 @@ def next_steps(
     Args:
         verdict: The final one, with its reasons for failure.
         case: The case.
+        request: The options.
         fixed: Result of the run.
         profiles: Of the samples; none for fixed shapes.
         out: The run folder; None if nothing was written.
@@ -202,23 +240,31 @@ def next_steps(
     elif not verdict.passed:
         steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
     elif verdict.level == "engine":
-        steps = (*delivered_next(out, devices), *other, *lower)
+        steps = (*delivered_next(out, request, devices), *other, *lower)
     else:
         strong, weak = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
+        proof = _proving(case, request, out)
         # A plan that gains nothing is not worth building where a cheaper one is offered.
-        built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, _proving(out), weak)
+        built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
         steps = other if other and dear else (*other, *built)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))
 
 
-def _proving(out: Path | None) -> Step:
+def _proving(case: Case, request: Request, out: Path | None) -> Step:
     if out is None:
         return Step(kind="prove")
-    words = ("halfwise", "verify", argument(out), "--target", "tensorrt", "--inputs", "DATA")
-    return Step(kind="prove", command=words)
+    given, names = request.given, {"heldout": ""}
+    if request.data.heldout is not None:
+        given = _heldout(given)
+    else:
+        names = {"unseen": "DATA"}
+        given = {**given, "labels": "LABELS"} if "labels" in given else given
+    words = [_model(case), argument(out / MODEL_FILE), "--inputs", _data(request.data.heldout)]
+    words += _options(given, _JUDGED)
+    return Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE))
 
 
 def _after_failure(

@@ -136,7 +136,7 @@ def fix_run(
         curve=fixed.curve,
         rungs=rungs_of(fixed, verdict, request.right_by, engines) if request.ladder else (),
         without_int8=fixed.without_int8,
-        next_step=next_steps(verdict, case, fixed, profiles, out, devices, worth),
+        next_step=next_steps(verdict, case, request, fixed, profiles, out, devices, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )

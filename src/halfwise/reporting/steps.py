@@ -89,11 +89,9 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "older-bodies": f"{_OLDER}, and constraints do not reach layers in the bodies of kept nodes.",
     "older-plain": f"{_OLDER}, and nothing is kept[: build the original model with {{flags}}.]",
     "older-constrained": _constrained,
-    "prove": lambda step: (
-        "Judge the engine itself"
-        if step.command
-        else "This verdict is emulated; judge the engine itself with --target tensorrt."
-    ),
+    "prove": "[Judge the engine itself, on unseen {unseen}"
+    "|{heldout}Judge the engine itself"
+    "|This verdict is emulated; judge the engine itself with --target tensorrt.]",
     "engines": _engines,
     "verify-elsewhere": "To build and judge it on another",
     "export": "To build it without halfwise (python, cpp, polygraphy and json are other forms)",

@@ -11,6 +11,7 @@ from halfwise.fixing.next_steps import (
     choosing,
     delivered_next,
     diagnose_step,
+    fix_step,
     lower_next,
     next_steps,
     runs_of_their_own,
@@ -114,7 +115,11 @@ def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
 
 
 def steps(found, judged, worth=None):
-    return " ".join(steps_told(next_steps(judged, found.planner.case, found, (), None, (), worth)))
+    return " ".join(
+        steps_told(
+            next_steps(judged, found.planner.case, understand({}, {}), found, (), None, (), worth)
+        )
+    )
 
 
 def test_what_was_done_already_is_not_advised():
@@ -149,10 +154,14 @@ def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monke
 
 
 def test_where_the_engine_is():
-    assert delivered_next(None) == ()
-    engine, verify, export = delivered_next(Path("runs/one"))
+    request = understand("x.npz", {"preprocess": "p.py:f", "metric": "top1"})
+    assert delivered_next(None, request) == ()
+    engine, verify, export = delivered_next(Path("runs/one"), request)
     assert engine.names == {"": "runs/one/model.engine"}
-    assert verify.command is not None
+    assert verify.command == (
+        *("halfwise", "verify", "runs/one", "--inputs", "x.npz", "--preprocess", "p.py:f"),
+        *("--target", "tensorrt"),
+    )
     assert export.command == ("halfwise", "export", "runs/one", "--as", "trtexec")
 
 
@@ -201,3 +210,29 @@ def test_what_would_cost_as_little_as_is_asked_for():
     assert "--metric mask-iou" in metric
     (none,) = steps_told(tuple(cheaper(Worth(cost=2.0, fp32=3.0), 1.3)))
     assert none.startswith("No plan that was tried is known to cost at most 1.3 ×")
+
+
+def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():
+    found = outcome(models.small(), allow_random=True)
+    case = replace(found.planner.case, network=replace(found.planner.case.network, path=Path("m")))
+    given = {"labels": "l.json", "metric": "top1"}
+
+    def proof(**more):
+        request = understand("x.npz", {**given, **more})
+        steps = next_steps(verdict(), case, request, found, (), Path("run"), (), None)
+        return next(step.command for step in steps if step.kind == "prove")
+
+    judged = ("--metric", "top1", "--target", "tensorrt")
+    unseen = ("--inputs", "DATA", "--labels", "LABELS")
+    assert proof() == ("halfwise", "verify", "m", "run/model.onnx", *unseen, *judged)
+    own = ("--inputs", "y.npz", "--labels", "k.json")
+    held = proof(heldout="y.npz", heldout_labels="k.json")
+    assert held == ("halfwise", "verify", "m", "run/model.onnx", *own, *judged)
+
+
+def test_what_follows_a_diagnosis_has_its_options():
+    request = understand("x.npz", {"metric": "top1", "target": "tensorrt"})
+    assert fix_step(CASE, request, Path("runs/one")).command == (
+        *("halfwise", "fix", "my model.onnx", "--inputs", "x.npz", "--metric", "top1"),
+        *("--target", "tensorrt", "-o", "runs/one.fixed"),
+    )

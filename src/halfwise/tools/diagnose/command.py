@@ -9,6 +9,7 @@ from typing import Unpack
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged
 from halfwise.graph.conversion import upcast
 from halfwise.inputs import split_sources
@@ -76,7 +77,7 @@ def diagnose(
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
             beside = (expected, inputs_b, runner)
-            rungs, outputs, seen = _climb(model, case, request, partial, beside, watcher)
+            rungs, outputs, seen = _climb(model, case, request, partial, beside, folder, watcher)
         else:
             rungs, outputs, seen = (_misfit(refused),), (), None
         verdict = _verdict(case, request, rungs, outputs)
@@ -92,14 +93,15 @@ def _climb(
     request: Request,
     folder: Path,
     beside: tuple[str | Path | None, Inputs | None, str | None],
+    out: Path | None,
     watcher: Watcher,
 ) -> tuple[tuple[Rung, ...], Sequence[Outputs], Observations | None]:
     """Return the rungs, FP32's outputs for every sample if they ran to the end, and observations.
 
-    `beside` holds expected, inputs_b and runner of `diagnose`.
+    `beside` holds expected, inputs_b and runner of `diagnose`; `out` is where `folder` ends.
     """
     expected, inputs_b, runner = beside
-    settings, given = request.settings, request.data.inputs
+    settings = request.settings
     check(case.network, runtime=settings.runtime)
     tensors = others = None
     if expected is not None:
@@ -117,7 +119,7 @@ def _climb(
             expected=tensors,
             others=others,
             engines=engines,
-            inputs=str(given) if isinstance(given, str | Path) else "DATA",
+            fix=fix_step(case, request, out),
         )
         rungs = climb(subject, LADDER)
         return rungs, () if _failed(rungs) else subject.references, subject.seen

@@ -13,11 +13,11 @@ from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
 from halfwise.options.repairs import RULES
-from halfwise.records import KeptNode, NodeName, Rung, Sign, Step, said
+from halfwise.records import KeptNode, NodeName, Rung, Sign, said
 from halfwise.reporting.guards import explained, worded
 from halfwise.tools.compare.sides import all_low
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import argument, count, listed
+from halfwise.wording import count, listed
 
 _MOST = 8
 """Kept nodes and suspicions reported; `fix` writes all to run.json."""
@@ -75,7 +75,7 @@ def precision(subject: Subject) -> Rung:
         evidence=tuple(signs),
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
-            *(_fix(subject) for _ in range(fixed.found.passed)),
+            *((subject.fix,) if subject.fix and fixed.found.passed else ()),
             *said(*fixes[:_MOST]),
         ),
     )
@@ -89,11 +89,6 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
         return 0.0 if guard is None else fixed.guards[guard].severity
 
     return sorted(fixed.plan.keep, key=severity, reverse=True)
-
-
-def _fix(subject: Subject) -> Step:
-    model = argument(subject.case.network.path or "MODEL")
-    return Step(kind="fix", command=("halfwise", "fix", model, "--inputs", subject.inputs))
 
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:

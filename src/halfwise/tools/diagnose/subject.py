@@ -22,6 +22,7 @@ from halfwise.records import (
     Rung,
     RungName,
     Sign,
+    Step,
     Verdict,
     said,
 )
@@ -45,7 +46,7 @@ class Subject:
         expected: The framework's tensors for each sample; None if not given.
         others: The same samples from a second pipeline; None without.
         engines: Engine maker; None without a target.
-        inputs: The inputs as the user named them, for commands.
+        fix: The `fix` of the same case; None if it is no next step.
         tried: The first rung's trials on the inputs, if the outputs are not `expected`.
         seen: Observations of the tensors, once a rung has made them.
     """
@@ -59,7 +60,7 @@ class Subject:
     expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
     others: Samples | None = None
     engines: EngineMaker | None = None
-    inputs: str = "DATA"
+    fix: Step | None = None
     tried: InputTrials | None = None
     seen: Observations | None = None
 

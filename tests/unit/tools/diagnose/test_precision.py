@@ -1,7 +1,7 @@
 from halfwise.case import Samples
 from halfwise.graph.model import network_from_proto
 from halfwise.interruption import offered
-from halfwise.reporting.steps import steps_told
+from halfwise.records import Step
 from halfwise.tools.diagnose.precision import precision
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -17,14 +17,15 @@ def test_what_fix_attributes(subject):
     ill = models.layer_norm()
     count = len(next(iter(ill.inputs.values())))
     samples = Samples(tuple(f"s{i}" for i in range(count)), ill.sample)
+    fix = Step(kind="fix", command=("halfwise", "fix"))
     with offered() as interruption:
-        rung = precision(subject(model=network_from_proto(ill.proto), samples=samples))
+        rung = precision(subject(model=network_from_proto(ill.proto), samples=samples, fix=fix))
     assert not interruption.ready  # Ctrl-C ends a diagnosis, and keeps nothing
     assert rung.passed is False
     assert "square" in rung.nodes
     assert rung.cause.startswith("FP16 breaks the model. With the graph as it is, keeping ")
     assert any(sign.nodes and sign.severity == "warning" for sign in rung.evidence)
-    assert steps_told(rung.advice)[0].endswith(": halfwise fix MODEL --inputs DATA")
+    assert rung.advice[0] == fix
     assert not any("Usual fix" in sign.text for sign in rung.evidence)
 
 
