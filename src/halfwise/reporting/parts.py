@@ -115,7 +115,7 @@ def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
 
 _COLUMNS = 78
 """Columns of a command on an 80-column terminal."""
-_LONGEST = 5
+_LONGEST = 6
 """Most lines of all commands on a first screen; `--full` shows longer ones."""
 
 
