@@ -229,7 +229,7 @@ def test_a_single_sample_is_no_heldout_result(fix):
     verdict = ended.record["verdict"]
     assert not verdict["passed"]
     assert not verdict["unseen"]
-    assert any("held-out" in reason for reason in verdict["reasons"])
+    assert [failure["kind"] for failure in verdict["failures"]] == ["seen"]
     assert any("single sample" in warning for warning in ended.record["warnings"])
     assert "NOT JUDGED" in ended.out
     assert not verdict["judged"]

@@ -72,11 +72,11 @@ def test_held_out_copies_of_what_is_searched_on_are_left_out(ill, tmp_path):
     heldout = {"x": np.stack([x[5], x[0] / 2, x[0]])}
     case = load(ill, heldout=heldout, heldout_labels=tmp_path / "labels.json")
     assert (case.heldout.ids, case.heldout.labels) == (("inputs[1]",), (11,))
-    (note,) = [n for n in notes_of(case) if "copy" in n]
+    (note,) = [n for n in notes_of(case) if "copies" in n]
     assert note.startswith("warning: left out 2 of 3 held-out samples")
     alone = load(ill, heldout={"x": heldout["x"][1:2]})
     assert case.data_sha256 == alone.data_sha256
-    assert not any("copy" in n for n in notes_of(alone))
+    assert not any(note.kind == "copies" for note in alone.notes)
 
 
 def test_held_out_samples_that_all_were_searched_on_are_none(ill):
