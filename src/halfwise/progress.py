@@ -9,11 +9,22 @@ class Watcher(Protocol):
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
 
-    def step(self, done: int, total: int | None = None) -> None:
-        """Report progress within the stage."""
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        """Report that `done` steps of the stage, or of its part `of`, are over.
+
+        `most`: it may end before all `total` are.
+        """
 
     def left(self, seconds: float) -> None:
         """Report the longest time that a stage with a budget may take; inf if unknown."""
+
+    def expect(self, seconds: float, of: str) -> None:
+        """Report how long part `of` of the stage, which begins now, will probably take.
+
+        0 seconds: it is over, or nothing is known about its time.
+        """
 
     def note(self, line: str) -> None:
         """Report a message worth reading."""
@@ -25,10 +36,15 @@ class Silent:
     def stage(self, name: str, total: int | None = None) -> None:
         """Do nothing."""
 
-    def step(self, done: int, total: int | None = None) -> None:
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
         """Do nothing."""
 
     def left(self, seconds: float) -> None:
+        """Do nothing."""
+
+    def expect(self, seconds: float, of: str) -> None:
         """Do nothing."""
 
     def note(self, line: str) -> None:

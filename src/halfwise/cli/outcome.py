@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -37,15 +38,16 @@ def watched(
         display: What to print.
         worker: Options that name a worker to start while the library is imported.
     """
-    with nullcontext() if worker is None else worker_ahead(worker):
-        if display.quiet:
-            from halfwise.progress import Silent
+    ahead = partial(nullcontext) if worker is None else partial(worker_ahead, worker)
+    if display.quiet:
+        from halfwise.progress import Silent
 
+        with ahead():
             return call(Silent())
-        from halfwise.reporting.terminal import TerminalWatcher
+    from halfwise.reporting.terminal import TerminalWatcher
 
-        with TerminalWatcher() as watcher:
-            return call(watcher)
+    with TerminalWatcher() as watcher, ahead():
+        return call(watcher)
 
 
 @contextmanager

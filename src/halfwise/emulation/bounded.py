@@ -39,6 +39,10 @@ _LONGER = 10.0
 """The same as a multiple of the longest finished call: emulations run longer than their models."""
 
 
+_WORTH_TELLING = 2.0
+"""Seconds of work from which its expected time is reported."""
+
+
 class OutOfTime(Exception):
     """The time budget is spent."""
 
@@ -86,11 +90,13 @@ class _Calls:
         repeating: Whether one of its models repeats a body.
         longest: Seconds of the longest call that finished.
         late: What was raised for the first call that reached its limit.
+        paces: For each kind of work that has a size, its seconds and its size so far.
     """
 
     repeating: bool = False
     longest: float = 0.0
     late: RunFailed | None = None
+    paces: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -108,6 +114,8 @@ class Limits:
         until: Value of `time.monotonic()` at which all work must end; None for never.
         over: Whether it must end now, whatever the time.
         tell: Called with reports of long calls.
+        expect: Called with the seconds that work will probably take, and its kind; with 0 after it.
+        expected: Whether that was done for the present work.
         stop: Ends the calls.
         forgiving: Whether any number of calls may reach the limit.
         calls: The calls so far.
@@ -117,6 +125,8 @@ class Limits:
     until: float | None = None
     over: Callable[[], bool] = lambda: False
     tell: Callable[[str], None] | None = None
+    expect: Callable[[float, str], None] = lambda _seconds, _kind: None
+    expected: bool = False
     stop: Stop = field(default_factory=Stop)
     forgiving: bool = False
     calls: _Calls = field(default_factory=_Calls)
@@ -140,12 +150,41 @@ def _changed(**changes: Any) -> Iterator[None]:
 
 @contextmanager
 def limited(
-    seconds: float | None = None, *, tell: Callable[[str], None] | None = None
+    seconds: float | None = None,
+    *,
+    tell: Callable[[str], None] | None = None,
+    expect: Callable[[float, str], None] | None = None,
 ) -> Iterator[None]:
-    """Bound each call within the block; None keeps the outer limit."""
+    """Bound each call within the block, and report long ones; None keeps what the outer has."""
     outer = _now()
-    with _changed(seconds=outer.seconds if seconds is None else seconds, tell=tell or outer.tell):
+    with _changed(
+        seconds=outer.seconds if seconds is None else seconds,
+        tell=tell or outer.tell,
+        expect=expect or outer.expect,
+    ):
         yield
+
+
+@contextmanager
+def sized(kind: str, size: int = 1) -> Iterator[None]:
+    """Report how long the block will probably take: like earlier ones of its kind, by size.
+
+    Nothing is reported of work within such a block, as the block takes longer.
+    """
+    limits, started = _now(), time.monotonic()
+    took, sizes = limits.calls.paces.get(kind, (0.0, 0))
+    expected = took / sizes * size if sizes and not limits.expected else 0.0
+    told = expected >= _WORTH_TELLING
+    if told:
+        limits.expect(expected, kind)
+    try:
+        with _changed(expected=told or limits.expected):
+            yield
+    finally:
+        if told:
+            limits.expect(0.0, kind)
+    took, sizes = limits.calls.paces.get(kind, (0.0, 0))
+    limits.calls.paces[kind] = took + time.monotonic() - started, sizes + size
 
 
 @contextmanager

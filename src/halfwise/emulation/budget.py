@@ -74,7 +74,7 @@ class Budget:
         self.outer: Budget | None = None
         self.payer: Budget | None = None
         self.told: Callable[[float], None] = lambda _: None
-        self._before = 0.0
+        self._before, self._paced = 0.0, (0.0, 0.0)
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
         """Return an additional budget: work in its blocks counts there, not here."""
@@ -113,9 +113,10 @@ class Budget:
 
     def _most(self, took: float) -> float:
         """Return how many more seconds a block may take after this many."""
-        left = self._left - took - self._reserved
-        if done := self.spent - self._before:
-            left = min(left, took / done * (self._until - self.spent))
+        seconds, done = self._paced[0] + took, self._paced[1] + self.spent - self._before
+        if not done:
+            return inf
+        left = min(self._left - took - self._reserved, seconds / done * (self._until - self.spent))
         return left if left < _LONGEST / 2 else inf
 
     @contextmanager
@@ -149,7 +150,9 @@ class Budget:
             self.tell(by)
             raise
         finally:
-            self._left = before - (self._clock() - self._since)
+            took = self._clock() - self._since
+            self._left = before - took
+            self._paced = self._paced[0] + took, self._paced[1] + self.spent - self._before
             if ended:  # what ended it once is over, whatever the clock says by now
                 self._left = min(self._left, self._reserved)
             self._since, self._reserved, self._until = None, 0.0, self.work

@@ -183,11 +183,14 @@ def devices() -> dict[str, bool]:
 def _loaded(
     proto: onnx.ModelProto, options: ort.SessionOptions, device: str
 ) -> ort.InferenceSession:
-    return bounded.call(
-        lambda: ort.InferenceSession(proto.SerializeToString(), options, providers=_CHAINS[device]),
-        lambda: options.set_load_cancellation_flag(True),
-        "Loading the model in ONNX Runtime",
-    )
+    serialised = proto.SerializeToString()
+    # Without weights, that is as good a measure of the time as the number of nodes.
+    with bounded.sized("loading", len(serialised)):
+        return bounded.call(
+            lambda: ort.InferenceSession(serialised, options, providers=_CHAINS[device]),
+            lambda: options.set_load_cancellation_flag(True),
+            "Loading the model in ONNX Runtime",
+        )
 
 
 def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:

@@ -125,6 +125,7 @@ def concluded(
         started: `time.monotonic()` at the start of the run.
         watcher: Receives progress.
     """
+    watcher.stage("store")
     mixed, settings = fixed.rewritten.model, request.settings
     judged_on = fixed.heldout.samples, fixed.heldout.references
     verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)

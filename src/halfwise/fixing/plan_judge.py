@@ -159,7 +159,7 @@ def telling(samples: Samples, watcher: Watcher) -> Samples:
     """Return the samples, each reporting to the watcher when loaded."""
 
     def load(index: int) -> Sample:
-        watcher.step(index + 1, len(samples))
+        watcher.step(index, len(samples), "samples")
         return samples.load(index)
 
     return Samples(samples.ids, load, samples.labels)

@@ -189,8 +189,8 @@ class Planner:
             spend=lambda: self.budget.spend("trial"),
             passed=self._passed,
         )
-        started = time.monotonic()
-        surveyed = self.budget.within("emulate", lambda: self.trials.survey(self.islands), None)
+        survey, started = partial(self.trials.survey, self.islands, self.watcher), time.monotonic()
+        surveyed = self.budget.within("emulate", survey, None)
         if surveyed and self.settings.searches and self.original is None:
             run, samples = time.monotonic() - started, len(self.trials.samples)
             certain = len(frozenset[NodeName]().union(*evidence.certain))
@@ -205,8 +205,8 @@ class Planner:
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:
         """Return the evidence from `samples`; incomplete if the budget ends."""
-        given, step = (self.case.network, self.roles, samples), self.watcher.step
-        return gather(*given, self.settings, step, self.budget, first=first)
+        given = self.case.network, self.roles, samples, self.settings
+        return gather(*given, partial(self.watcher.step, of="ranges"), self.budget, first=first)
 
     def step(self, done: int, total: int) -> None:
         """Report progress of work within the budget; raise `OutOfTime` once it is spent."""
@@ -271,7 +271,7 @@ class Planner:
             budget=self.budget,
             start=self.start.kept,
             safe=self.is_safe,
-            progress=self.watcher.note,
+            watcher=self.watcher,
             steps=self.steps,
             passing=self.passing,
             price=self.price,

@@ -2,10 +2,14 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from halfwise.emulation.arena import give_back
+from halfwise.emulation.bounded import sized
 from halfwise.progress import Watcher
+
+_JUDGING = ("baseline", "judge")
+"""Stages that judge one model on the held-out samples, and take as long each time."""
 
 
 class Stages:
@@ -25,7 +29,9 @@ class Stages:
         self._watcher.stage(name)
         started = time.monotonic()
         try:
-            yield
+            # The others do not repeat themselves.
+            with sized("judge") if name in _JUDGING else nullcontext():
+                yield
         finally:
             give_back()  # else what follows would need its memory on top of the last run's
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started

@@ -11,6 +11,7 @@ from halfwise.case import Samples
 from halfwise.emulation.runner import Switching
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.progress import Watcher
 from halfwise.records import Criterion, NodeName, OutputError
 
 WORST = 8
@@ -84,16 +85,17 @@ class Trials:
         self._order = list(range(len(self.samples)))
         self._totals = totals(self.references)
 
-    def survey(self, kept: Assignment) -> list[float]:
+    def survey(self, kept: Assignment, watcher: Watcher) -> list[float]:
         """Run every sample and return the excess of each; orders later trials, worst first.
 
         A metric has no value for a single sample, so the default tolerance sets the order. Without
         a metric, a plan that passes here needs no confirmation.
         """
         excess = Excess(Criterion() if self.metric else self.criterion, self._totals)
-        each = [
-            excess.update(self.references[i], self._run(kept, i)) for i in range(len(self.samples))
-        ]
+        each = list[float]()
+        for i, reference in enumerate(self.references):
+            watcher.step(i, len(self.references), "samples")
+            each.append(excess.update(reference, self._run(kept, i)))
         self.evaluations += 1
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         final = excess.final()
@@ -176,10 +178,7 @@ class Trials:
         return self._excesses.get(kept)
 
     def results(self, kept: Assignment, indices: Iterable[int] | None = None) -> list[Computed]:
-        """Return the outputs of samples with `kept` in FP32; all samples by default.
-
-        For a sample that cannot run, it holds the failure.
-        """
+        """Return the outputs, or the failure, of samples with `kept` in FP32; all by default."""
         assignment = self._full(kept)
         every = range(len(self.samples)) if indices is None else indices
         return [self._emulate(assignment, i) for i in every]

@@ -139,7 +139,7 @@ def bounded(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         given = cast(dict[str, Any], kwargs)
         watcher: Watcher = given.get("watcher") or Silent()
-        with limited(given.get("run_timeout"), tell=watcher.note):
+        with limited(given.get("run_timeout"), tell=watcher.note, expect=watcher.expect):
             return command(*args, **kwargs)
 
     return run

@@ -13,6 +13,7 @@ from halfwise.emulation.bounded import (
     expect_repeating,
     forgiving,
     limited,
+    sized,
 )
 from halfwise.errors import RunFailed, TookTooLong
 
@@ -152,3 +153,16 @@ def test_what_is_over_stops_a_call_and_refuses_further_ones() -> None:
     with limited(1e6, tell=told.append), ending(until, began.is_set), pytest.raises(OutOfTime):
         call(evaluate, stopped.set, "It")
     assert told == []
+
+
+def test_work_of_a_kind_is_expected_to_take_as_long_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, now = list[tuple[float, str]](), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with limited(expect=lambda seconds, kind: told.append((seconds, kind))):
+        for size, seconds in ((10, 5.0), (3, 1.5), (20, 11.0)):
+            with sized("loading", size), sized("building", size):
+                now[0] += seconds
+    # What comes within it is not told, nor what is short.
+    assert told == [(10.0, "loading"), (0.0, "loading")]

@@ -29,11 +29,16 @@ class Listener:
         assert total is None or total > 0
         self.stages.append(name)
 
-    def step(self, done, total=None):
-        assert total is None or done <= total
+    def step(self, done, total=None, of="", *, most=False):
+        assert most or total is None or done <= total
+        assert of == of.strip()
 
     def left(self, seconds):
         assert seconds >= 0
+
+    def expect(self, seconds, of):
+        assert seconds >= 0
+        assert of
 
     def note(self, line):
         self.notes.append(line)
@@ -124,7 +129,7 @@ def test_a_watcher_hears_every_stage_in_order(ill):
     api.fix(ill.proto, dict(ill.inputs), watcher=listener)
     assert listener.stages == [
         *("load", "reference", "observe", "emulate", "baseline", "search", "judge"),
-        *("certify", "curve"),
+        *("certify", "curve", "store"),
     ]
     assert any("8 samples" in note for note in listener.notes)
     assert any("repairs and search: " in note for note in listener.notes)

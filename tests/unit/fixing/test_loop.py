@@ -504,7 +504,10 @@ class Steps(Silent):
         del total
         self._stage = name
 
-    def step(self, done: int, total: int | None = None) -> None:
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        del of, most
         assert total is not None
         assert done <= total
         self.told.append(self._stage)

@@ -13,6 +13,7 @@ from halfwise.fixing.trial import WORST, Outcome, has_new_nonfinite
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.metrics import Excess, totals
+from halfwise.progress import Silent
 from halfwise.records import Criterion
 from tests import models
 from tests.unit.casing import names, prepare
@@ -76,11 +77,11 @@ def test_the_first_sample_that_fails_ends_a_trial():
 def test_a_survey_orders_the_samples_worst_first():
     prepared = prepare(rounded_once())
     trials = prepared.trials()
-    each = trials.survey(NONE)
+    each = trials.survey(NONE, Silent())
     assert len(each) == 12
     assert trials.runs == 12
     trials = prepared.trials(Criterion(rel_max=1e-9))
-    each = trials.survey(NONE)
+    each = trials.survey(NONE, Silent())
     assert trials.evaluate(NONE).sample == int(np.argmax(each))
 
 
@@ -92,7 +93,7 @@ def test_only_the_worst_few_are_looked_at_before_the_rest():
     assert confirmed.passed
     assert trials.runs == WORST + 12
     surveyed = prepare(rounded_once()).trials()
-    surveyed.survey(NONE)
+    surveyed.survey(NONE, Silent())
     assert surveyed.evaluate(NONE, confirm=True) == confirmed
     assert (surveyed.runs, surveyed.evaluations) == (12, 1)
 
@@ -163,7 +164,7 @@ def test_samples_that_join_are_looked_at_first():
 def test_the_contribution_is_the_error_on_the_worst_sample():
     prepared = prepare(rounded_once())
     trials = prepared.trials(factor=0.5)
-    each = trials.survey(NONE)
+    each = trials.survey(NONE, Silent())
     runs = trials.runs
     assert trials.contribution(NONE) == pytest.approx(max(each) / 0.5)
     assert trials.contribution(names("mul")) == 0
@@ -217,7 +218,7 @@ def test_labels_stay_with_their_samples():
 
     prepared = prepare(rounded_once(), labels=tuple(range(100, 112)))
     trials = prepared.trials(Criterion(metric="m"), metric)
-    each = trials.survey(NONE)
+    each = trials.survey(NONE, Silent())
     trials.evaluate(NONE)
     order = sorted(range(12), key=lambda i: -each[i])
     assert seen[0] == tuple(100 + i for i in order[:WORST])
@@ -320,7 +321,7 @@ def test_a_trial_that_cannot_be_run_to_the_end_has_failed():
     trials = prepared.trials()
     assert trials.evaluate(NONE) == Outcome(False, inf, 0)
     assert trials.evaluate(names("square", "energy", "norm"), confirm=True).passed
-    assert trials.survey(NONE) == [inf] * len(prepared.samples)
+    assert trials.survey(NONE, Silent()) == [inf] * len(prepared.samples)
     assert trials.contribution(NONE) == trials.excess(NONE) == inf
     [error] = trials.errors(NONE).values()
     assert (error.misshapen, error.passed) == (len(prepared.samples), False)
@@ -388,7 +389,7 @@ def test_each_run_is_paid_for_before_it_begins():
     paid: list[int] = []
     trials = replace(prepare(rounded_once()).trials(), spend=spend)
     with pytest.raises(OutOfTime):
-        trials.survey(NONE)
+        trials.survey(NONE, Silent())
     assert paid == [0, 1, 2]
     assert trials.runs == 2
 

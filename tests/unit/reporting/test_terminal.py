@@ -227,64 +227,109 @@ def test_an_error_takes_the_bar_away_and_leaves_the_cursor_visible(attach):
 
 
 def drawn(watcher):
-    (task,) = watcher._progress.tasks
-    return {**task.fields, "share": task.percentage}
+    told = watcher._told
+    return told.label.strip(), told.steps, told.left, told.share
 
 
-def after(watcher, monkeypatch, seconds):
-    task = watcher._progress.tasks[0]
-    monkeypatch.setattr(watcher._progress, "get_time", lambda: task.start_time + seconds)
-    task._get_time = watcher._progress.get_time
+@pytest.fixture
+def after(monkeypatch):
+    """Return what lets seconds pass for a watcher."""
+
+    def after(watcher, seconds):
+        now = watcher._clock() + seconds
+        monkeypatch.setattr(watcher._progress, "get_time", lambda: now)
+
+    return after
 
 
-def test_steps_tell_how_long_is_left_by_how_long_they_took(attach, monkeypatch):
+def test_steps_tell_how_long_is_left_by_how_long_they_took(attach, after):
     attach()
     with TerminalWatcher() as watcher:
+        assert drawn(watcher) == ("start", "", "", None)
         watcher.stage("judge", 10)
-        watcher.step(1)
-        assert drawn(watcher)["left"] == ""
-        after(watcher, monkeypatch, 20)
+        after(watcher, 50)  # what comes before the first step is none
+        watcher.step(0)
+        assert drawn(watcher) == ("judge", "0/10", "", 0)
+        after(watcher, 20)
         watcher.step(4, 10)
-        assert drawn(watcher) == {"steps": "4/10", "left": "about 0:00:30 left", "share": 40}
+        assert drawn(watcher) == ("judge", "4/10", "about 0:00:30 left", 0.4)
         watcher.left(5.0)
-        assert drawn(watcher)["left"] == "about 0:00:30 left"
+        after(watcher, 10)
+        assert drawn(watcher) == ("judge", "4/10", "about 0:00:20 left", 0.4)
+        after(watcher, 25)
+        assert drawn(watcher) == ("judge", "4/10", "", 0.4)
         watcher.step(10)
-        assert drawn(watcher) == {"steps": "", "left": "", "share": 100}
-        watcher.step(1, 10)
-        assert drawn(watcher) == {"steps": "1/10", "left": "", "share": 10}
-        after(watcher, monkeypatch, 23)
-        watcher.step(1, 10)
-        assert drawn(watcher)["left"] == "about 0:00:27 left"
+        assert drawn(watcher) == ("judge", "", "", None)
+        watcher.step(1, 10, "samples")
+        assert drawn(watcher) == ("judge: samples", "1/10", "", 0.1)
+        after(watcher, 3)
+        watcher.step(2, 10, "samples")
+        assert drawn(watcher)[2] == "about 0:00:24 left"
         watcher.stage("search")
-        assert drawn(watcher)["left"] == ""
+        assert drawn(watcher) == ("search", "", "", None)
 
 
-def test_a_budget_tells_how_long_is_left_at_most(attach, monkeypatch):
+def test_a_budget_tells_how_long_is_left_at_most(attach, after):
     attach()
     with TerminalWatcher() as watcher:
-        watcher.left(9.0)
         watcher.stage("search")
         watcher.left(9.0)
-        assert drawn(watcher)["left"] == ""
-        after(watcher, monkeypatch, 60)
+        assert drawn(watcher)[2] == ""
+        after(watcher, 60)
         watcher.left(float("inf"))
-        assert drawn(watcher)["left"] == ""
+        assert drawn(watcher)[2] == ""
         watcher.left(3780.0)
-        assert drawn(watcher)["left"] == "at most about 1:03:00 left"
-        assert drawn(watcher)["share"] == pytest.approx(100 * 60 / 3840)
+        assert drawn(watcher)[2:] == ("at most 1:03:00 left", pytest.approx(60 / 3840, rel=1e-3))
+
+
+def test_what_is_expected_is_told_until_it_is_over(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("emulate")
+        after(watcher, 8)
+        watcher.expect(20.0, "loading")
+        after(watcher, 5)
+        assert drawn(watcher)[:3] == ("emulate: loading", "", "about 0:00:15 left")
+        assert drawn(watcher)[3] == pytest.approx(0.25, rel=1e-3)
+        watcher.step(1, 2)
+        assert drawn(watcher)[1] == ""
+        after(watcher, 30)
+        assert drawn(watcher) == ("emulate: loading", "", "", None)
+        watcher.expect(0.0, "loading")
+        assert drawn(watcher) == ("emulate", "", "", None)
+
+
+def test_a_pipe_gets_a_line_a_minute_about_a_long_stage(capsys, after):
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge")
+        watcher.step(0, 10, "samples")
+        after(watcher, 30)
+        watcher.step(1, 10, "samples")
+        after(watcher, 30)
+        watcher.step(2, 10, "samples")
+        watcher.step(3, 10, "samples")
+    assert capsys.readouterr().err.splitlines() == [
+        "judge",
+        "  judge: samples: 2/10, after 0:01:00, about 0:04:00 left",
+    ]
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_the_bar_fits(attach, monkeypatch, columns):
+def test_the_bar_fits(attach, after, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = attach()
     with TerminalWatcher() as watcher:
-        watcher.stage("a stage whose name is long\u202e", 3)
-        after(watcher, monkeypatch, 4000)
+        watcher.stage("a stage whose name is long\u202e", 3000)
         watcher.step(1)
+        after(watcher, 4000)
+        watcher.step(1000)
+        watcher._progress.refresh()
+        watcher.left(50000)
         watcher._progress.refresh()
     lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
     assert max(map(len, lines)) <= columns
+    assert "2:13:28 left" in screen.getvalue()
+    assert "…left" not in screen.getvalue()
     assert "\u202e" not in screen.getvalue()
 
 

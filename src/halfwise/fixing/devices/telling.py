@@ -16,13 +16,19 @@ class Shared:
         """Begin a stage."""
         self._tell(lambda: self._watcher.stage(name, total))
 
-    def step(self, done: int, total: int | None = None) -> None:
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
         """Report progress within it."""
-        self._tell(lambda: self._watcher.step(done, total))
+        self._tell(lambda: self._watcher.step(done, total, of, most=most))
 
     def left(self, seconds: float) -> None:
         """Report how long a stage may go on."""
         self._tell(lambda: self._watcher.left(seconds))
+
+    def expect(self, seconds: float, of: str) -> None:
+        """Report how long a part of it will take."""
+        self._tell(lambda: self._watcher.expect(seconds, of))
 
     def note(self, line: str) -> None:
         """Report something worth reading."""
@@ -45,10 +51,15 @@ class Named(Shared):
         """Begin a stage, with the device's name appended."""
         super().stage(f"{name} on {self._name}", total)
 
-    def step(self, done: int, total: int | None = None) -> None:
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
         """Do nothing."""
 
     def left(self, seconds: float) -> None:
+        """Do nothing."""
+
+    def expect(self, seconds: float, of: str) -> None:
         """Do nothing."""
 
     def note(self, line: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from halfwise.case import EngineSettings
+from halfwise.emulation.bounded import limited, sized
 from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.fixing.engines.measure import is_lost
 from halfwise.interruption import interruption
@@ -139,7 +140,11 @@ class Builds:
 
         def run() -> BuildOutcome:
             try:
-                with interruption().ending(end):
+                with (
+                    interruption().ending(end),
+                    limited(expect=self.watcher.expect),
+                    sized("building"),
+                ):
                     outcome = build()
             except (*WORKER_GONE, OSError) as error:
                 outcome = self._not_begun(error, number, config, purpose)
@@ -159,7 +164,7 @@ class Builds:
                 shared_timing_cache=self.settings.timing_cache is None and not fresh,
                 verbose=self.settings.verbose,
                 log=self._hear,
-                progress=lambda _, done, total: self.watcher.step(done, total or None),
+                progress=lambda phase, done, total: self.watcher.step(done, total or None, phase),
             )
 
         return lambda: self._recorded(run, number, purpose, config)

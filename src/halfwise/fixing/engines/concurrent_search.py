@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case, Samples
-from halfwise.emulation.bounded import Stop, Stopped, stopped_by
+from halfwise.emulation.bounded import Stop, Stopped, limited, stopped_by
 from halfwise.progress import Watcher
 
 _Found = TypeVar("_Found")
@@ -37,7 +37,7 @@ def concurrently(
     told, stop, context = _Held(watcher), Stop(), copy_context()
 
     def stoppable() -> _Found:
-        with stopped_by(stop):
+        with stopped_by(stop), limited(expect=told.expect):
             return search(told)
 
     with ThreadPoolExecutor(1, "search") as pool:
@@ -98,12 +98,17 @@ class _Held:
     def stage(self, name: str, total: int | None = None) -> None:
         self._tell(lambda: self._watcher.stage(name, total))
 
-    def step(self, done: int, total: int | None = None) -> None:
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
         # Nobody misses steps of a stage that is over when it is shown.
-        self._tell(lambda: self._watcher.step(done, total), hold=False)
+        self._tell(lambda: self._watcher.step(done, total, of, most=most), hold=False)
 
     def left(self, seconds: float) -> None:
         self._tell(lambda: self._watcher.left(seconds), hold=False)
+
+    def expect(self, seconds: float, of: str) -> None:
+        self._tell(lambda: self._watcher.expect(seconds, of), hold=False)
 
     def note(self, line: str) -> None:
         self._tell(lambda: self._watcher.note(line))

@@ -20,6 +20,7 @@ from halfwise.fixing.plan.found import Evaluate, Found, Trial
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
+from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Remark, RemarkKind
 from halfwise.reporting.plan import remark
 
@@ -47,7 +48,7 @@ class Search:
         budget: Ends the search; choosing the result and checking FP32 are exempt.
         start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is certain to pass because it is the original.
-        progress: Called with a line for each step.
+        watcher: Receives progress: a line for each step, and how far a ranking or certificate is.
         price: Predicted cost of an assignment relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
@@ -67,7 +68,7 @@ class Search:
     budget: Budget
     start: Nodes = frozenset()
     safe: bool = False
-    progress: Callable[[str], None] = lambda _: None
+    watcher: Watcher = field(default_factory=Silent)
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     guide: Guide | None = None
@@ -205,22 +206,21 @@ class Search:
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
         """Lower as many of `nodes` as passes, those that contribute least first.
 
-        Each ranking is tried before it is refined, so the budget may end at any time. Once fewer
-        nodes are left than groups were measured, lowering each alone takes less than measuring
-        more.
+        Each ranking is tried before it is refined, as the budget may end. Once fewer nodes are left
+        than groups were measured, lowering each alone takes less than measuring more.
         """
         everything, measured = self._everything, dict[Nodes, float]()
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
+            self.watcher.step(len(measured), len(nodes) + 1, "ranking", most=True)
             measured[low] = self.contribution(everything - low | self.forced)
             return measured[low]
 
         kept, always = everything, everything - frozenset(nodes)
-        if self.guide is not None and self.guide.is_fitted:
-            kept = self._guided(self.guide, everything, always)
-            if kept != everything:
-                return kept
+        fitted = self.guide if self.guide is not None and self.guide.is_fitted else None
+        if fitted and (kept := self._guided(fitted, everything, always)) != everything:
+            return kept
         for ranking in rankings(stretches(nodes, self.classes), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
             if self.guide is not None and self._trusts(self.guide, measured, always):
@@ -232,6 +232,7 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(kept))
             if len(kept - always) < len(ranking):
                 break
+        self.watcher.step(1, 1)  # how much comes after is unknown
         return kept
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
@@ -247,8 +248,7 @@ class Search:
         `aim` is the predicted error at which they may just pass; without it a few are far from it.
         """
         everything = self._everything
-        plans = guide.plans(everything, always)
-        plans = [plan for plan in plans if self.rank(plan) < self.rank(kept)]
+        plans = [p for p in guide.plans(everything, always) if self.rank(p) < self.rank(kept)]
         errors = [guide.predicted(everything - plan) for plan in plans]
         failing, passing = -1, len(plans)
         first = aim is None and kept == everything
@@ -302,13 +302,13 @@ class Search:
     def _certified(self, kept: Nodes) -> Nodes:
         """Lower single nodes until none can be; record the excess that each needed one prevents."""
         gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
-        mildest = -len(self.suspects)
         open_nodes = sorted(
             (n for n in self.nodes if n in kept - self.forced),
-            key=lambda n: (gravity.get(n, mildest), *self._merit(kept, n)),
+            key=lambda n: (gravity.get(n, -len(self.suspects)), *self._merit(kept, n)),
         )
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in open_nodes if n in kept and needed.get(n) != kept]:
+            self.watcher.step(len(open_nodes) - len(pending), len(open_nodes), "nodes")
             node = pending[0]
             trial = self._try(kept - {node}, confirm=True)
             if trial.passed:
@@ -347,4 +347,4 @@ class Search:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
         step = Remark(kind=kind, names=names, numbers=numbers)
         self.steps.append(step)
-        self.progress(remark(step))
+        self.watcher.note(remark(step))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from halfwise.case import Settings
+from halfwise.emulation.bounded import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.heldout import HeldOut
@@ -168,11 +169,12 @@ class _Choosing:
         self._probes += 1
         self.planner.budget.check()
         try:
-            tried = with_repairs(self._original, self._made_already(some), self._watcher)
+            with sized("trying"):
+                tried = with_repairs(self._original, self._made_already(some), self._watcher)
+                against = self._against(rule, tried, some)
         except (CaseError, RunFailed, UsageError) as error:
-            against: Remark | None = Remark(kind="repair-unmade", names={"why": error.message})
+            against = Remark(kind="repair-unmade", names={"why": error.message})
         else:
-            against = self._against(rule, tried, some)
             (tried if against else self.planner).trials.runner.release()
         if against is None:
             self.planner = tried

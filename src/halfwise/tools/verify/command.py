@@ -188,6 +188,7 @@ def _lost(
         case.metric,
         request.settings.accumulate,
         request.settings.runtime,
+        watcher=watcher,
     )
     return quantisation_loss(question)
 

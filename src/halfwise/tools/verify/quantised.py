@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
@@ -17,6 +17,7 @@ from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.metrics import Metric, Outputs
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.observing.quantised import Reach, reaches
+from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, Right
 
 MOST_CAUSES = 8
@@ -39,6 +40,7 @@ class Question:
         accumulate: Format of running sums inside low ops.
         runtime: Where it runs.
         right: Source of the references.
+        watcher: Receives progress.
     """
 
     network: Network
@@ -50,6 +52,7 @@ class Question:
     accumulate: str = "fp32"
     runtime: Runtime = CPU
     right: Right = "original"
+    watcher: Watcher = field(default_factory=Silent)
 
     @cached_property
     def runner(self) -> BypassRunner:
@@ -92,7 +95,7 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
 
 def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLoss:
     trials, every = question.trials, frozenset(sites)
-    errors = trials.survey(frozenset())
+    errors = trials.survey(frozenset(), question.watcher)
     found = QuantisationLoss(
         pairs=len(sites),
         samples=len(question.samples),

@@ -22,11 +22,14 @@ class Told:
     def stage(self, name, _total=None):
         self.lines.append(("stage", name))
 
-    def step(self, done, _total=None):
-        self.lines.append(("step", done))
+    def step(self, done, _total=None, _of="", *, most=False):
+        self.lines.append(("step", done, most))
 
     def left(self, seconds):
         self.lines.append(("left", seconds))
+
+    def expect(self, seconds, of):
+        self.lines.append(("expect", seconds, of))
 
     def note(self, line):
         self.lines.append(("note", line))
@@ -60,7 +63,7 @@ def test_what_is_told_is_shown_when_it_is_waited_for():
         assert told.lines == []
         threading.Timer(0.05, go_on.set).start()
         found()
-    assert told.lines == [("stage", "search"), ("note", "half"), ("step", 2)]
+    assert told.lines == [("stage", "search"), ("note", "half"), ("step", 2, False)]
 
 
 def test_errors_come_with_the_result():
