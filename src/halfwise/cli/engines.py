@@ -117,7 +117,11 @@ def check_constraints(
     from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec
-    found = api.check_constraints(words, trt_version=trt_version, model=model)
+    found = watched(
+        lambda _: api.check_constraints(words, trt_version=trt_version, model=model),
+        display,
+        name="check",
+    )
     show(found, checked, display)
     end(passed=all(finding.severity == "info" for finding in found.findings))
 
@@ -199,7 +203,8 @@ def export(
     if kind == "netron":
         _annotate(run, out, options)
         return
-    _show_recipe(api.export(run, kind, out=out, **options), out)
+    written = watched(lambda _: api.export(run, kind, out=out, **options), Display(), name="export")
+    _show_recipe(written, out)
 
 
 def _show_recipe(exported: "api.Exported", out: Path | None) -> None:
@@ -226,7 +231,7 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
     if other := sorted(options.keys() - {"model", "trt_worker"}):
         name = other[0].replace("_", "-")
         raise UsageError(f"--{name} is for recipes that build.", "Leave it out with --as netron.")
-    written = api.annotate(run, out, **options)
+    written = watched(lambda _: api.annotate(run, out, **options), Display(), name="export")
     typer.echo(clean(f"written: {written}"))
     typer.echo(
         "It is the model, with what is known of each node in its metadata: open it in Netron "
@@ -239,4 +244,4 @@ def doctor(**options: Any) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
-    print_facts(api.doctor(**options))
+    print_facts(watched(lambda _: api.doctor(**options), Display(), name="doctor"))

@@ -44,7 +44,11 @@ def lint(
     from halfwise.linting.command import linted
     from halfwise.records import SEVERITIES
 
-    found = api.lint(model, trt_version=trt_version, ignore=ignore or ())
+    found = watched(
+        lambda _: api.lint(model, trt_version=trt_version, ignore=ignore or ()),
+        display,
+        name="lint",
+    )
     show(found, linted, display)
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     end(passed=all(finding.severity not in counted for finding in found.findings))

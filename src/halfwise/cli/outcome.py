@@ -29,7 +29,11 @@ Shown = TypeVar("Shown", bound="Record")
 
 
 def watched(
-    call: "Callable[[Watcher], R]", display: Display, worker: Mapping[str, Any] | None = None
+    call: "Callable[[Watcher], R]",
+    display: Display,
+    worker: Mapping[str, Any] | None = None,
+    *,
+    name: str = "start",
 ) -> R:
     """Return the result of `call`, which gets a watcher that shows progress.
 
@@ -37,6 +41,7 @@ def watched(
         call: Calls the library.
         display: What to print.
         worker: Options that name a worker to start while the library is imported.
+        name: What the bar says until the call tells of a stage.
     """
     ahead = partial(nullcontext) if worker is None else partial(worker_ahead, worker)
     if display.quiet:
@@ -46,7 +51,7 @@ def watched(
             return call(Silent())
     from halfwise.reporting.terminal import TerminalWatcher
 
-    with TerminalWatcher() as watcher, ahead():
+    with TerminalWatcher(name) as watcher, ahead():
         return call(watcher)
 
 

@@ -302,13 +302,13 @@ def report(
 
     if out is not None and not html:
         raise UsageError("--out names a page, but none is asked for.", "Add --html.")
-    found = api.report(run, **options)
+    found = watched(lambda _: api.report(run, **options), display, name="read")
     if lost := lost_model(run, found):
         typer.echo(clean(f"warning: {lost} no longer exists"), err=True)
     if html:
         from halfwise.page import write_page
 
-        page = write_page(run, out, **options)
+        page = watched(lambda _: write_page(run, out, **options), display, name="page")
         if not display.as_json:
             typer.echo(clean(str(page)))
             end(passed=found.verdict.passed)

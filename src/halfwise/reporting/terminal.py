@@ -168,7 +168,8 @@ class TerminalWatcher:
     far. A file or pipe gets one line per stage, and one a minute about a long stage.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "start") -> None:
+        """Take what a terminal is told before the first stage, while the library is imported."""
         self._console = terminal(sys.stderr)
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._narrow = self._console.width < NARROW
@@ -183,7 +184,7 @@ class TerminalWatcher:
             transient=True,
             disable=not self._draws,
         )
-        self._told = _Told("", self._clock(), narrow=self._narrow, clock=self._clock)
+        self._told = _Told(name, self._clock(), narrow=self._narrow, clock=self._clock)
         self._task = self._progress.add_task("", told=self._told)
         self._last_line = self._clock()
 
@@ -191,8 +192,7 @@ class TerminalWatcher:
         return self._progress.get_time()
 
     def __enter__(self) -> Self:
-        """Start drawing; the library is imported next."""
-        self._told.name = "start"
+        """Start drawing."""
         self._progress.start()
         return self
 
