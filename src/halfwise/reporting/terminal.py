@@ -32,7 +32,7 @@ SCREEN, NARROW = 24, 80
 SHORT = 2.0
 """Seconds of a stage before the remaining time is shown: earlier, it would be a guess."""
 LONG = 10.0
-"""The same of the longest time that there can be: it is mostly far more than is needed."""
+"""The same of what a budget leaves: mostly far more than is needed."""
 SELDOM = 60.0
 """Seconds between two lines about one stage in a file or pipe."""
 
@@ -323,7 +323,7 @@ class _Told:
     def left(self) -> str:
         """The time left, "" if it is unknown or over."""
         left = 0 if self.until is None else round(self.until - self.clock())
-        if left < 1 or self.took < (LONG if self.most else SHORT):
+        if left < 1 or self.took < (LONG if self.most and self.done is None else SHORT):
             return ""
         return f"{'at most' if self.most else 'about'} {_clock(left)} left"
 
