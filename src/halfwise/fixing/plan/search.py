@@ -213,7 +213,7 @@ class Search:
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
-            self.watcher.step(len(measured), len(nodes) + 1, "ranking", most=True)
+            self.watcher.step(len(measured), 2 * len(nodes), "ranking", most=True)
             measured[low] = self.contribution(everything - low | self.forced)
             return measured[low]
 
