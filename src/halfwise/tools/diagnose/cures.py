@@ -93,7 +93,8 @@ class Cures:
         if fusion:
             yield self._try(Cure(kind="marks", marks=inside))
         yield self._try(Cure(kind="level", level=level))
-        yield self._try(Cure(kind="tactics", tactic_sources=_CONVOLUTIONS))
+        if self.engines.engine_settings.tactic_sources != _CONVOLUTIONS:
+            yield self._try(Cure(kind="tactics", tactic_sources=_CONVOLUTIONS))
         if inside and not fusion:
             yield self._try(Cure(kind="marks", marks=inside))
         yield self._try(Cure(kind="anew"))

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, log10
 
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name
 from halfwise.interruption import interruption
 from halfwise.records import EngineDiagnosis, EngineFault, NodeName
@@ -105,16 +106,25 @@ def _snr(error: float | None) -> float | None:
 def _found(transplants: Transplants, reads: Reads) -> Found:
     """Search for faults until the model is right with their true outputs fed in.
 
-    First those that marks show. If an engine with marks covers every node, none is tested alone: an
-    engine with hundreds of inputs and outputs takes long to build.
+    First those among nodes that only wrong outputs need; then those that marks show. If an engine
+    with marks covers every node, none is tested alone: an engine with hundreds of inputs and
+    outputs takes long to build.
     """
     found = Found([])
     together = transplants.together
-    if together:
+    doubtful = _doubtful(transplants, reads)
+    if together and len(doubtful) < len(reads):
+        found.parts = localise(doubtful, transplants.ask, whole=False)
+        if found.parts:
+            with suppress(Spent):
+                _explain(found, transplants)
+    if together and found.explained is not True:
         with suppress(Spent):
             look(transplants, found.marked)
             if found.marked.effect == "shown":
-                found.parts = _confirmed(found.marked.suspects, transplants)
+                known = frozenset().union(*found.parts)
+                new = [part for part in found.marked.suspects if not part & known]
+                found.parts += _confirmed(new, transplants)
         if found.parts:
             with suppress(Spent):
                 _explain(found, transplants)
@@ -133,6 +143,14 @@ def _found(transplants: Transplants, reads: Reads) -> Found:
             ):
                 _explain(found, transplants)
     return found
+
+
+def _doubtful(transplants: Transplants, reads: Reads) -> dict[NodeName, list[NodeName]]:
+    """Return the nodes that no right output needs, and what each reads of these."""
+    network = transplants.engines.case.network
+    made = {v.name: node_name(node) for node in network.nodes() for v in node.outputs}
+    ends = (made[v.name] for v in network.graph.outputs if v.name in transplants.right_outputs)
+    return _outside(reads, [frozenset(reached(ends, lambda node: reads.get(node, ())))])
 
 
 def _explain(found: Found, transplants: Transplants) -> None:

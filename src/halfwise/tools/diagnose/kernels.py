@@ -9,7 +9,16 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantisation.pairs import pairs_of
 from halfwise.interruption import interruption
 from halfwise.judging.judge import judge_outputs
-from halfwise.records import BuildOutcome, Criterion, Rung, RungName, Sign, TensorName, said
+from halfwise.records import (
+    BuildOutcome,
+    Criterion,
+    Rung,
+    RungName,
+    Sign,
+    TensorName,
+    Verdict,
+    said,
+)
 from halfwise.reporting.engine_faults import advice, cause, evidence
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
@@ -18,7 +27,7 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import emulated, reference
 from halfwise.tools.diagnose.cures import Cures
-from halfwise.tools.diagnose.faults import faults
+from halfwise.tools.diagnose.faults import decibels, faults
 from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, seconds_for, symptom_of
@@ -106,7 +115,7 @@ def _judged(engine: "_Judged") -> Rung:
         return _faulty(engine, build, Symptom("run", failed.status), failed.message)
     signs = signs_of(verdict, side.label)
     if not verdict.passed:
-        return _faulty(engine, build, OFF, "", signs, verdict.worst_sample)
+        return _faulty(engine, build, OFF, "", signs, verdict)
     return Rung(
         rung=engine.rung,
         name=engine.name,
@@ -163,7 +172,7 @@ def _faulty(
     symptom: Symptom,
     message: str,
     signs: Sequence[Sign] = (),
-    worst: str | None = None,
+    verdict: Verdict | None = None,
 ) -> Rung:
     """Return where a faulty engine is wrong, and what helps.
 
@@ -172,11 +181,16 @@ def _faulty(
     interruption().ready = True
     subject, side = engine.subject, engine.side
     ids = subject.samples.ids
+    worst = None if verdict is None else verdict.worst_sample
     index = ids.index(worst) if worst in ids else 0
     seconds = seconds_for(build.seconds, engine.engines.engine_settings.build_timeout)
     transplants = Transplants(
         engine.engines, side.arithmetic, engine.right, index, symptom, seconds
     )
+    if verdict is not None:
+        least = decibels(transplants.tolerance)
+        ends = (TensorName(n) for n, error in verdict.outputs.items() if error.snr_db >= least)
+        transplants.right_outputs = frozenset(ends)
     found = faults(transplants)
     named = [name for fault in found.faults for place in fault.named for name in place]
     cures = Cures(

@@ -35,6 +35,7 @@ def localise(
     *,
     together: bool = True,
     alone: bool = True,
+    whole: bool = True,
 ) -> list[frozenset[Node]]:
     """Return the smallest parts found wrong, disjoint; empty if none.
 
@@ -46,6 +47,8 @@ def localise(
         ask: The oracle. It may raise `Spent`: then the results so far count.
         together: Whether it can test several parts at once.
         alone: Whether it then tests every node alone; otherwise no node is known to be wrong alone.
+        whole: Whether the whole graph is known to be wrong; otherwise only nodes and stretches are
+            tested.
     """
     order = in_order(reads)
     if not order:
@@ -56,15 +59,15 @@ def localise(
         if together:
             wrong = _those(ask, [frozenset([node]) for node in order]) if alone else []
             for start in (0, STRETCH // 2):
-                if wrong or len(order) <= STRETCH:
+                if wrong or (whole and len(order) <= STRETCH):
                     break
                 wrong = _those(ask, list(_stretches(order, start)))
             if wrong:
                 known = dict(enumerate(wrong))
                 _all_shrunk(known, order, near, ask)
                 return list(known.values())
-        # The whole is known to be wrong without asking the oracle.
-        _all_shrunk(known, order, near, ask, whole=True)
+        if whole:
+            _all_shrunk(known, order, near, ask, whole=True)
     except Spent:
         pass
     return list(known.values())

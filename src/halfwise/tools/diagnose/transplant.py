@@ -100,6 +100,7 @@ class Transplants:
         errors: The largest relative RMS error of a part's outputs, if an engine ran.
         single: Parts tested in engines of their own.
         spare: Builds that `ask` leaves for the proof.
+        right_outputs: Outputs that the whole model's engine has right, on all samples.
     """
 
     engines: EngineMaker
@@ -114,6 +115,7 @@ class Transplants:
     errors: dict[Part, float] = field(default_factory=dict)
     single: set[Part] = field(default_factory=set)
     spare: int = 1
+    right_outputs: frozenset[TensorName] = frozenset()
 
     @cached_property
     def most(self) -> int:

@@ -101,6 +101,26 @@ def test_a_node_that_only_reads_what_is_wrong_is_not_blamed(subject):
     assert any("What m12 reads is just as wrong" in sign.text for sign in rung.evidence)
 
 
+@pytest.mark.parametrize("broken", [("tail5", "tail6", "tail7"), ("head5", "head6", "head7")])
+def test_what_right_outputs_need_is_asked_last(subject, broken):
+    s = Sketch()
+    x = s.input("x", [4, 16])
+    for i in range(30):
+        x = s.op("Mul", x, f32(1.0 + i / 99), name=f"head{i}")
+        if i == 10:
+            y = x
+    state = x
+    for i in range(12):
+        y = s.op("Mul", y, f32(1.0 - i / 99), name=f"tail{i}")
+    fault = Wrong(nodes=broken, unless="between")
+    found = told(fp32_engine(subject(model=s.network(state, y), fake={"wrong": [fault]})))
+    assert [place for fault in found.faults for place in fault.places] == [broken]
+    # Only what leads to no right output is asked about, so no tensor need be marked.
+    assert (found.marks is None) == broken[0].startswith("tail")
+    assert found.explained
+    assert found.builds - len(found.cures) <= 8 or found.marks is not None
+
+
 @pytest.mark.parametrize("place", ["build", "run"])
 def test_no_node_is_blamed_where_everything_dies(subject, place):
     rung = fp32_engine(subject(fake={"faults": [Fault(place, "segv")]}))
