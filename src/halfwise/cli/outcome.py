@@ -49,7 +49,7 @@ def watched(
 
         with ahead():
             return call(Silent())
-    from halfwise.reporting.terminal import TerminalWatcher
+    from halfwise.reporting.bar import TerminalWatcher
 
     with TerminalWatcher(name) as watcher, ahead():
         return call(watcher)

@@ -54,8 +54,8 @@ class Budget:
         ended_by: What ended them, in order, each once.
         outer: The budget beside which this one exists.
         payer: The budget beside this one that pays for the current work.
-        told: Called when work starts in a block, with the most seconds that the block may still
-            take at its pace so far; inf if unknown.
+        told: Called when a block and when work in it starts, with the most seconds that the block
+            may still take at the pace so far; inf if unknown, and at its end.
     """
 
     def __init__(
@@ -141,6 +141,7 @@ class Budget:
             self.outer.payer = self
         try:
             self.check()
+            self.told(self._most(0.0))
             until = time.monotonic() + self._left - self._reserved
             with ending(until, lambda: self._interruption.asked):
                 yield
@@ -156,6 +157,7 @@ class Budget:
             if ended:  # what ended it once is over, whatever the clock says by now
                 self._left = min(self._left, self._reserved)
             self._since, self._reserved, self._until = None, 0.0, self.work
+            self.told(inf)
             if self.outer is not None:
                 self.outer.payer = None
 

@@ -1,40 +1,28 @@
-"""Draw reports and progress on a terminal with rich.
+"""Draw reports on a terminal with rich.
 
 Everything is printed as plain `Text`: a model's strings must not become markup.
 """
 
 import io
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
-from math import isinf
+from collections.abc import Mapping
 from textwrap import fill
-from typing import Self, TextIO
+from typing import TextIO
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.padding import Padding
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
 from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
-from halfwise.wording import clean, sentence, shorten
+from halfwise.wording import clean
 
 WIDTH = 100
 """Columns used if the terminal has as many; a file or pipe does."""
 SCREEN, NARROW = 24, 80
 """Most lines and columns of a report's first screen, whatever it is printed on."""
-
-SHORT = 2.0
-"""Seconds of a stage before the remaining time is shown: earlier, it would be a guess."""
-LONG = 10.0
-"""The same of what a budget leaves: mostly far more than is needed."""
-SELDOM = 60.0
-"""Seconds between two lines about one stage in a file or pipe."""
 
 
 def print_report(report: Report, more: str = "") -> None:
@@ -112,10 +100,10 @@ def _draw_lines(part: Lines, console: Console) -> None:
         if part.whole:
             console.print(Text(f"  {line}"), soft_wrap=True)
         else:
-            console.print(_indented(line, console))
+            console.print(indented(line, console))
 
 
-def _indented(line: str, console: Console, style: str = "") -> Text:
+def indented(line: str, console: Console, style: str = "") -> Text:
     """Return `line` wrapped to the console and indented, with a hanging indent."""
     # Not Padding: it fills lines with spaces up to the width.
     wrapped = Text(line, style=style).wrap(console, console.width - 4, overflow="fold")
@@ -158,193 +146,3 @@ def _headings(table: Table, width: int) -> list[str]:
             needed += min(LONGEST_WORD, max(map(cell_len, words), default=0))
     gaps = 2 * len(titles)
     return titles if needed + gaps <= width else slim
-
-
-class TerminalWatcher:
-    """Shows a run's progress on standard error; use it in a `with` block.
-
-    A terminal gets one bar, with the remaining time of the current stage, or of the part of it that
-    is named; it vanishes at the end. Where nothing is known about it, there is only the time so
-    far. A file or pipe gets one line per stage, and one a minute about a long stage.
-    """
-
-    def __init__(self, name: str = "start") -> None:
-        """Take what a terminal is told before the first stage, while the library is imported."""
-        self._console = terminal(sys.stderr)
-        self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._narrow = self._console.width < NARROW
-        wide = () if self._narrow else (TextColumn("{task.fields[told].steps}", markup=False),)
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.fields[told].label}", markup=False),
-            _Bar(8 if self._narrow else 16),
-            *wide,
-            TextColumn("{task.fields[told].time}", markup=False),
-            console=self._console,
-            transient=True,
-            disable=not self._draws,
-        )
-        self._told = _Told(name, self._clock(), narrow=self._narrow, clock=self._clock)
-        self._task = self._progress.add_task("", told=self._told)
-        self._last_line = self._clock()
-
-    def _clock(self) -> float:
-        return self._progress.get_time()
-
-    def __enter__(self) -> Self:
-        """Start drawing."""
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
-        self._progress.stop()
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Begin stage `name` with `total` steps, None if unknown."""
-        self._told = _Told(clean(name), self._clock(), self._narrow, self._clock, total)
-        self._progress.update(self._task, told=self._told)
-        if not self._draws:
-            self._console.print(Text(self._told.name))
-            self._last_line = self._clock()
-
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        """Report progress within the stage; a stage with several counts reports each separately."""
-        if not self._told.is_expected:
-            self._told.step(done, total, of, most=most)
-        self._say_seldom()
-
-    def left(self, seconds: float) -> None:
-        """Report the longest time that the stage may still take; reported steps take precedence."""
-        if not (self._told.steps or self._told.is_expected or isinf(seconds)):
-            self._told.end_in(seconds, "", most=True)
-        self._say_seldom()
-
-    def expect(self, seconds: float, of: str) -> None:
-        """Report how long part `of` of the stage will probably take; 0 where it is over.
-
-        Until then, nothing else is shown: it may be about less.
-        """
-        self._told.end_in(seconds, of if seconds else "")
-
-    def note(self, line: str) -> None:
-        """Print a note."""
-        self._console.print(_indented(sentence(line), self._console, style="dim"))
-
-    def _say_seldom(self) -> None:
-        """Print a line about the stage where there is no bar, if the last one is a minute old."""
-        if not self._draws and self._clock() - self._last_line >= SELDOM:
-            self._last_line = self._clock()
-            told = (self._told.steps, f"after {_clock(self._told.took)}", self._told.left)
-            line = f"{self._told.label.strip()}: {', '.join(filter(None, told))}"
-            self._console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
-
-
-@dataclass
-class _Told:
-    """What is known of the current stage; the time left counts down as it is read.
-
-    Attributes:
-        name: The stage.
-        begun: Value of the clock at its begin.
-        narrow: Whether to use as few columns as possible.
-        clock: Seconds.
-        total: Its steps, if they are all of one kind.
-        of: The part that is counted or timed; "" for all of it.
-        done: Steps of that part, or None if there are none.
-        count: Value of the clock and of `done` when that part was first reported.
-        until: Value of the clock at which that part ends; None if unknown.
-        since: Value of the clock from which the bar counts to `until`.
-        most: Whether it may end earlier.
-    """
-
-    name: str
-    begun: float
-    narrow: bool
-    clock: Callable[[], float]
-    total: int | None = None
-    of: str = ""
-    done: int | None = None
-    count: tuple[float, int] = (0.0, 0)
-    until: float | None = None
-    since: float = 0.0
-    most: bool = False
-
-    def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
-        now, known = self.clock(), total or self.total
-        if self.done is None or of != self.of or done < self.done:
-            self.count = now, done
-        self.of, self.done, self.total, self.until, self.most = of, done, known, None, most
-        since, first = self.count
-        if known and done >= known:
-            self.of, self.done = "", None
-        elif known and done > first and now - since >= SHORT:
-            self.until = now + (now - since) / (done - first) * (known - done)
-
-    def end_in(self, seconds: float, of: str, *, most: bool = False) -> None:
-        now = self.clock()
-        self.of, self.done, self.until, self.most = of, None, now + seconds, most
-        self.since = self.begun if most else now
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether its time was expected, and is not over."""
-        return self.done is None and not self.most and bool(self.left)
-
-    @property
-    def label(self) -> str:
-        if self.narrow:
-            return f"{shorten(self.of or self.name, 12):<12}"
-        part = self.of and self.of != self.name
-        return f"{shorten(f'{self.name}: {self.of}' if part else self.name, 20):<20}"
-
-    @property
-    def steps(self) -> str:
-        if self.done is None:
-            return ""
-        return f"{self.done}/{self.total}" if self.total else str(self.done)
-
-    @property
-    def share(self) -> float | None:
-        """How much of it is over, 0 to 1; None if unknown."""
-        if self.done is not None:
-            return self.done / self.total if self.total else None
-        if not self.left or self.until is None:
-            return None
-        return (self.clock() - self.since) / (self.until - self.since)
-
-    @property
-    def took(self) -> float:
-        return self.clock() - self.begun
-
-    @property
-    def left(self) -> str:
-        """The time left, "" if it is unknown or over."""
-        left = 0 if self.until is None else round(self.until - self.clock())
-        if left < 1 or self.took < (LONG if self.most and self.done is None else SHORT):
-            return ""
-        return f"{'at most' if self.most else 'about'} {_clock(left)} left"
-
-    @property
-    def time(self) -> str:
-        took, left = _clock(self.took), self.left
-        return left or took if self.narrow else f"{took} {left}"
-
-
-class _Bar(ProgressColumn):
-    """A bar as long as the part that is over; none where that is unknown."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        super().__init__()
-
-    def render(self, task: Task) -> RenderableType:
-        share = task.fields["told"].share
-        # As wide as the bar: else what follows would jump.
-        return " " * self._width if share is None else ProgressBar(1.0, share, self._width)
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(max(0.0, seconds))))

@@ -1,0 +1,228 @@
+"""Draw the progress of a run on a terminal: one bar, with the time left."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import isinf
+from typing import Self
+
+from rich.console import RenderableType
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from halfwise.reporting.terminal import NARROW, indented, terminal
+from halfwise.wording import clean, sentence, shorten
+
+SHORT = 2.0
+"""Seconds of a stage before the remaining time is shown: earlier, it would be a guess."""
+SELDOM = 60.0
+"""Seconds between two lines about one stage in a file or pipe."""
+
+
+class TerminalWatcher:
+    """Shows a run's progress on standard error; use it in a `with` block.
+
+    A terminal gets one bar, with the remaining time of the current stage, or of the part of it that
+    is named; it vanishes at the end. Where only a budget bounds it, "at most" says so; where
+    nothing is known about it, there is only the time so far. A file or pipe gets one line per
+    stage, and one a minute about a long stage.
+    """
+
+    def __init__(self, name: str = "start") -> None:
+        """Take what a terminal is told before the first stage, while the library is imported."""
+        self._console = terminal(sys.stderr)
+        self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._narrow = self._console.width < NARROW
+        wide = () if self._narrow else (TextColumn("{task.fields[told].steps}", markup=False),)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.fields[told].label}", markup=False),
+            _Bar(8 if self._narrow else 16),
+            *wide,
+            TextColumn("{task.fields[told].time}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not self._draws,
+        )
+        self._paces: dict[tuple[str, str], float] = {}
+        self._told = self._begun(name)
+        self._task = self._progress.add_task("", told=self._told)
+        self._last_line = self._clock()
+
+    def _clock(self) -> float:
+        return self._progress.get_time()
+
+    def _begun(self, name: str, total: int | None = None) -> "_Told":
+        return _Told(name, self._clock(), self._narrow, self._clock, self._paces, total)
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin stage `name` with `total` steps, None if unknown."""
+        self._told = self._begun(clean(name), total)
+        self._progress.update(self._task, told=self._told)
+        if not self._draws:
+            self._console.print(Text(self._told.name))
+            self._last_line = self._clock()
+
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        """Report progress within the stage; a stage with several counts reports each separately."""
+        self._told.step(done, total, of, most=most)
+        self._say_seldom()
+
+    def left(self, seconds: float) -> None:
+        """Report the longest time that the stage may still take; what steps tell comes first."""
+        self._told.bound = None if isinf(seconds) else self._clock() + seconds
+        self._say_seldom()
+
+    def expect(self, seconds: float, of: str) -> None:
+        """Report how long part `of` of the stage will probably take; 0 where it is over.
+
+        Until then, only how long such steps took is shown instead.
+        """
+        self._told.expect(seconds, of)
+
+    def note(self, line: str) -> None:
+        """Print a note."""
+        self._console.print(indented(sentence(line), self._console, style="dim"))
+
+    def _say_seldom(self) -> None:
+        """Print a line about the stage where there is no bar, if the last one is a minute old."""
+        if not self._draws and self._clock() - self._last_line >= SELDOM:
+            self._last_line = self._clock()
+            told = (self._told.steps, f"after {_clock(self._told.took)}", self._told.left)
+            line = f"{self._told.label.strip()}: {', '.join(filter(None, told))}"
+            self._console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
+
+
+@dataclass
+class _Told:
+    """What is known of the current stage; the time left counts down as it is read.
+
+    Attributes:
+        name: The stage.
+        begun: Value of the clock at its begin.
+        narrow: Whether to use as few columns as possible.
+        clock: Seconds.
+        paces: Seconds of a step of each part of a stage, when it was last counted.
+        total: Its steps, if they are all of one kind.
+        of: The part that is counted; "" for all of it.
+        done: Steps of that part, or None if there are none.
+        count: Value of the clock and of `done` when that part was first reported.
+        until: Value of the clock at which that part ends; None if unknown.
+        most: Whether it may end earlier.
+        part: The part that is expected to take some time; "" for all of it.
+        span: Values of the clock between which it takes place; None if nothing is expected.
+        bound: Value of the clock at which a budget ends the stage; None if none is known.
+    """
+
+    name: str
+    begun: float
+    narrow: bool
+    clock: Callable[[], float]
+    paces: dict[tuple[str, str], float] = field(default_factory=dict)
+    total: int | None = None
+    of: str = ""
+    done: int | None = None
+    count: tuple[float, int] = (0.0, 0)
+    until: float | None = None
+    most: bool = False
+    part: str = ""
+    span: tuple[float, float] | None = None
+    bound: float | None = None
+
+    def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
+        now, known, key = self.clock(), total or self.total, (self.name, of)
+        if self.done is None or of != self.of or done < self.done:
+            self.count = now, done
+        self.of, self.done, self.total, self.until, self.most = of, done, known, None, most
+        since, first = self.count
+        if done > first and now - since >= SHORT:
+            self.paces[key] = (now - since) / (done - first)
+        if known and done >= known:
+            self.of, self.done = "", None
+        elif known and key in self.paces:
+            self.until = now + self.paces[key] * (known - done)
+
+    def expect(self, seconds: float, of: str) -> None:
+        now = self.clock()
+        self.part, self.span = of, (now, now + seconds) if seconds else None
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a part is expected to take a while yet."""
+        return self.span is not None and round(self.span[1] - self.clock()) >= 1
+
+    @property
+    def label(self) -> str:
+        of = self.part if self.is_expected else self.of
+        if self.narrow:
+            return f"{shorten(of or self.name, 12):<12}"
+        part = of and of != self.name
+        return f"{shorten(f'{self.name}: {of}' if part else self.name, 20):<20}"
+
+    @property
+    def steps(self) -> str:
+        if self.done is None or self.is_expected:
+            return ""
+        return f"{self.done}/{self.total}" if self.total else str(self.done)
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is over, 0 to 1; None if unknown."""
+        if self.done is not None and not self.is_expected:
+            return self.done / self.total if self.total else None
+        begun, end = self.span if self.span and self.is_expected else (self.begun, self.bound)
+        now = self.clock()
+        return None if end is None or end <= now else (now - begun) / (end - begun)
+
+    @property
+    def took(self) -> float:
+        return self.clock() - self.begun
+
+    @property
+    def left(self) -> str:
+        """The time left, "" if it is unknown or over."""
+        told = (
+            (self.span and self.span[1], "about"),
+            (self.until, "at most" if self.most else "about"),
+            (self.bound, "at most"),
+        )
+        for end, how in told if self.took >= SHORT else ():
+            left = 0 if end is None else round(end - self.clock())
+            if left >= 1:
+                return f"{how} {_clock(left)} left"
+        return ""
+
+    @property
+    def time(self) -> str:
+        took, left = _clock(self.took), self.left
+        return left or took if self.narrow else f"{took} {left}"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(max(0.0, seconds))))
+
+
+class _Bar(ProgressColumn):
+    """A bar as long as the part that is over; none where that is unknown."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        super().__init__()
+
+    def render(self, task: Task) -> RenderableType:
+        share = task.fields["told"].share
+        # As wide as the bar: else what follows would jump.
+        return " " * self._width if share is None else ProgressBar(1.0, share, self._width)

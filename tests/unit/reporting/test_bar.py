@@ -1,0 +1,233 @@
+import io
+import re
+import sys
+
+import pytest
+
+from halfwise.progress import Watcher
+from halfwise.reporting.bar import TerminalWatcher
+
+EVIL = "[red]\x1b[2Jwiped[/red][/nonsense]\n:smile:\x07"
+
+
+def watch():
+    with TerminalWatcher() as watcher:
+        told: Watcher = watcher
+        told.stage("load")
+        told.note(EVIL)
+        told.stage("observe", 3)
+        told.step(1, 3)
+        told.step(2)
+        told.stage("search")
+
+
+def test_a_pipe_gets_a_line_for_each_stage(capsys):
+    watch()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "load",
+        "  [red]�[2Jwiped[/red][/nonsense]�:smile:�",
+        "observe",
+        "search",
+    ]
+
+
+def test_a_pipe_gets_long_names_of_stages_whole(capsys):
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge all engines\x1b")
+    assert capsys.readouterr().err == "judge all engines�\n"
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def attach(monkeypatch):
+    """Put a terminal in place of standard error; pytest undoes it before a test begins."""
+
+    def attach():
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", Screen())
+        return sys.stderr
+
+    return attach
+
+
+def last_drawn(screen):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).split("\r")[-1]
+
+
+def fail_within(watcher):
+    with watcher:
+        watcher.stage("load")
+        watcher.stage("observe", 3)
+        raise KeyboardInterrupt
+
+
+def test_a_terminal_gets_one_bar_that_vanishes(attach):
+    screen = attach()
+    watch()
+    shown = screen.getvalue()
+    assert "[red]�[2Jwiped[/red][/nonsense]�:smile:�" in shown
+    assert "\x1b[2J" not in shown
+    assert last_drawn(screen).strip() == ""
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_an_error_takes_the_bar_away_and_leaves_the_cursor_visible(attach):
+    screen = attach()
+    with pytest.raises(KeyboardInterrupt):
+        fail_within(TerminalWatcher())
+    assert last_drawn(screen).strip() == ""
+    assert "\x1b[?25h" in screen.getvalue()
+
+
+def drawn(watcher):
+    told = watcher._told
+    return told.label.strip(), told.steps, told.left, told.share
+
+
+@pytest.fixture
+def after(monkeypatch):
+    """Return what lets seconds pass for a watcher."""
+
+    def after(watcher, seconds):
+        now = watcher._clock() + seconds
+        monkeypatch.setattr(watcher._progress, "get_time", lambda: now)
+
+    return after
+
+
+def test_steps_tell_how_long_is_left_by_how_long_they_took(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        assert drawn(watcher) == ("start", "", "", None)
+        watcher.stage("judge", 10)
+        after(watcher, 50)  # what comes before the first step is none
+        watcher.step(0)
+        assert drawn(watcher) == ("judge", "0/10", "", 0)
+        after(watcher, 20)
+        watcher.step(4, 10)
+        assert drawn(watcher) == ("judge", "4/10", "about 0:00:30 left", 0.4)
+        watcher.left(5.0)
+        after(watcher, 10)
+        assert drawn(watcher) == ("judge", "4/10", "about 0:00:20 left", 0.4)
+        after(watcher, 25)
+        assert drawn(watcher) == ("judge", "4/10", "", 0.4)
+        watcher.step(10)
+        assert drawn(watcher) == ("judge", "", "", None)
+        watcher.step(1, 10, "samples")
+        assert drawn(watcher) == ("judge: samples", "1/10", "", 0.1)
+        after(watcher, 3)
+        watcher.step(2, 10, "samples")
+        assert drawn(watcher)[2] == "about 0:00:24 left"
+        watcher.stage("search")
+        assert drawn(watcher) == ("search", "", "", None)
+
+
+def test_a_budget_tells_how_long_is_left_at_most(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("search")
+        watcher.left(9.0)
+        assert drawn(watcher)[2] == ""
+        after(watcher, 60)
+        watcher.left(float("inf"))
+        assert drawn(watcher)[2] == ""
+        watcher.left(3780.0)
+        assert drawn(watcher)[2:] == ("at most 1:03:00 left", pytest.approx(60 / 3840, rel=1e-3))
+
+
+def test_where_steps_tell_nothing_yet_a_budget_does_until_its_end(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("certify")
+        watcher.left(62.0)
+        watcher.step(0, 10, "nodes")
+        after(watcher, 2)
+        assert drawn(watcher) == ("certify: nodes", "0/10", "at most 0:01:00 left", 0)
+        watcher.step(1, 10, "nodes")
+        assert drawn(watcher)[2] == "about 0:00:18 left"
+        watcher.step(0, 20, "nodes")
+        assert drawn(watcher)[2] == "about 0:00:40 left"
+        watcher.left(float("inf"))
+        watcher.stage("certify")
+        watcher.step(0, 3, "samples")
+        after(watcher, 2)
+        assert drawn(watcher) == ("certify: samples", "0/3", "", 0)
+
+
+def test_steps_of_a_part_are_expected_to_take_as_long_as_before(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge")
+        watcher.step(0, 4, "samples")
+        after(watcher, 12)
+        watcher.step(3, 4, "samples")
+        watcher.stage("judge")
+        watcher.step(0, 4, "samples")
+        after(watcher, 2)
+        assert drawn(watcher) == ("judge: samples", "0/4", "about 0:00:14 left", 0)
+
+
+def test_what_is_expected_is_told_until_it_is_over(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("emulate")
+        after(watcher, 8)
+        watcher.expect(20.0, "loading")
+        after(watcher, 5)
+        assert drawn(watcher)[:3] == ("emulate: loading", "", "about 0:00:15 left")
+        assert drawn(watcher)[3] == pytest.approx(0.25, rel=1e-3)
+        watcher.step(1, 2)
+        assert drawn(watcher)[1] == ""
+        after(watcher, 30)
+        assert drawn(watcher) == ("emulate", "1/2", "", 0.5)
+        watcher.expect(0.0, "loading")
+        watcher.step(2, 2)
+        assert drawn(watcher) == ("emulate", "", "", None)
+
+
+def test_a_pipe_gets_a_line_a_minute_about_a_long_stage(capsys, after):
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge")
+        watcher.step(0, 10, "samples")
+        after(watcher, 30)
+        watcher.step(1, 10, "samples")
+        after(watcher, 30)
+        watcher.step(2, 10, "samples")
+        watcher.step(3, 10, "samples")
+    assert capsys.readouterr().err.splitlines() == [
+        "judge",
+        "  judge: samples: 2/10, after 0:01:00, about 0:04:00 left",
+    ]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_bar_fits(attach, after, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("a stage whose name is long\u202e", 3000)
+        watcher.step(1)
+        after(watcher, 4000)
+        watcher.step(1000)
+        watcher._progress.refresh()
+        watcher.left(50000)
+        watcher._progress.refresh()
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
+    assert max(map(len, lines)) <= columns
+    assert "2:13:28 left" in screen.getvalue()
+    assert "…left" not in screen.getvalue()
+    assert "\u202e" not in screen.getvalue()
+
+
+def test_a_terminal_that_cannot_draw_gets_lines(attach, monkeypatch):
+    screen = attach()
+    monkeypatch.setenv("TERM", "dumb")
+    watch()
+    assert screen.getvalue().splitlines()[0] == "load"
+    assert "\x1b" not in screen.getvalue()
