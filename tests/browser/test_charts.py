@@ -72,7 +72,10 @@ def test_a_plan_of_the_table_is_shown(look: Look, page_of: PageOf) -> None:
 
 def test_a_mark_says_by_what_a_plan_passes_or_is_recommended(look: Look, page_of: PageOf) -> None:
     page = look(page_of("ladder")).page
-    assert "Filled marks pass (rel max ≤ 0.0001)" in page.locator("#curve .picked").inner_text()
+    assert (
+        "Allowed: rel max ≤ 0.0001. Filled marks pass"
+        in page.locator("#curve .picked").inner_text()
+    )
     page.get_by_text("as a table").click()
     rows = page.locator("#curve details tbody tr").all_inner_texts()
     (own,) = (row for row in rows if "this plan" in row)

@@ -139,6 +139,20 @@ def test_a_command_is_copied(look: Look, page_of: PageOf) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == command.locator("code").inner_text()
 
 
+def test_a_command_in_a_sentence_is_copied(look: Look, page_of: PageOf) -> None:
+    file = page_of("demo")
+    told = "See <code>halfwise fix M --to int8</code> or <code>halfwise lint</code>."
+    page = file.with_name("told.html")
+    page.write_text(
+        file.read_text("utf-8").replace('<p class="about">', f"<p>{told}</p><p>", 1), "utf-8"
+    )
+    seen = look(page).page
+    seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button = seen.locator("p > code + button")
+    button.click()
+    assert seen.evaluate("navigator.clipboard.readText()") == "halfwise fix M --to int8"
+
+
 def test_the_theme_follows_the_system_and_the_button(look: Look, page_of: PageOf) -> None:
     page = look(page_of("demo"), dark=True).page
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -23,9 +23,9 @@ LABELS: Mapping[State, str] = {
 """In display order.
 
 "cause": a suspicion that its numbers make certain, on nodes that had to be kept, or a finding of a
-diagnosis's rung; "suspected": a possible one on such nodes; "mended": repairs answer it;
-"unexplained": nodes that had to be kept without any suspicion; "seen": observations, such as
-non-finite values; "harmless": suspicions although the outputs pass.
+diagnosis's rung; "suspected": a possible one on such nodes, or any where the outputs fail;
+"mended": repairs answer it; "unexplained": nodes that had to be kept without any suspicion;
+"seen": observations, such as non-finite values; "harmless": suspicions although the outputs pass.
 """
 
 
@@ -81,7 +81,9 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
     kept: Counter[tuple[State, GuardKind]] = Counter()
     for i, guard in enumerate(run.guards):
         state: State = "cause" if guard.severity >= 1 else "suspected"
-        group = (state if i in accused else "harmless", guard.kind)
+        if i not in accused:
+            state = "harmless" if run.verdict.passed else "suspected"
+        group = (state, guard.kind)
         found.setdefault(group, []).append(guard)
         kept[group] += accused.get(i, 0)
     for guard in mended:

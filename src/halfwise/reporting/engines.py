@@ -282,7 +282,7 @@ def _beside(results: Sequence[EngineResult]) -> list[str]:
 def _precision(results: Sequence[EngineResult]) -> Table | None:
     rows = [
         (
-            shorten(result.name, 20),
+            shorten(result.name, 24),
             str(result.kept) if result.kept else "",
             share_words(result.proof.node_share),
             share_words(result.proof.time_share),
@@ -338,7 +338,7 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
         ratio = fixed(latency.median_ms / base, 2) if base else ""
         times = (number(latency.median_ms), number(latency.p99_ms), ratio)
     size = "" if file is None else mebibytes(file.bytes)
-    return (shorten(result.name, 20), passed, *errors, metric, *times, size)
+    return (shorten(result.name, 24), passed, *errors, metric, *times, size)
 
 
 def largest(verdict: Verdict, measure: str) -> float:

@@ -85,7 +85,7 @@ def _times(run: Run) -> str:
 def _timed(row: EngineResult) -> str:
     assert row.latency is not None
     failed = "" if row.verdict is None or row.verdict.passed else ", which fails"
-    return f"{shorten(row.name, 20)}: {number(row.latency.median_ms)} ms{failed}"
+    return f"{shorten(row.name, 24)}: {number(row.latency.median_ms)} ms{failed}"
 
 
 def _why(run: Run) -> tuple[str, list[str]]:

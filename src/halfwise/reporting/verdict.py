@@ -107,9 +107,12 @@ def _bounded(bound: FailureBound, criterion: Criterion) -> str:
     joined = f"; counting the {bound.joined} that joined the search as failing," * (
         bound.joined > 0
     )
+    found = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
+    if bound.upper >= 1:
+        return f"{found}."
     sure = f"with {percent(bound.confidence)} confidence"
     return (
-        f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}{joined or ':'} "
+        f"{found}{joined or ':'} "
         f"{sure} at most {_share(bound.upper)} of all inputs are, if the samples were drawn from "
         "them independently (Clopper-Pearson)."
     )

@@ -155,7 +155,8 @@ def _all_low(run: Run) -> dict[str, Verdict]:
 
 def _errors(run: Run) -> Table | None:
     engine = " engine" if run.verdict.level == "engine" else ""
-    sides = {f"FP32{engine}" if engine else "candidate": run.verdict}
+    given = "engine" if run.kind == "verify" else "FP32 engine"
+    sides = {given if engine else "candidate": run.verdict}
     if run.plan is not None:
         sides = {f"{judged_name(run.engines)}{engine}": run.verdict}
         emulated = ", emulated" if engine else ""

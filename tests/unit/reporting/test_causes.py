@@ -53,6 +53,12 @@ def test_a_suspicion_is_a_cause_where_a_node_is_kept_for_it_and_certain_by_its_n
     assert (found[0].found[0].text, found[0].found[0].fix) == ("It overflows", "Scale it.")
 
 
+def test_no_suspicion_is_harmless_where_the_outputs_fail() -> None:
+    failed = fixed([guard("a", 3.0)], []).model_copy(update={"verdict": runs.verdict(passed=False)})
+    (group,) = causes(failed, None)
+    assert group.state == "suspected"
+
+
 def test_places_and_kept_nodes_are_counted_apart_and_each_once() -> None:
     both = guard("a", 3.0).model_copy(update={"nodes": (NodeName("a"), NodeName("b"))})
     made = fixed([both, guard("a", 2.0)], [kept("a", "overflow"), kept("b", "overflow")])

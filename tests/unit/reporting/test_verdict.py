@@ -57,13 +57,16 @@ def of(judged, failing, upper):
         (of(12, 2, 0.4382), "2 of 12 samples are out", "at most 44 % "),
         (of(59, 0, 0.04952), "None of 59", "at most 5.0 % "),
         (of(1000, 0, 0.002991), "None of 1000", "at most 0.30 % "),
-        (of(1, 1, 1), "1 of 1 sample is", "at most 100 % "),
     ],
 )
 def test_bounds(bound, begins, says):
     assert line(bound).startswith(begins)
     assert says in line(bound)
     assert "drawn from them independently" in line(bound)
+
+
+def test_nothing_is_bounded_where_all_samples_fail() -> None:
+    assert line(of(2, 2, 1)) == "2 of 2 samples are out of tolerance."
 
 
 def test_few_samples_of_a_metric_have_no_bound_in_the_title():

@@ -181,7 +181,7 @@ function told(point, fixed, plans) {
   if (point === null) {
     return [
       make("p", { class: "note" }, "Point at a plan to see what it keeps; click or use the arrow keys to hold it."),
-      make("p", { class: "note" }, `Filled marks pass (${plans.allowed}); hollow ones fail, or are not known to pass. `
+      make("p", { class: "note" }, `Allowed: ${plans.allowed}. Filled marks pass; hollow ones fail, or are not known to pass. `
         + "A stroke above a mark says “at least”: not all samples were run. The line joins the best plans."),
     ];
   }

@@ -185,6 +185,13 @@ function named(ctx, limit, shown, plot, colour, ratio) {
   return [[x, base, wide]];
 }
 
+// Writes text that lines behind it do not strike through.
+function clear(ctx, text, x, y, colours, ratio) {
+  [ctx.strokeStyle, ctx.lineWidth, ctx.lineJoin] = [colours.panel, 3 * ratio, "round"];
+  ctx.strokeText(text, x, y);
+  ctx.fillText(text, x, y);
+}
+
 // Characters of a label; the whole stands in the panel.
 const LONGEST = 34;
 
@@ -212,7 +219,7 @@ function write(ctx, texts, shown, box, colours, ratio, taken) {
         stroke(ctx, [[x, y], [left > x ? left : left + width, base + (base < y ? 3 : -11) * ratio]], colours.muted, ratio);
       }
       ctx.fillStyle = colours.ink;
-      ctx.fillText(text, left, base);
+      clear(ctx, text, left, base, colours, ratio);
     }
   }
 }

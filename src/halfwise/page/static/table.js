@@ -74,16 +74,18 @@ function download(name, text) {
 }
 
 // Appends a table to root and returns its element. `columns` are titles or {title, align}; `rows`
-// are lists of cells, of which `most` are shown at first. `name` is that of its CSV file and what a screen reader calls it.
+// are lists of cells, of which `most` are shown at first; columns without any are in the CSV
+// alone. `name` is that of its CSV file and what a screen reader calls it.
 function table(root, { name, columns, rows, most = MOST }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
   const kinds = aligned.map((align, i) => (rows.some((row) => shown(row[i]).length > PROSE) ? `${align} prose` : align));
+  const empty = heads.map((_, i) => rows.every((row) => shown(row[i]) === ""));
   const state = { column: -1, direction: 1, words: "", all: rows.length <= most };
   const body = make("tbody");
   const headings = heads.map((column, i) => {
     const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
-    return make("th", { scope: "col", class: aligned[i] }, column.title === "" ? null : button);
+    return make("th", { scope: "col", class: aligned[i], hidden: empty[i] }, column.title === "" ? null : button);
   });
 
   function fill() {
@@ -93,7 +95,7 @@ function table(root, { name, columns, rows, most = MOST }) {
       found.sort((a, b) => compare(rank(a[state.column]), rank(b[state.column]), state.direction));
     }
     body.replaceChildren(...(state.all ? found : found.slice(0, most)).map((row) =>
-      make("tr", {}, row.map((cell, i) => make("td", { class: kinds[i] }, content(cell))))));
+      make("tr", {}, row.map((cell, i) => make("td", { class: kinds[i], hidden: empty[i] }, content(cell))))));
     more.hidden = state.all || found.length <= most;
     more.textContent = `Show all ${found.length} rows`;
   }

@@ -4,11 +4,19 @@ const { make, section } = halfwise;
 
 section("verdict", (root) => {
   for (const command of root.querySelectorAll(".command")) {
-    const text = command.textContent.trim();
-    const button = make("button", { type: "button", class: "quiet", onclick: () => copy(text, button) }, "Copy");
-    command.append(button);
+    command.append(copier(command.textContent.trim()));
+  }
+  // Commands in sentences; where one is only named, as in `halfwise lint`, there is nothing to copy.
+  for (const code of document.querySelectorAll("main :is(p, dd) > code")) {
+    if (/^(halfwise|trtexec) \S+ \S/.test(code.textContent)) {
+      code.after(" ", copier(code.textContent));
+    }
   }
 });
+
+function copier(text) {
+  return make("button", { type: "button", class: "quiet", onclick: ({ target }) => copy(text, target) }, "Copy");
+}
 
 async function copy(text, button) {
   try {
