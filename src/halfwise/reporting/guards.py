@@ -91,7 +91,9 @@ _WORDS: Mapping[GuardKind, str] = {
     "residual": "from {node} (Add) on, {elements:sum} on the stream add branches down to 1/{value} "
     "of it, less than {low}'s spacing there: up to {share:%} of it is lost",
     "mask": "mask constant {tensor} = {value} [plus a score goes beyond {low}'s {limit:6} to -inf "
-    "before {reader} ({op}), and a fully masked row becomes NaN|is selected before {reader} "
+    "before {reader} ({op}), and a fully masked row becomes NaN|taken from a score goes beyond "
+    "{low}'s {lowest:6} to -inf before {reader} ({op}), and a fully masked row becomes NaN|is "
+    "selected before {reader} "
     "({op}), at or beyond the edge of {low}'s range]",
     "margin": "{inside} ({op}) decides between scores that differ by [{value} of {low}'s spacing "
     "there|nothing at all][ (sample {sample})]",

@@ -245,19 +245,35 @@ _SEVERITY_OF_CHOSEN_MASK = 0.2
 def mask_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield mask guards: finite constants ≤ -0.25 · `fmt.max` on the way into a Softmax.
 
+    Or as large and positive, if they are subtracted on the way.
+
     An added constant leaves the range together with a score: -65504 - 16 is -inf in FP16. One
     masked score may be -inf, but a row of them makes the Softmax 0/0 = NaN. All of it is only
     possible: no range shows whether a row is fully masked. The nodes are those between the constant
     and the Softmax, and the Softmax.
     """
     edge = -MASK_SHARE * evidence.fmt.max
-    for value in evidence.constants:
-        if (lowest := evidence.span(value)[0]) <= edge:
+    spans = [(v, *evidence.span(v)) for v in evidence.constants]
+    fills = (n for n in evidence.nodes.values() if n.op_type == "ConstantOfShape")
+    spans += [(n.outputs[0], fill, fill) for n in fills if (fill := _fill(n)) is not None]
+    for value, lowest, highest in spans:
+        if lowest <= edge:
             yield from _mask(evidence, value, lowest)
+        elif highest >= -edge:
+            yield from _mask(evidence, value, highest)
 
 
-def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
-    path = _way_to_softmax(evidence, value)
+def _fill(node: ir.Node) -> float | None:
+    """Return the finite float that a ConstantOfShape repeats; None for others."""
+    filled = node.attributes.get("value")
+    array = None if filled is None else filled.as_tensor().numpy()
+    if array is None or array.dtype.kind != "f" or not np.isfinite(array).all():
+        return None
+    return float(array.item())
+
+
+def _mask(evidence: Evidence, value: ir.Value, extreme: float) -> list[Guard]:
+    path = _way_to_softmax(evidence, value, positive=extreme > 0)
     if not path:
         return []
     added = next((n for n in path if n.op_type in ("Add", "Sub", "Sum")), None)
@@ -267,8 +283,8 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
         added or end,
         value,
         facts={
-            "value": lowest,
-            "limit": None if added is None else -evidence.fmt.max,
+            "value": extreme,
+            "limit" if extreme < 0 else "lowest": None if added is None else -evidence.fmt.max,
             "reader": node_name(end),
             "op": end.op_type,
         },
@@ -279,29 +295,34 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
     )
 
 
-def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
-    """Return the compute nodes from `value` to the next Softmax behind it, the Softmax last."""
+def _way_to_softmax(evidence: Evidence, value: ir.Value, *, positive: bool) -> list[ir.Node]:
+    """Return the compute nodes from `value` to the next Softmax behind it, the Softmax last.
+
+    A positive mask has to be subtracted on the way.
+    """
     edge = -MASK_SHARE * evidence.fmt.max
-    paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
+    paths: list[tuple[ir.Value, list[ir.Node], bool]] = [(value, [], positive)]
     seen = {value}
-    for current, path in paths:
-        readers = [n for n, _ in consumers(current, evidence.roles)]
-        for node in readers:
-            if node.op_type in ("Softmax", "LogSoftmax"):
-                return [*path, node]
-        if written := _written_softmax(evidence, current):
-            return [*path, *written]
-        for node in readers:
+    for current, path, above in paths:
+        uses = [*consumers(current, evidence.roles)]
+        end = [n for n, _ in uses if n.op_type in ("Softmax", "LogSoftmax")][:1]
+        if (end := end or _written_softmax(evidence, current)) and not above:
+            return [*path, *end]
+        for node, slot in uses:
             output = node.outputs[0]
-            passes = node.op_type in _PATH and not _bounds(node, edge)
+            passes = node.op_type in _PATH and not _bounds(node, edge, positive=above)
             if passes and output not in seen and len(path) < _LONGEST_PATH:
                 seen.add(output)
-                paths.append((output, [*path, node]))
+                turned = above and (node.op_type, slot) in (("Sub", 1), ("Neg", 0))
+                paths.append((output, [*path, node], above and not turned))
     return []
 
 
-def _bounds(node: ir.Node, edge: float) -> bool:
-    """Return whether all output values are above `edge`."""
+def _bounds(node: ir.Node, edge: float, *, positive: bool) -> bool:
+    """Return whether all output values are above `edge`; or below -`edge` for a positive mask."""
+    if positive:
+        bound = split_constant(node.outputs[0], "Min")
+        return bound is not None and bound[1] < -edge
     bound = split_constant(node.outputs[0], "Max", "Clip")
     return bound is not None and bound[1] > edge
 

@@ -284,3 +284,29 @@ def test_a_large_constant_that_reaches_no_softmax_is_no_mask() -> None:
     s = Sketch()
     y = s.op("Add", s.input("x", [2, 4]), s.constant(-30000.0, "offset"), name="add")
     assert not [g for g in guards(s, y, X) if g.kind == "mask"]
+
+
+@pytest.mark.parametrize(("op", "found"), [("Sub", True), ("Add", False)])
+def test_a_positive_constant_is_a_mask_if_it_is_subtracted(op, found) -> None:
+    s = Sketch()
+    hidden = s.constant(f32([[0, 0, 0, 1e9]]), "mask")
+    scores = s.op("MatMul", s.input("x", [2, 4]), f32(np.eye(4)))
+    y = s.op("Softmax", s.op(op, scores, hidden, name="below"), name="softmax")
+    some = [g for g in guards(s, y, X) if g.kind == "mask"]
+    assert [g.node for g in some] == (["below"] if found else [])
+    if found:
+        assert message(some[0]).startswith(
+            "mask constant mask = 1e9 taken from a score goes beyond FP16's −65504 to -inf before "
+            "softmax (Softmax)"
+        )
+
+
+def test_a_repeated_constant_that_is_chosen_before_a_softmax_is_a_mask() -> None:
+    s = Sketch()
+    x = s.op("MatMul", s.input("x", [2, 4]), f32(np.eye(4)), name="scores")
+    filled = helper.make_tensor("fill", TensorProto.FLOAT, [1], [-3e38])
+    low = s.op("ConstantOfShape", np.array([2, 4]), name="fill", value=filled)
+    chosen = s.op("Where", np.array([True, False, False, True]), x, low, name="choose")
+    y = s.op("Softmax", s.op("Div", chosen, f32(2.0), name="cool"), name="softmax")
+    (guard,) = guards(s, y, X)
+    assert (guard.kind, guard.nodes) == ("mask", ("cool", "softmax"))
