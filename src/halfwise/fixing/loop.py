@@ -247,7 +247,7 @@ class _Fix:
                     self.heldout.join(judged)
                 found, certify = self._joined(found), False
                 continue
-            if certify or found.exhausted or not found.passed:
+            if certify or found.exhausted or found.futile or not found.passed:
                 break
             reduced, certify = found.kept, True
             found = self._search(reduced, certify=True)

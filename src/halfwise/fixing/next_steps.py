@@ -244,10 +244,11 @@ def next_steps(
     else:
         strong, weak = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
+        idle = dear or (worth is not None and not worth.gains)
         proof = _proving(case, request, out)
-        # A plan that gains nothing is not worth building where a cheaper one is offered.
+        # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
-        steps = other if other and dear else (*other, *built)
+        steps = other if other and idle else (*other, *built)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))

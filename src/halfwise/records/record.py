@@ -239,6 +239,7 @@ RemarkKind = Literal[
     "added",
     "hopeless",
     "spent",
+    "futile",
     "another-sample",
     "passes",
     "larger",

@@ -248,9 +248,13 @@ def _not_minimal(run: Run) -> str:
         return "Not shown to be minimal."
     if search.exhausted:
         return f"Not shown to be minimal: {spent(search)}."
+    if any(step.kind == "futile" for step in search.remarks):
+        return f"Not shown to be minimal: {_FUTILE}."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")
 
+
+_FUTILE = "so many nodes add to the error that no plan within the tolerance gains; the search ends"
 
 _REMARKS: Mapping[RemarkKind, str] = {
     "opset-raised": "The opset was raised from {opset:d} to {raised:d}, which these need for "
@@ -283,6 +287,7 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "added": "{elements:node} more than in the emulation: see the rounds.",
     "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
     "spent": "the budget is spent; this is the best plan that passed",
+    "futile": _FUTILE,
     "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
     "passes": "{guess} [{form}|in FP32] ({kept:d}) passes",
     "larger": "a larger plan of {kept:d} nodes that passed before still passes",

@@ -2,7 +2,7 @@
 
 from halfwise.records import Run, Worth
 from halfwise.reporting.ending import allow_more
-from halfwise.wording import count, percent, ratio
+from halfwise.wording import count, listed, percent, ratio
 
 
 def nothing_gained(run: Run) -> str:
@@ -18,8 +18,8 @@ def nothing_gained(run: Run) -> str:
     told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
     if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, which the next line covers
         told = f", but it {costs} {ratio(worth.times_fp32)} FP32"
-        if run.engines is None and _offers(run):  # one advice: the plan to take is the next step
-            return told
+        if run.engines is None and (offer := _offer(run)):  # one advice
+            return f"{told}{offer}"
         ended = run.search is not None and run.search.exhausted
         more = f", or {allow_more(run.search)}" if run.search and ended else ""
         return f"{told}: use the FP32 model{more}{_instead(worth, run)}"
@@ -31,17 +31,25 @@ def nothing_gained(run: Run) -> str:
 
 
 def _instead(worth: Worth, run: Run) -> str:
-    """Return what would gain more, as the rest of a sentence; no metric if a plan is offered."""
+    """Return what would gain more, as the rest of a sentence: the offered plan, if there is one."""
+    if offer := _offer(run):
+        return offer
     told = ""
     if (found := worth.nearest) is not None:
         told += f"; the nearest plan that gains {near(found.kept, found.cost, found.error)}"
-    if worth.metric is not None and not _offers(run):
+    if worth.metric is not None:
         told += f"; to judge the task instead, use --metric {worth.metric}"
     return told
 
 
-def _offers(run: Run) -> bool:
-    return run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
+def _offer(run: Run) -> str:
+    """Return that a plan is offered, as the rest of a sentence; empty if none is."""
+    point = None if run.curve is None else run.curve.offered(passed=run.verdict.passed)
+    if point is None:
+        return ""
+    metrics = tuple(dict.fromkeys(score.metric for score in point.scores))
+    kept = count(point.count, "node")
+    return f"; with {kept} in FP32 the outputs keep {listed(metrics, 2)} (see Next)"
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:

@@ -151,6 +151,7 @@ def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monke
     assert "use the FP32 model" not in told
     assert "Build it" not in told
     assert "Build it" in steps(found, verdict(), cheap)
+    assert "Build it" not in steps(found, verdict(), Worth(cost=2.9, fp32=3.0))
 
 
 def test_where_the_engine_is():

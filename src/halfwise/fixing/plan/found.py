@@ -1,6 +1,6 @@
 """What a search needs, and what it finds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,7 @@ class Found:
         exhausted: Whether the budget ended the search.
         steps: Remarks on what happened.
         r2: R² of predicted against actual differences between plans; None if unknown.
+        futile: Whether it ended early, because no plan that passes gains anything.
     """
 
     kept: Nodes
@@ -57,3 +58,37 @@ class Found:
     exhausted: bool
     steps: tuple[Remark, ...]
     r2: float | None = None
+    futile: bool = False
+
+
+LARGER = 1.1
+"""The next earlier passing plan to try is this much larger than the one that failed."""
+LAST = 8
+"""About this many are tried after the first; then only all of FP32 is left."""
+
+
+def confirmed(
+    plans: Sequence[Nodes],
+    rank: Callable[[Nodes], tuple[float, ...]],
+    best: Nodes,
+    evaluate: Evaluate,
+    everything: Nodes,
+) -> Nodes:
+    """Return a small plan that passes on all samples and ranks below `best`, else `everything`.
+
+    Args:
+        plans: Plans that passed, at least on the worst samples.
+        rank: The rank of a plan; lower is better.
+        best: A plan known to pass.
+        evaluate: Evaluates a plan.
+        everything: All nodes that a plan may keep.
+    """
+    larger, tried = LARGER, 0.0
+    for kept in sorted(dict.fromkeys(plans), key=rank):
+        if larger * tried <= len(kept) and rank(kept) < rank(best):
+            if evaluate(kept, confirm=True).passed:
+                return kept
+            if kept and not tried:
+                larger = max(LARGER, (len(everything) / len(kept)) ** (1 / LAST))
+            tried = float(len(kept))
+    return everything

@@ -8,28 +8,27 @@ Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.contribution import lowerable, rankings
+from halfwise.fixing.plan.contribution import is_spread, lowerable, rankings
 from halfwise.fixing.plan.extension import NEAR, extensions
-from halfwise.fixing.plan.found import Evaluate, Found, Trial
+from halfwise.fixing.plan.found import Evaluate, Found, Trial, confirmed
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
 from halfwise.progress import Silent, Watcher
-from halfwise.records import NodeName, Remark, RemarkKind
+from halfwise.records import LEAST_SAVED, NodeName, Remark, RemarkKind
 from halfwise.reporting.plan import remark
 
 Nodes = frozenset[NodeName]
 
-LARGER = 1.1
-"""The next earlier passing plan to try is this much larger than the one that failed."""
-LAST = 8
-"""About this many are tried after the first; then only all of FP32 is left."""
+
+class _Futile(Exception):
+    """No plan that passes gains, and more trials will hardly find one."""
 
 
 @dataclass
@@ -47,14 +46,13 @@ class Search:
         harmless: Contribution that needs no examination; None if only a metric decides.
         budget: Ends the search; choosing the result and checking FP32 are exempt.
         start: A plan to start from, passing or not.
-        safe: Whether everything in FP32 is certain to pass because it is the original.
-        watcher: Receives progress: a line for each step, and how far a ranking or certificate is.
+        safe: Whether everything in FP32 is the original, and so certain to pass.
+        watcher: Receives progress.
         price: Predicted cost of an assignment relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
-        passing: Sets that passed, at least on the worst samples, or that deserve a trial anyway;
-            when the budget ends, the cheapest that passes on all samples is the result. Shared by
-            searches before and after samples joined.
+        passing: Sets that passed, at least on the worst samples, or that deserve a trial anyway; of
+            them an early end takes the cheapest that passes on all. Shared when samples joined.
     """
 
     nodes: Sequence[NodeName]
@@ -102,8 +100,7 @@ class Search:
 
         Args:
             previous: Result of an earlier call; if it passes, only the certificate is new.
-            certify: Lower single nodes until none can be. If false, only groups are lowered, and
-                the set is not yet minimal.
+            certify: Lower single nodes until none can be; if false, only groups are lowered.
         """
         self._best = self._everything
         if not self.safe and not self.evaluate(self._everything, confirm=True).passed:
@@ -116,11 +113,14 @@ class Search:
                 kept = self._reduced(previous)
                 if certify:
                     kept = self._certified(kept)
+        except _Futile:
+            self._note("futile")
+            return replace(self._ended(exhausted=False), futile=True)
         except OutOfTime:
             if not {"certify", "search"}.intersection(self.budget.cut):
                 self._note("spent")
             self.budget.leave_out("certify" if certify else "search")
-            return self._out_of_time()
+            return self._ended(exhausted=True)
         self._best = kept | self.forced
         return self._found(passed=True, minimal=certify, exhausted=False)
 
@@ -135,24 +135,15 @@ class Search:
             kept = self._shrunk(self._start(kept), kept)
         return kept
 
-    def _out_of_time(self) -> Found:
+    def _ended(self, *, exhausted: bool) -> Found:
         """Return the smallest set so far that passes on all samples."""
         self._best = min(self._best, self._passed_before(), key=self.rank)
-        return self._found(passed=True, minimal=False, exhausted=True)
+        return self._found(passed=True, minimal=False, exhausted=exhausted)
 
     def _passed_before(self) -> Nodes:
         """Return a small set that passed and does so on all samples, else everything."""
-        # Nodes held since are in none of them.
-        plans = sorted(dict.fromkeys(kept | self.forced for kept in self.passing), key=self.rank)
-        larger, tried = LARGER, 0.0
-        for kept in plans:
-            if larger * tried <= len(kept) and self.rank(kept) < self.rank(self._best):
-                if self.evaluate(kept, confirm=True).passed:
-                    return kept
-                if kept and not tried:
-                    larger = max(LARGER, (len(self.nodes) / len(kept)) ** (1 / LAST))
-                tried = float(len(kept))
-        return self._everything
+        plans = [kept | self.forced for kept in self.passing]  # none has nodes held since
+        return confirmed(plans, self.rank, self._best, self.evaluate, self._everything)
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
@@ -232,8 +223,17 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(kept))
             if len(kept - always) < len(ranking):
                 break
+            if self.harmless is not None and is_spread(ranking) and not self._gains(kept):
+                raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return kept
+
+    def _gains(self, kept: Nodes) -> bool:
+        """Return whether a plan saves enough of what everything low does; True if unknown."""
+        least, own, dear = map(self.price, (self.forced, kept | self.forced, self._everything))
+        if least is None or own is None or dear is None or dear <= least:
+            return True
+        return dear - own >= LEAST_SAVED * (dear - least)
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
         """Fit the guide to measurements; return whether it predicts what was tried so far."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.plan.contribution import lowerable, rankings
+from halfwise.fixing.plan.contribution import is_spread, lowerable, rankings
 from halfwise.records import NodeName
 
 
@@ -161,3 +161,18 @@ def test_infinite_contributions_are_asked_about_as_any_other():
     assert len(lowerable(ranking, lambda _: True)) == 4
     assert lowerable(ranking, lambda _: False) == frozenset()
     assert lowerable([], lambda _: True) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("errors", "spread"),
+    [
+        ([0.3] * 64, True),
+        ([0.3] * 63, False),
+        ([0.1] * 64, False),
+        ([9.0] * 31 + [0.01] * 33, False),
+        ([0.3] * 63 + [math.inf], False),
+    ],
+)
+def test_error_is_spread_where_half_of_many_groups_must_be_kept(errors, spread):
+    ranking = [(frozenset({n}), e) for n, e in zip(named(len(errors)), errors, strict=True)]
+    assert is_spread(ranking) is spread

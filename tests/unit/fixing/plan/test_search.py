@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.cut import Terms
+from halfwise.fixing.plan.found import LAST
 from halfwise.fixing.plan.guide import Guide
-from halfwise.fixing.plan.search import LAST, Nodes, Search
+from halfwise.fixing.plan.search import Nodes, Search
 from halfwise.records import NodeName
 from halfwise.reporting.plan import remark
 
@@ -439,3 +440,23 @@ def test_of_a_plan_that_was_extended_only_what_was_added_is_lowered_again():
     assert joined.kept == required[0]
     assert joined.steps[0].kind == "larger"
     assert len(again.asked) <= 12
+
+
+def test_where_every_node_adds_error_and_no_plan_gains_the_search_ends_early():
+    def excess(kept, allowed):
+        return ((200 - len(kept)) / 200) ** 0.5 / allowed
+
+    trials = []
+    for allowed in (0.2, 0.8):
+        oracle = Oracle(lambda kept, allowed=allowed: excess(kept, allowed))
+        run, price = priced(200, [1.0] * 200, oracle, safe=True)
+        found = run.run()
+        assert found.passed
+        assert oracle(found.kept).passed
+        assert found.futile is (allowed == 0.2)
+        assert found.minimal is not found.futile
+        assert not found.exhausted
+        assert (price(found.kept) > 1.75) is found.futile
+        trials.append(len(oracle.asked))
+    assert trials[0] < 200
+    assert any(step.kind == "futile" for step in found.steps) is found.futile
