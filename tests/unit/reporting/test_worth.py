@@ -1,6 +1,7 @@
 from halfwise.records import NearPlan, Worth
 from halfwise.reporting.view import report
 from halfwise.reporting.worth import cost_line, nothing_gained
+from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import run, search, verdict
 
 NEAR = NearPlan(kept=12, cost=1.2, error=3.4)
@@ -85,3 +86,13 @@ def test_costs():
     )
     timed = NOTHING.model_copy(update={"measured": 1.04})
     assert cost_line(timed, "all").endswith("Measured: 1.04 × the time of the engine with all.")
+
+
+def test_where_a_plan_is_offered_it_is_the_only_advice():
+    serving = point("", 1.0, 9.0, scores=(score(passed=True, value=0.995),))
+    found = curve(serving, point("0-1", 2.9, 0.5), plan=1, recommended=0)
+    for worth in (NOTHING, Worth(cost=3.3, fp32=3.0)):
+        told = nothing_gained(run(worth=worth, curve=found))
+        assert told.endswith("; with 0 nodes in FP32 the outputs keep top1 (see Next)")
+        assert "--metric" not in told
+        assert "use the FP32 model" not in told

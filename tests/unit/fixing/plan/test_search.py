@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -448,7 +449,7 @@ def test_where_every_node_adds_error_and_no_plan_gains_the_search_ends_early():
 
     trials = []
     for allowed in (0.2, 0.8):
-        oracle = Oracle(lambda kept, allowed=allowed: excess(kept, allowed))
+        oracle = Oracle(partial(excess, allowed=allowed))
         run, price = priced(200, [1.0] * 200, oracle, safe=True)
         found = run.run()
         assert found.passed
