@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halfwise.declarations import default
+from halfwise.emulation.paces import Paces
 from halfwise.errors import RunFailed, TookTooLong
 from halfwise.wording import number
 
@@ -90,13 +91,13 @@ class _Calls:
         repeating: Whether one of its models repeats a body.
         longest: Seconds of the longest call that finished.
         late: What was raised for the first call that reached its limit.
-        paces: For each kind of work that has a size, its seconds and its size so far.
+        paces: How long work with a size took.
     """
 
     repeating: bool = False
     longest: float = 0.0
     late: RunFailed | None = None
-    paces: dict[str, tuple[float, int]] = field(default_factory=dict)
+    paces: Paces = field(default_factory=Paces)
 
     @property
     def seconds(self) -> float:
@@ -167,24 +168,28 @@ def limited(
 
 @contextmanager
 def sized(kind: str, size: int = 1) -> Iterator[None]:
-    """Report how long the block will probably take: like earlier ones of its kind, by size.
+    """Report how long the block will probably take, by its kind and size; see `Paces.expected`.
 
     Nothing is reported of work within such a block, as the block takes longer.
     """
     limits, started = _now(), time.monotonic()
-    took, sizes = limits.calls.paces.get(kind, (0.0, 0))
-    expected = took / sizes * size if sizes and not limits.expected else 0.0
-    told = expected >= _WORTH_TELLING
+    paces = limits.calls.paces
+    expected = 0.0 if limits.expected else paces.expected(kind, size)
+    told, of = expected >= _WORTH_TELLING, kind if kind in paces.known else ""
     if told:
-        limits.expect(expected, kind)
+        limits.expect(expected, of)
     try:
         with _changed(expected=told or limits.expected):
             yield
     finally:
         if told:
-            limits.expect(0.0, kind)
-    took, sizes = limits.calls.paces.get(kind, (0.0, 0))
-    limits.calls.paces[kind] = took + time.monotonic() - started, sizes + size
+            limits.expect(0.0, of)
+    took(kind, size, time.monotonic() - started)
+
+
+def took(kind: str, size: int, seconds: float) -> None:
+    """Take note of work whose size is known only once it is over; see `sized`."""
+    _now().calls.paces.add(kind, size, seconds)
 
 
 @contextmanager

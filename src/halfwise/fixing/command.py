@@ -8,7 +8,7 @@ from typing import Unpack
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import forgiving
+from halfwise.emulation.bounded import forgiving, sized
 from halfwise.fixing.delivery import (
     delivered,
     folder_of,
@@ -36,7 +36,7 @@ from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
 from halfwise.options.int8 import INT8
-from halfwise.options.loading import load_asked, load_start, tell
+from halfwise.options.loading import load_asked, load_start, nodes_of, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
@@ -126,6 +126,18 @@ def concluded(
         watcher: Receives progress.
     """
     watcher.stage("store")
+    with sized("store", nodes_of(case.network)):
+        return _stored(case, request, fixed, folder, started, watcher)
+
+
+def _stored(
+    case: Case,
+    request: Request,
+    fixed: Fixed,
+    folder: Path | None,
+    started: float,
+    watcher: Watcher,
+) -> Result:
     mixed, settings = fixed.rewritten.model, request.settings
     judged_on = fixed.heldout.samples, fixed.heldout.references
     verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)

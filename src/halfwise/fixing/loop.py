@@ -88,7 +88,7 @@ class _Fix:
     below: Fixed | None = None
 
     def __post_init__(self) -> None:
-        self._stage = Stages(self.watcher)
+        self._stage = Stages(self.watcher, sum(1 for _ in self.case.network.nodes()))
         self.given = given_start(self.case.network, self.start_from)
         self.start_from = None if self.given else self.start_from
 

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from halfwise.emulation.arena import give_back
 from halfwise.emulation.bounded import sized
+from halfwise.emulation.paces import WORK
 from halfwise.progress import Watcher
 
 _JUDGING = ("baseline", "judge")
@@ -19,8 +20,9 @@ class Stages:
         seconds: Total time of each stage.
     """
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, watcher: Watcher, nodes: int = 0) -> None:
+        """Take what is told of stages, and the number of nodes; 0 if nothing depends on it."""
+        self._watcher, self._nodes = watcher, nodes
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -29,9 +31,14 @@ class Stages:
         self._watcher.stage(name)
         started = time.monotonic()
         try:
-            # The others do not repeat themselves.
-            with sized("judge") if name in _JUDGING else nullcontext():
+            with self._expected(name):
                 yield
         finally:
             give_back()  # else what follows would need its memory on top of the last run's
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+    def _expected(self, name: str) -> AbstractContextManager[None]:
+        kind = "judge" if name in _JUDGING else name
+        # The others do not repeat themselves.
+        is_new = kind == "judge" or name not in self.seconds
+        return sized(kind, max(1, self._nodes)) if is_new and kind in WORK else nullcontext()

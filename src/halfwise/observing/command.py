@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise.declarations import Inputs, Options
+from halfwise.emulation.bounded import sized
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import BF16_OPSET
@@ -13,7 +14,7 @@ from halfwise.judging.reference import check, frozen_named
 from halfwise.observing.calibrated import calibrated
 from halfwise.observing.reference import DETAIL_SAMPLES
 from halfwise.observing.reference import observe as run_observe
-from halfwise.options.loading import load_asked
+from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations
@@ -44,7 +45,7 @@ def observe(
     check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
     few = case.calibration.select(range(min(len(case.calibration), DETAIL_SAMPLES)))
-    with frozen_named(case, settings):
+    with sized("observe", nodes_of(case.network)), frozen_named(case, settings):
         checked = None
         if cache is not None:
             checked = calibrated(case.network, few, Path(cache), runtime=settings.runtime)

@@ -1,5 +1,6 @@
 """Load what the user named into a case."""
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -10,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Samples
-from halfwise.emulation.bounded import expect_repeating
+from halfwise.emulation.bounded import expect_repeating, took
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.model import Network, infer_again, is_standard, load_network, network_from_proto
@@ -102,10 +103,16 @@ def load_case(
 def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool = True) -> Case:
     """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
-    runtime = request.settings.runtime
+    started, runtime = time.monotonic(), request.settings.runtime
     case = load_case(model, request.data, request.criterion, split=split, runtime=runtime)
+    took("load", nodes_of(case.network), time.monotonic() - started)
     tell(watcher, case.notes)
     return case
+
+
+def nodes_of(network: Network) -> int:
+    """Return the number of nodes, ≥ 1, by which the time of stages is expected."""
+    return max(1, sum(1 for _ in network.nodes()))
 
 
 def tell(watcher: Watcher, notes: Iterable[Note]) -> None:

@@ -89,7 +89,7 @@ class TerminalWatcher:
     def expect(self, seconds: float, of: str) -> None:
         """Report how long part `of` of the stage will probably take; 0 where it is over.
 
-        Until then, only how long such steps took is shown instead.
+        Until then, steps are not shown: they may be of less. Only a guess gives way to them.
         """
         self._told.expect(seconds, of)
 
@@ -122,7 +122,7 @@ class _Told:
         count: Value of the clock and of `done` when that part was first reported.
         until: Value of the clock at which that part ends; None if unknown.
         most: Whether it may end earlier.
-        part: The part that is expected to take some time; "" for all of it.
+        part: The part that is expected to take some time; "" for a guess at all of it.
         span: Values of the clock between which it takes place; None if nothing is expected.
         bound: Value of the clock at which a budget ends the stage; None if none is known.
     """
@@ -161,8 +161,10 @@ class _Told:
 
     @property
     def is_expected(self) -> bool:
-        """Whether a part is expected to take a while yet."""
-        return self.span is not None and round(self.span[1] - self.clock()) >= 1
+        """Whether a part is expected to take a while yet; what steps tell is no guess."""
+        if self.span is None or (not self.part and self.until is not None):
+            return False
+        return round(self.span[1] - self.clock()) >= 1
 
     @property
     def label(self) -> str:
@@ -195,7 +197,7 @@ class _Told:
     def left(self) -> str:
         """The time left, "" if it is unknown or over."""
         told = (
-            (self.span and self.span[1], "about"),
+            (self.span[1] if self.span and self.is_expected else None, "about"),
             (self.until, "at most" if self.most else "about"),
             (self.bound, "at most"),
         )

@@ -191,6 +191,18 @@ def test_what_is_expected_is_told_until_it_is_over(attach, after):
         assert drawn(watcher) == ("emulate", "", "", None)
 
 
+def test_a_guess_at_a_stage_gives_way_to_its_steps(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("observe")
+        watcher.expect(20.0, "")
+        watcher.step(0, 10, "ranges")
+        after(watcher, 2)
+        assert drawn(watcher) == ("observe", "", "about 0:00:18 left", pytest.approx(0.1, rel=1e-3))
+        watcher.step(1, 10, "ranges")
+        assert drawn(watcher) == ("observe: ranges", "1/10", "about 0:00:18 left", 0.1)
+
+
 def test_a_pipe_gets_a_line_a_minute_about_a_long_stage(capsys, after):
     with TerminalWatcher() as watcher:
         watcher.stage("judge")

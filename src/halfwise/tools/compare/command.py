@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
+from halfwise.emulation.bounded import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
@@ -25,7 +26,7 @@ from halfwise.graph.quantisation.pairs import quantising
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
-from halfwise.options.loading import load_case, load_model, tell
+from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
@@ -81,9 +82,7 @@ def compare(
     if engines:
         given["target"] = TENSORRT
     request = understand(inputs, given)
-    watcher.stage("load")
-    case = load_case(model, request.data, request.criterion, split=False)
-    tell(watcher, case.notes)
+    case = load_asked(model, request, watcher, split=False)
     case = _with_opset(case, request, (a, b))
     load = cache(load_model)
     case, notes = _as_repaired(case, (a, b), load)
@@ -93,7 +92,8 @@ def compare(
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
-        found = find_divergence(walk, 1 if maker is None else maker.rounds)
+        with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
+            found = find_divergence(walk, 1 if maker is None else maker.rounds)
         return found.model_copy(update={"notes": (*notes, *found.notes)})
 
 

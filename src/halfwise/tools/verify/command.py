@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
+from halfwise.emulation.bounded import sized
 from halfwise.errors import UsageError
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
@@ -19,7 +20,7 @@ from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
 from halfwise.options.engines import Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model
+from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
@@ -210,7 +211,8 @@ def _beside(
     mixed, settings = load_model(candidate), request.settings
     worth = candidate_worth(case, settings, mixed)
     watcher.stage("repair")
-    return worth, remade(given, mixed, runtime=settings.runtime)
+    with sized("proof", nodes_of(case.network)):
+        return worth, remade(given, mixed, runtime=settings.runtime)
 
 
 def _written(
