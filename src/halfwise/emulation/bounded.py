@@ -116,7 +116,7 @@ class Limits:
         over: Whether it must end now, whatever the time.
         tell: Called with reports of long calls.
         expect: Called with the seconds that work will probably take, and its kind; with 0 after it.
-        expected: Whether that was done for the present work.
+        expected: Value of `time.monotonic()` until which that was done for the present work.
         stop: Ends the calls.
         forgiving: Whether any number of calls may reach the limit.
         calls: The calls so far.
@@ -127,7 +127,7 @@ class Limits:
     over: Callable[[], bool] = lambda: False
     tell: Callable[[str], None] | None = None
     expect: Callable[[float, str], None] = lambda _seconds, _kind: None
-    expected: bool = False
+    expected: float = 0.0
     stop: Stop = field(default_factory=Stop)
     forgiving: bool = False
     calls: _Calls = field(default_factory=_Calls)
@@ -170,16 +170,16 @@ def limited(
 def sized(kind: str, size: int = 1) -> Iterator[None]:
     """Report how long the block will probably take, by its kind and size; see `Paces.expected`.
 
-    Nothing is reported of work within such a block, as the block takes longer.
+    Nothing is reported of work within such a block until then, as the block takes longer.
     """
     limits, started = _now(), time.monotonic()
     paces = limits.calls.paces
-    expected = 0.0 if limits.expected else paces.expected(kind, size)
+    expected = 0.0 if started < limits.expected else paces.expected(kind, size)
     told, of = expected >= _WORTH_TELLING, kind if kind in paces.known else ""
     if told:
         limits.expect(expected, of)
     try:
-        with _changed(expected=told or limits.expected):
+        with _changed(expected=started + expected if told else limits.expected):
             yield
     finally:
         if told:

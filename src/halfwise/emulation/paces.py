@@ -7,16 +7,17 @@ WORK: Mapping[str, float] = {
     "load": 1.0,
     "reference": 1.0,
     "observe": 3.0,
+    "statistics": 8.0,
     "emulate": 2.7,
     "judge": 2.4,
     "store": 3.3,
-    "proof": 4.4,
+    "proof": 18.0,
     "compare": 5.4,
-    "modernize": 3.8,
 }
 """Work of stages per node of the model, where reading it is 1: measured on 5,000 nodes of
-bench/scale.py, `modernize` on a Swin of 404. Models with many samples or large tensors take longer
-in all but the first, so an estimate may be off by two or three times until the stage counts."""
+bench/scale.py; `statistics` is all that `halfwise observe` counts.
+Models with many samples or large tensors take longer in all but the first, so an estimate may be
+off by two or three times until the stage counts."""
 
 
 @dataclass

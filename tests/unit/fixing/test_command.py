@@ -38,7 +38,7 @@ class Listener:
 
     def expect(self, seconds, of):
         assert seconds >= 0
-        assert of
+        assert of == of.strip()
 
     def note(self, line):
         self.notes.append(line)
