@@ -6,12 +6,15 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded
-from halfwise.graph.dataflow import low_consumers, producers, upstream
+from halfwise.graph.dataflow import low_consumers, moves, producers, upstream
 from halfwise.graph.model import constant_array
+from halfwise.graph.roles import is_float
 from halfwise.records import Guard
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 """Operators whose float outputs hold integers."""
+_COUNTING = frozenset(("Add", "Sub", "Sum", "CumSum", "ReduceSum"))
+"""Operators whose results are integers if their operands are."""
 
 
 def integer_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -19,6 +22,7 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
 
     - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
       Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16 (pytorch/pytorch#81926);
+      sums of such tensors above it;
       and constants of integers if rounding makes different ones equal. The nodes are all that
       compute with them.
     - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
@@ -30,7 +34,7 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       back to values below that limit, integers or constants.
     """
     for node in evidence.nodes.values():
-        if node.op_type in _INTEGER_VALUED or _from_integer(node):
+        if node.op_type in _INTEGER_VALUED or _from_integer(node) or _counts(evidence, node):
             yield from _integers(evidence, node)
         elif node.op_type in ("Sin", "Cos", "Tan"):
             yield from _angle(evidence, node)
@@ -48,6 +52,33 @@ def _from_integer(node: ir.Node) -> bool:
         and source.dtype is not None
         and source.dtype.is_integer()
     )
+
+
+def _counts(evidence: Evidence, node: ir.Node) -> bool:
+    """Return whether a node adds up integers."""
+    terms = [v for v in node.inputs if v is not None and is_float(v)]
+    return node.op_type in _COUNTING and all(_is_whole(evidence, v) for v in terms)
+
+
+def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
+    """Return whether the operators alone, or a constant's elements, make `value` integers."""
+    waiting, seen = [value], {value}
+    while waiting:
+        current = waiting.pop()
+        node = current.producer()
+        if current.const_value is not None:
+            array = constant_array(current).astype(np.float32)
+            if not (array == np.rint(array)).all():
+                return False
+        elif node is None:
+            return False
+        elif node.op_type not in _INTEGER_VALUED and not _from_integer(node):
+            if node.op_type not in _COUNTING and not moves(node, evidence.roles):
+                return False
+            behind = [v for v in node.inputs if v is not None and is_float(v) and v not in seen]
+            seen |= set(behind)
+            waiting += behind
+    return True
 
 
 def _integers(evidence: Evidence, node: ir.Node) -> list[Guard]:

@@ -139,3 +139,19 @@ def test_a_suppression_names_what_makes_its_scores() -> None:
     inside = (inner("choice", "NonMaxSuppression", "margin", 0.25),)
     guard = only(guards(s, y, inputs, inside=inside), "margin")
     assert (guard.node, guard.tensor, guard.nodes) == ("choice", "scores_out", ("scores",))
+
+
+@pytest.mark.parametrize(("rounds", "named"), [(True, ["ends", "begins"]), (False, [])])
+def test_sums_of_integers_hold_integers(rounds, named) -> None:
+    s = Sketch()
+    durations = s.input("x", [1, 40])
+    durations = s.op("Round", durations, name="round") if rounds else s.op("Abs", durations)
+    ends = s.op("CumSum", durations, np.array(1), name="ends")
+    begins = s.op("Sub", ends, durations, name="begins")
+    y = s.op("Sub", s.op("Tanh", begins, name="tanh"), s.op("Neg", ends, name="neg"))
+    found = guards(s, y, {"x": np.full((1, 40), 100.0, np.float32)})
+    some = [g for g in found if g.kind == "integer"]
+    assert [g.node for g in some] == named
+    if rounds:
+        assert set(some[0].nodes) == {"ends", "begins", "neg"}
+        assert some[1].nodes == ("begins", "tanh")
