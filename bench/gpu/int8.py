@@ -27,6 +27,7 @@ import onnx_ir as ir
 
 from bench.figures import Figure, Result, at_least, machine, reported, table
 from bench.gpu.figures import RESULTS
+from bench.gpu.int8_forms import with_sums
 from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
 from bench.gpu.jobs import BATCH, Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
@@ -58,6 +59,8 @@ SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1
 """Images that ranges of the large models come from; their seed, and that of the judged ones."""
 NAME, DECISIONS = "gpu_int8", "gpu_int8_decisions"
 """Of the results: with large models, and with small ones alone."""
+ITERATIONS = 10
+"""Runs of an engine while its layers are timed."""
 MOST_MISSED = 1
 """Small models whose engines may be decided otherwise than foretold."""
 Arrays = Mapping[str, np.ndarray]
@@ -75,6 +78,7 @@ class Entrant:
         errors: Further errors of the engine.
         shown: Share of the nodes that were to be INT8 by what the inspector shows.
         remarks: What else it shows, fused blocks by name among it.
+        layers: Milliseconds and number of its layers, by type and precision.
     """
 
     racer: Racer
@@ -84,6 +88,7 @@ class Entrant:
     errors: dict[str, float] = field(default_factory=dict)
     shown: dict[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    layers: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def decided(self) -> bool | None:
@@ -100,6 +105,7 @@ class Entrant:
             "errors": {name: repr(value) for name, value in self.errors.items()},
             "shown": self.shown,
             "remarks": self.remarks,
+            "layers": self.layers,
             **{name: _brief(verdict) for name, verdict in verdicts.items()},
         }
 
@@ -131,8 +137,9 @@ class Field:
             built = pipe.build(proto, shared_timing_cache=True, profiles=[profile], **config)
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
-            inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)
+            inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=ITERATIONS)
             entrant.shown, entrant.remarks = _shown(entrant.model, inspected.payload)
+            entrant.layers = _layers(entrant.model, inspected.payload)
         except Refused as refused:
             racer.failure = "\n".join([str(refused), *refused.answer.get("log", ())])[:3000]
 
@@ -171,6 +178,16 @@ def _shown(network: Network, inspected: bytes) -> tuple[dict[str, float], tuple[
     return shares, proof.remarks
 
 
+def _layers(network: Network, inspected: bytes) -> dict[str, tuple[float, int]]:
+    """Return time and number of an engine's layers by type and precision, the slowest first."""
+    found: dict[str, tuple[float, int]] = {}
+    for layer in engine_layers(inspected, network):
+        kind = f"{layer.type} {layer.precision}"
+        spent, count = found.get(kind, (0.0, 0))
+        found[kind] = (spent + (layer.milliseconds or 0.0), count + 1)
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
 class Sized(Field):
     """A large model: FP16, and INT8 beside FP16; errors are told, times are compared."""
 
@@ -185,6 +202,9 @@ class Sized(Field):
         entrants = [Entrant(_racer("fp16"), network)]
         for kind, nodes in choices(network).items():
             entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes, "minmax")))
+        if any(node.op_type == "Conv" for node in network.nodes()):
+            placed = with_sums(network, entrants[1].model, seen)
+            entrants.append(Entrant(_racer("int8 with sums"), placed))
         super().__init__(name, entrants, [sample])
 
     def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:

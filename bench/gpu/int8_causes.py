@@ -4,16 +4,20 @@
 
 Of each small model of `bench.gpu.int8` (KIND: "all" that can have INT8, or the "plan"): the engine
 again and again, without the constraints that keep nodes in FP32, and without FP16. Where it is far
-off without FP16 too, halves of the nodes in INT8 are built, down to single ones. The result,
-`gpu_int8_causes.json`, is written anew after every engine.
+off without FP16 too, halves of the nodes in INT8 are built, down to single ones. If KIND is a node,
+or "all forms" or "plan forms", the engine is built with other forms of the weights' pairs and other
+settings. The result, `gpu_int8_causes.json`, is written anew after every engine; what it has of
+other jobs stays.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ import onnx_ir as ir
 from bench.figures import Result, machine, reported, table
 from bench.gpu.figures import RESULTS
 from bench.gpu.int8 import samples_of
+from bench.gpu.int8_forms import FORMS
 from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
 from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
@@ -30,7 +35,7 @@ from halfwise.fixing.int8.placing import quantised
 from halfwise.fixing.int8.ranges import ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.judge import judge, judge_outputs
@@ -63,9 +68,20 @@ class Model:
         self.kept = frozenset(map(NodeName, (*plan.keep, *plan.movement)))
         self.ranges = ranges(self.network, seen, plan.method)
 
-    def build(self, what: str, int8: frozenset[NodeName], **options: bool) -> Row:
-        """Build and judge an engine; `fp16` and `constrained` are True unless told otherwise."""
-        network = readable(quantised(self.network, int8, self.ranges), "8.6")
+    def build(
+        self,
+        what: str,
+        int8: frozenset[NodeName],
+        form: Callable[[Network], Network] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **options: bool,
+    ) -> Row:
+        """Build and judge an engine; `fp16` and `constrained` are True unless told otherwise.
+
+        `form` changes the pairs of weights, `settings` are further ones of the build.
+        """
+        placed = quantised(self.network, int8, self.ranges)
+        network = readable(form(placed) if form else placed, "8.6")
         roles = roles_of(network)
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
         fp32 = self.kept | pinned | frozenset(quantised_nodes(network))
@@ -77,7 +93,7 @@ class Model:
         first = self.heldout[0]
         profile = shape_profile({name: (a.shape,) * 3 for name, a in first.items()})
         config: Row = {"low": "fp16" if options.get("fp16", True) else None, "keep": [*asked]}
-        config |= {"profiles": [profile], "shared_timing_cache": True}
+        config |= {"profiles": [profile], "shared_timing_cache": True, **(settings or {})}
         try:
             proto = ir.serde.serialize_model(network.model).SerializeToString()
             built = self.pipe.build(proto, **config)
@@ -90,8 +106,28 @@ class Model:
         print(self.name, row, flush=True)
         return row
 
+    def vary(self, nodes: Collection[str], step: Callable[[], None], **options: bool) -> None:
+        """Build one set of nodes in INT8 in other forms and with other settings."""
+        every = frozenset(map(NodeName, nodes))
+        for what, form in FORMS.items():
+            self.build(what, every, form, **options)
+            step()
+        for what, settings in SETTINGS.items():
+            self.build(what, every, settings=settings, **options)
+            step()
+
     def run(self, kind: str, end: float, step: Callable[[], None]) -> None:
         """Build all."""
+        if kind not in ("all", "plan"):
+            every = {
+                "all forms": (*self.plan.int8, *self.plan.left_out),
+                "plan forms": self.plan.int8,
+            }
+            if kind in every:
+                self.vary(every[kind], step)
+            else:
+                self.vary([kind], step, constrained=False, fp16=False)
+            return
         chosen = (*self.plan.int8, *self.plan.left_out) if kind == "all" else self.plan.int8
         every = frozenset(map(NodeName, chosen))
         for _ in range(AGAIN):
@@ -117,6 +153,14 @@ class Model:
                 return
 
 
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "without JIT convolutions": {"tactic_sources": ["EDGE_MASK_CONVOLUTIONS"]},
+    "without edge mask convolutions": {"tactic_sources": ["JIT_CONVOLUTIONS"]},
+    "optimization level 0": {"optimization_level": 0},
+    "optimization level 5": {"optimization_level": 5},
+}
+
+
 def _off(verdict: Any) -> float:
     return max(error.rel_max for error in verdict.outputs.values()) / REL_MAX
 
@@ -125,13 +169,22 @@ def _is_far(row: Row) -> bool:
     return float(row.get("measured", 0)) > FAR * max(row["foretold"], LEAST)
 
 
-def measure(jobs: list[str], host: Host, end: float, save: Callable[[Result], None]) -> Result:
-    """Return what the engines of all models show; `save` is called with what is known so far."""
+def measure(
+    jobs: list[str],
+    host: Host,
+    end: float,
+    save: Callable[[Result], None],
+    known: Mapping[str, list[Row]],
+) -> Result:
+    """Return what the engines of all models show; `save` is called with what is known so far.
+
+    `known` are rows of other jobs.
+    """
     plans = read(FILE)
     with Pipe([host.trt_python], host.sources()) as pipe:
         command = "python -m bench.gpu.int8_causes --trt-python PYTHON " + " ".join(jobs)
         told = {**machine(), **pipe.told()}
-        result = Result(NAME, command, [], None, machine=told, details={})
+        result = Result(NAME, command, [], None, machine=told, details=dict(known))
 
         for job in jobs:
             name, _, kind = job.partition(":")
@@ -146,12 +199,14 @@ def measure(jobs: list[str], host: Host, end: float, save: Callable[[Result], No
 
             if time.monotonic() < end:
                 model.run(kind or "all", end, step)
-            for row in model.rows:
+        for job, rows in result.details.items():
+            for row in rows:
                 found = row.get("measured", "refused")
-                note = row.get("refused", f"foretold {row['foretold']:.3g}")
+                note = row.get("refused", f"foretold {float(row['foretold']):.3g}")
                 what = f"{job}: {row['what']}: error over what is allowed"
-                result.figures.append(reported(what, found, note))
-            save(result)
+                measured = found if found == "refused" else float(found)
+                result.figures.append(reported(what, measured, note))
+        save(result)
     return result
 
 
@@ -160,11 +215,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("jobs", nargs="+", metavar="NAME:KIND")
     add_host(parser)
+    parser.add_argument("--work", type=Path, help="unused: nothing is kept")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--seconds", type=float, default=400.0, help="begins no more halves later")
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
-    result = measure(given.jobs, host_of(given), end, lambda found: _save(given.results, found))
+    file = given.results / f"{NAME}.json"
+    known = json.loads(file.read_text(encoding="utf-8"))["details"] if file.exists() else {}
+    save = partial(_save, given.results)
+    result = measure(given.jobs, host_of(given), end, save, known)
     print(table([result]), flush=True)
     return 0
 

@@ -51,6 +51,9 @@ def _fix(name: str, seconds: float = 200.0) -> Step:
 STEPS: Mapping[str, Step] = {
     "int8": Step("int8", ("resnet50", "vit_b"), 480.0),
     "int8_small": Step("int8", ("small",), 560.0),
+    "int8_residuals": Step("int8", ("resnet50",), 240.0),
+    "int8_product": Step("int8_causes", ("query_detector:decoder.0/ffn/fc1/MatMul",), 240.0),
+    "int8_forms": Step("int8_causes", ("digits_ffn:plan forms",), 240.0),
     "repairs": Step("repairs", (), 360.0),
     "gtcrn": Step("triage", ("--parts", "diagnose", "--", "gtcrn"), 330.0),
     "lstm_tagger": _fix("lstm_tagger"),

@@ -1,0 +1,115 @@
+"""Other forms of pairs than halfwise places: of weights, and around the sums of residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.fixing.int8.placing import LIMIT, scale_of
+from halfwise.graph.dataflow import drop_unused_nodes
+from halfwise.graph.model import Network, add_constant, tensor_name
+from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.quantisation.pairs import pairs_of, quantised_nodes
+
+
+def with_sums(network: Network, placed: Network, samples: Samples) -> Network:
+    """Return a model with pairs that also quantises what is added to results of convolutions.
+
+    So NVIDIA recommends: then sum and convolution are one kernel that writes INT8.
+
+    Args:
+        network: The model in FP32, for the ranges.
+        placed: The same with pairs.
+        samples: What ranges come from.
+    """
+    products, sums = quantised_nodes(placed), list[tuple[ir.Node, ir.Value]]()
+    model = placed.copy()
+    for node in model.graph:
+        for value, other in permutations(node.inputs) if node.op_type == "Add" else ():
+            maker = None if other is None else other.producer()
+            if value is not None and value.const_value is None and maker and maker.name in products:
+                sums.append((node, value))
+                break
+    shown = network.copy()
+    known = {v.name: v for node in shown.graph for v in node.outputs}
+    shown.graph.outputs[:] = [known[name] for name in dict.fromkeys(v.name for _, v in sums)]
+    session = Session(shown)
+    found = [session.run(sample) for sample in samples]
+    names = Names((model.graph, *model.graph.subgraphs()))
+    for node, value in sums:
+        largest = max(np.abs(outputs[tensor_name(value)]).max() for outputs in found)
+        scale = add_constant(model.graph, names.take(f"{node.name}::scale"), scale_of(largest))
+        zero = add_constant(model.graph, names.take(f"{node.name}::zero"), np.zeros((), np.int8))
+        read = value
+        for op, dtype in (("QuantizeLinear", "INT8"), ("DequantizeLinear", "FLOAT")):
+            made = ir.node(op, [read, scale, zero], name=names.take(f"{node.name}::{op}"))
+            read = made.outputs[0]
+            read.name = names.take(f"{made.name}::out")
+            read.type, read.shape = ir.TensorType(ir.DataType[dtype]), value.shape
+            model.graph.insert_before(node, made)
+        node.replace_input_with(list(node.inputs).index(value), read)
+    return replace(placed, model=model)
+
+
+def single(network: Network) -> Network:
+    """Return the model with one scale for each weight."""
+    return _restated(network, lambda array: scale_of(np.abs(array).max()), None)
+
+
+def transposed(network: Network) -> Network:
+    """Return the model with matrices stored as [columns, rows], and a Transpose behind the DQ."""
+    return _restated(network, lambda array: scale_of(np.abs(array).max(0)), 0)
+
+
+def _restated(
+    network: Network, scaled: Callable[[np.ndarray], np.ndarray], axis: int | None
+) -> Network:
+    """Return the model with other scales of matrices; `axis` is theirs in a transposed matrix."""
+    model = network.copy()
+    names = Names((model.graph, *model.graph.subgraphs()))
+    for pair in pairs_of(replace(network, model=model)):
+        node = pair.dequantise
+        if pair.source is not None or pair.axis != 1 or len(pair.dequantised().shape) != 2:
+            continue
+        array = pair.dequantised()
+        scale = scaled(array)
+        stored = np.clip(np.rint(array / scale), -LIMIT, LIMIT).astype(np.int8)
+        stored = stored if axis is None else np.ascontiguousarray(stored.T)
+        made = [
+            add_constant(model.graph, names.take(f"{node.name}::{what}"), value)
+            for what, value in (
+                ("i8", stored),
+                ("scale", scale),
+                ("zero", scale.astype(np.int8) * 0),
+            )
+        ]
+        attributes = {} if axis is None else {"axis": axis}
+        other = ir.node(
+            node.op_type, made, attributes=attributes, name=names.take(f"{node.name}::of")
+        )
+        end = other
+        model.graph.insert_before(node, other)
+        other.outputs[0].name = names.take(f"{other.name}::out")
+        if axis is not None:
+            end = ir.node("Transpose", other.outputs, name=names.take(f"{node.name}::transpose"))
+            model.graph.insert_before(node, end)
+            end.outputs[0].name = names.take(f"{end.name}::out")
+        for value in (other.outputs[0], end.outputs[0]):
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+        node.outputs[0].replace_all_uses_with(end.outputs[0])
+    drop_unused_nodes(model.graph)
+    drop_unused_constants((model.graph,))
+    return replace(network, model=model)
+
+
+FORMS: Mapping[str, Callable[[Network], Network] | None] = {
+    "as placed": None,
+    "one scale for each matrix": single,
+    "matrices transposed, scales of axis 0": transposed,
+}
