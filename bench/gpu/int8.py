@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,8 +60,6 @@ SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1
 """Images that ranges of the large models come from; their seed, and that of the judged ones."""
 NAME, DECISIONS = "gpu_int8", "gpu_int8_decisions"
 """Of the results: with large models, and with small ones alone."""
-ITERATIONS = 10
-"""Runs of an engine while its layers are timed."""
 MOST_MISSED = 1
 """Small models whose engines may be decided otherwise than foretold."""
 Arrays = Mapping[str, np.ndarray]
@@ -78,7 +77,7 @@ class Entrant:
         errors: Further errors of the engine.
         shown: Share of the nodes that were to be INT8 by what the inspector shows.
         remarks: What else it shows, fused blocks by name among it.
-        layers: Milliseconds and number of its layers, by type and precision.
+        layers: Number of its layers, by type and precision.
     """
 
     racer: Racer
@@ -88,7 +87,7 @@ class Entrant:
     errors: dict[str, float] = field(default_factory=dict)
     shown: dict[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-    layers: dict[str, tuple[float, int]] = field(default_factory=dict)
+    layers: dict[str, int] = field(default_factory=dict)
 
     @property
     def decided(self) -> bool | None:
@@ -137,7 +136,7 @@ class Field:
             built = pipe.build(proto, shared_timing_cache=True, profiles=[profile], **config)
             racer.engine, racer.seconds = built.header["engine"]["sha256"], built.seconds
             self._judge(entrant, [pipe.run(racer.engine, sample) for sample in self.samples])
-            inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=ITERATIONS)
+            inspected = pipe.on_arrays("inspect", racer.engine, first, iterations=1)
             entrant.shown, entrant.remarks = _shown(entrant.model, inspected.payload)
             entrant.layers = _layers(entrant.model, inspected.payload)
         except Refused as refused:
@@ -178,14 +177,9 @@ def _shown(network: Network, inspected: bytes) -> tuple[dict[str, float], tuple[
     return shares, proof.remarks
 
 
-def _layers(network: Network, inspected: bytes) -> dict[str, tuple[float, int]]:
-    """Return time and number of an engine's layers by type and precision, the slowest first."""
-    found: dict[str, tuple[float, int]] = {}
-    for layer in engine_layers(inspected, network):
-        kind = f"{layer.type} {layer.precision}"
-        spent, count = found.get(kind, (0.0, 0))
-        found[kind] = (spent + (layer.milliseconds or 0.0), count + 1)
-    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+def _layers(network: Network, inspected: bytes) -> dict[str, int]:
+    """Return the number of an engine's layers by type and precision."""
+    return dict(Counter(f"{x.type} {x.precision}" for x in engine_layers(inspected, network)))
 
 
 class Sized(Field):

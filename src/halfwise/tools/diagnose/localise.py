@@ -39,8 +39,8 @@ def localise(
 ) -> list[frozenset[Node]]:
     """Return the smallest parts found wrong, disjoint; empty if none.
 
-    First every node alone, then stretches of neighbours; if each is right on its own, the last node
-    from which the graph is wrong, and then what else that needs.
+    First every node alone, then stretches of neighbours and halves of those that are wrong; if each
+    is right on its own, the last node from which the graph is wrong, and then what else that needs.
 
     Args:
         reads: The nodes each node reads; acyclic.
@@ -63,6 +63,9 @@ def localise(
                     break
                 wrong = _those(ask, list(_stretches(order, start)))
             if wrong:
+                for start in (0, STRETCH // 4):
+                    known = dict(enumerate(wrong))
+                    wrong = _halved(wrong, start, order, ask)
                 known = dict(enumerate(wrong))
                 _all_shrunk(known, order, near, ask)
                 return list(known.values())
@@ -109,10 +112,25 @@ def _those(ask: Ask[Node], parts: Sequence[frozenset[Node]]) -> list[frozenset[N
     return [part for part, wrong in zip(parts, ask(parts), strict=True) if wrong]
 
 
-def _stretches(order: Sequence[Node], start: int) -> Iterator[frozenset[Node]]:
-    bounds = [*range(start or STRETCH, len(order), STRETCH), len(order)]
+def _stretches(order: Sequence[Node], start: int, size: int = STRETCH) -> Iterator[frozenset[Node]]:
+    bounds = [*range(start or size, len(order), size), len(order)]
     for first, last in zip([0, *bounds], bounds, strict=False):
         yield frozenset(order[first:last])
+
+
+def _halved(
+    parts: Sequence[frozenset[Node]], start: int, order: Sequence[Node], ask: Ask[Node]
+) -> list[frozenset[Node]]:
+    """Return parts, stretches replaced by their halves that are wrong; all are asked at once."""
+    half = STRETCH // 2
+    halves = {
+        part: list(_stretches([node for node in order if node in part], start, half))
+        for part in parts
+        if len(part) > half
+    }
+    asked = [one for those in halves.values() for one in those]
+    wrong = frozenset(_those(ask, asked)) if asked else frozenset()
+    return [p for part in parts for p in wrong.intersection(halves.get(part, ())) or (part,)]
 
 
 def _all_shrunk(
