@@ -46,7 +46,6 @@ class Found:
         exhausted: Whether the budget ended the search.
         steps: Remarks on what happened.
         r2: R² of predicted against actual differences between plans; None if unknown.
-        futile: Whether it ended early, because no plan that passes gains anything.
     """
 
     kept: Nodes
@@ -58,7 +57,11 @@ class Found:
     exhausted: bool
     steps: tuple[Remark, ...]
     r2: float | None = None
-    futile: bool = False
+
+    @property
+    def futile(self) -> bool:
+        """Whether a search for this model ended early because no plan that passes gains."""
+        return any(step.kind == "futile" for step in self.steps)
 
 
 LARGER = 1.1

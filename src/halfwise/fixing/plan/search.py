@@ -8,7 +8,7 @@ Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
@@ -115,7 +115,7 @@ class Search:
                     kept = self._certified(kept)
         except _Futile:
             self._note("futile")
-            return replace(self._ended(exhausted=False), futile=True)
+            return self._ended(exhausted=False)
         except OutOfTime:
             if not {"certify", "search"}.intersection(self.budget.cut):
                 self._note("spent")
