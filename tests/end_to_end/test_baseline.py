@@ -138,7 +138,7 @@ def test_what_is_no_baseline_is_refused(judged, refused, tmp_path):
     assert "without --baseline" in refused(2, *alone, "--may-worsen", "5%")
     for wrong in ("lots", "error", "speed=5%", "-1", "nan", "error=", "inf%"):
         told = refused(2, *alone, "--baseline", "before", f"--may-worsen={wrong}")
-        assert "expected a number or a percentage" in told
+        assert "expected a number, a percentage or any" in told
     np.savez(
         tmp_path / "fewer.npz", **{n: a[:5] for n, a in np.load(tmp_path / "model.npz").items()}
     )

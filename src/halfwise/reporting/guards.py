@@ -191,10 +191,9 @@ def _why(kept: KeptNode, facts: Because, guard: Guard | None, effect: str, reaso
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
     if guard is None and effect:
-        inside = kept.op in _BODIES
-        beyond = " around it, and those inside its bodies are not observed" if inside else " here"
-        unknown = f"Cause unknown: no single number stands out{beyond}"
-        return f"{_FOLLOWED.get(reason, unknown)}{effect}."
+        inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
+        unknown = f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
+        return f"{_FOLLOWED.get(reason, unknown)}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:
             return "Not lowered before the search ended; nothing is known of it."

@@ -238,8 +238,8 @@ def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
     [found] = explained(kept, (), 1.0, None)
     assert found.op == "If"
     assert found.reason == (
-        "Cause unknown: no single number stands out around it, and those inside its bodies are not "
-        "observed; low, it brings the error to at least 3 × what the search allows."
+        "Cause unknown: no single number stands out around it, and values inside its bodies are "
+        "not observed; low, it brings the error to at least 3 × what the search allows."
     )
 
 
