@@ -49,6 +49,11 @@ def is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+def no_file(path: str | Path, kinds: str = "file") -> str:
+    """Return the sentence for a path where there is no regular file, or none of `kinds`."""
+    return f"There is no {kinds} {path}."
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 

@@ -240,7 +240,7 @@ def test_a_pasted_command_from_standard_input(call, model, monkeypatch):
     [
         (["eps:fp32"], 2, "Without a model"),
         (["--fp16"], 2, "It contains neither --layerPrecisions nor"),
-        (["eps:fp32", "--model", "none.onnx"], 3, "none.onnx is not a file"),
+        (["eps:fp32", "--model", "none.onnx"], 3, "There is no file none.onnx"),
     ],
 )
 def test_constraints_bad_requests(call, arguments, code, message):

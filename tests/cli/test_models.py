@@ -51,7 +51,7 @@ def test_lint_a_model_that_other_commands_refuse(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["none.onnx"], 3, "none.onnx is not a file"),
+        (["none.onnx"], 3, "There is no file none.onnx"),
         (["--trt-version", "7.2"], 2, "'7.2' is not a known version of TensorRT"),
         (["--ignore", "everything"], 2, "There is no rule called 'everything'"),
         (["--fail-on", "note"], 2, "Invalid value for '--fail-on'"),

@@ -202,7 +202,7 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
             "2 workers are named",
         ),
         ((".", "m.onnx", "--target", "tensorrt"), 2, "CANDIDATE does not apply with --target"),
-        (("run", "m.onnx", "--target", "tensorrt"), 3, "run is not a file"),
+        (("run", "m.onnx", "--target", "tensorrt"), 3, "There is no file run"),
         (("run", "--target", "tensorrt", "--max-abs", "1"), 2, "--max-abs does not apply"),
         (("run", "--target", "tensorrt", "-o", "new"), 2, "--out does not apply"),
         (("m.onnx", "--target", "tensorrt"), 7, "is not a run folder"),

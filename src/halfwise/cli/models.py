@@ -234,8 +234,8 @@ def compare_inputs(
         typer.Option(
             metavar="RAW",
             help="Raw samples: a folder of images (functions get the path), or arrays; "
-            "NAME=RAW,NAME=RAW for several inputs. They also tell resize kernels apart where A and "
-            "B are arrays.",
+            "NAME=RAW,NAME=RAW for several inputs. If A and B are arrays, raw samples let "
+            "halfwise name their resize kernels.",
         ),
     ] = None,
     model: Annotated[

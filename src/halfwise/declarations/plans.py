@@ -61,7 +61,7 @@ class Data(Reading, total=False):
 class Shown(TypedDict, total=False):
     """What a run shows of its samples."""
 
-    no_previews: Annotated[bool, _data("Store no pictures of samples in the run folder.")]
+    no_previews: Annotated[bool, _data("Do not store pictures of samples in the run folder.")]
 
 
 class TaskMetric(TypedDict, total=False):
@@ -70,7 +70,7 @@ class TaskMetric(TypedDict, total=False):
     metric: Annotated[
         str | None,
         _acceptance(
-            "Judge by a task metric instead: a built-in one such as top1 or detection-f1, "
+            "Judge by a task metric instead of error: a built-in one such as top1 or detection-f1, "
             "file.py:function, or auto to recognise the task from the outputs.",
             "M",
         ),
@@ -158,7 +158,7 @@ class Gate(TypedDict, total=False):
 
     baseline: Annotated[
         str | Path | None,
-        _acceptance("Fail if this run is worse than an earlier one, RUN.", "RUN"),
+        _acceptance("Fail if the result is worse than that of an earlier run, RUN.", "RUN"),
     ]
     may_worsen: Annotated[
         Sequence[str],
@@ -236,7 +236,11 @@ class Plan(TypedDict, total=False):
     ]
     keep_op: Annotated[
         Sequence[str],
-        _plan("Keep all nodes of this operator type, also written out. Repeatable.", "TYPE"),
+        _plan(
+            "Keep all nodes of this operator type in FP32; LayerNormalization, Gelu and the like "
+            "also match their decomposed forms. Repeatable.",
+            "TYPE",
+        ),
     ]
     lower: Annotated[
         Sequence[str],
@@ -258,7 +262,12 @@ class Plan(TypedDict, total=False):
     ]
     keep_above: Annotated[
         float | None,
-        _plan("Do not search: keep what produces larger values.", "LIMIT", None, NOT_NEGATIVE),
+        _plan(
+            "Do not search: keep nodes that produce values larger than LIMIT.",
+            "LIMIT",
+            None,
+            NOT_NEGATIVE,
+        ),
     ]
     no_repair: Annotated[
         Sequence[str] | bool,
@@ -287,7 +296,7 @@ class Plan(TypedDict, total=False):
     headroom: Annotated[
         float,
         _plan(
-            "Treat what overflows at X times the range in the data as overflowing.",
+            "Treat a node as overflowing if X times the range in the data overflows it.",
             "X",
             2.0,
             Domain("a finite number ≥ 1", 1),

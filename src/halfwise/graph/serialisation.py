@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, is_special, open_regular
+from halfwise.files import is_regular, is_special, no_file, open_regular
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.scratch import scratch
 
@@ -306,7 +306,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
     """
     hint = "Expected a binary ONNX file as written by onnx.save or an exporter."
     if not is_regular(path):
-        raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
+        raise CaseError(no_file(path), "Give the path of an ONNX model.")
     if (size := path.stat().st_size) > PROTOBUF_BYTES:
         raise CaseError(
             f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.files import is_regular
+from halfwise.files import is_regular, no_file
 from halfwise.user_code import guarded
 
 _numbers = itertools.count()
@@ -106,7 +106,7 @@ def load_function(spec: str) -> UserFunction:
     path = Path(file)
     if not is_regular(path):
         raise CaseError(
-            f"{spec}: found no file {path}; expected a Python file.",
+            no_file(path),
             f"Check the path; relative ones start at {Path.cwd()}.",
         )
     module = _import(path, spec)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, read_text
+from halfwise.files import is_regular, no_file, read_text
 from halfwise.inputs.array_files import peek_arrays, read_arrays
 
 
@@ -44,7 +44,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
             "Write the labels to a .txt file, one per line.",
         )
     if not is_regular(path):
-        raise CaseError(f"Labels: found no file {path}; expected one.", "Check the path.")
+        raise CaseError(no_file(path), "Give a file of labels.")
     labels = reader(path)
     if len(labels) != count:
         raise CaseError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, UsageError
+from halfwise.files import no_file
 from halfwise.inputs.array_files import ARRAY_SUFFIXES
 from halfwise.inputs.fitting import InputSpec, format_inputs
 from halfwise.inputs.pairs import Paired, demand_sources, pair_files, split_sources
@@ -137,7 +138,7 @@ def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) 
     if ".py:" in path.name or kind == ".py":
         return load_stream(source, specs)
     if not files:
-        raise CaseError(f"Found no file or folder {source}; expected inputs there.", _FORMS)
+        raise CaseError(no_file(source, "file or folder"), _FORMS)
     if kind not in (*ARRAY_SUFFIXES, IMAGES, SUFFIX):
         raise CaseError(
             f"{path.name}: found the suffix '{path.suffix}'; expected {', '.join(ARRAY_SUFFIXES)}, "

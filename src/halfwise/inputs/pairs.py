@@ -52,13 +52,13 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
     for name, path in sources.items():
         if specs is not None and name not in names:
             raise CaseError(
-                f"Found no file or folder {name}={path}, and no input '{name}' in the model; "
+                f"There is no file or folder {name}={path}, and no input '{name}' in the model; "
                 f"expected a source for each of: {', '.join(names)}.",
                 inputs,
             )
         if not path.exists():
             raise CaseError(
-                f"Found no file or folder {path} for input '{name}'; expected images or .npy "
+                f"There is no file or folder {path} for input '{name}'; expected images or .npy "
                 "files there.",
                 _FORM,
             )

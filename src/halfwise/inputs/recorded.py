@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.files import read_text
+from halfwise.files import no_file, read_text
 from halfwise.inputs.array_files import BROKEN, peek_npz, read_npz, refuse_too_large
 from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, numbered
@@ -198,9 +198,7 @@ def _choose(runners: Mapping[str, object], wanted: str | None, path: Path) -> st
 
 def _demand_file(path: Path) -> None:
     if not path.is_file():
-        raise CaseError(
-            f"Found no file {path}; expected outputs there.", "Give a .json or .npz file."
-        )
+        raise CaseError(no_file(path), "Give saved outputs: a .json or .npz file.")
 
 
 def load_feeds(files: Sequence[Path], specs: Sequence[InputSpec]) -> LoadedSamples:

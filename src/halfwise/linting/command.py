@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.files import is_regular, read_text
+from halfwise.files import is_regular, no_file, read_text
 from halfwise.graph.model import Network
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
@@ -151,7 +151,7 @@ def _script(words: Sequence[str]) -> Path | None:
         return None
     path = Path(words[0])
     if not is_regular(path):
-        raise CaseError(f"{path} is not a file.", "Give the path of a shell script, or a command.")
+        raise CaseError(no_file(path), "Give the path of a shell script, or a command.")
     return path
 
 

@@ -86,8 +86,8 @@ def _samples(facts: Mapping[str, Any]) -> str:
 
 def _layout(facts: Mapping[str, Any]) -> str:
     why = {
-        "stacked": "the axis before the model's own counts samples",
-        "batched": "the model's dynamic batch axis counts samples",
+        "stacked": "the first axis counts samples",
+        "batched": "the first axis counts samples",
         "single": "it has the model's own axes"
         if facts["ranked"]
         else "the model declares no rank, so every array is one sample",

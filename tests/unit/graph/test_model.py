@@ -53,7 +53,7 @@ def test_inputs_of_bodies_get_their_types():
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(CaseError, match="is not a file"):
+    with pytest.raises(CaseError, match="There is no file"):
         load_network(tmp_path / "none.onnx")
 
 

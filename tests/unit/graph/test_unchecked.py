@@ -138,7 +138,7 @@ def test_what_cannot_be_read_at_all(read, tmp_path):
     assert read(proto).refusal
     with pytest.raises(CaseError, match="is not an ONNX model"):
         read_unchecked(_written(tmp_path / "x.onnx"))
-    with pytest.raises(CaseError, match="is not a file"):
+    with pytest.raises(CaseError, match="There is no file"):
         read_unchecked(tmp_path / "none.onnx")
 
 

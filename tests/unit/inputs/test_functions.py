@@ -52,7 +52,7 @@ def test_another_form_is_misuse(spec):
 
 
 def test_a_missing_file_or_function_is_an_error(write, tmp_path):
-    with pytest.raises(CaseError, match="found no file"):
+    with pytest.raises(CaseError, match="There is no file"):
         load_function(f"{tmp_path}/absent.py:f")
     path = write("g = 3")
     with pytest.raises(CaseError, match=r"found no function called 'f' in user.py"):

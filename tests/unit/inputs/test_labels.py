@@ -60,7 +60,7 @@ def test_bad_labels_are_errors(tmp_path, name, content, message):
 
 
 def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(CaseError, match="found no file"):
+    with pytest.raises(CaseError, match="There is no file"):
         load_labels(tmp_path / "l.txt", 3)
 
 

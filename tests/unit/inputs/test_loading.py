@@ -51,8 +51,8 @@ def test_notes_say_what_was_understood():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("absent.npz", "Found no file or folder .*absent.npz"),
-        ("absent.png", "Found no file or folder"),
+        ("absent.npz", "There is no file or folder .*absent.npz"),
+        ("absent.png", "There is no file or folder"),
         (
             "data.pkl",
             "data.pkl: found the suffix '.pkl'; expected .npz, .npy, .json or .py:function",
@@ -254,7 +254,7 @@ def test_a_function_that_takes_neither_is_told_what_it_is_called_with(sources, t
     [
         ("x={}/one,z={}/two", "no input 'z' in the model; expected a source for each of: x, y"),
         ("x={}/one", "Input 'y' has no source; expected one"),
-        ("x={}/one,y={}/absent", "Found no file or folder .*absent for input 'y'"),
+        ("x={}/one,y={}/absent", "There is no file or folder .*absent for input 'y'"),
         ("x={}/one,y={}/one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,y={}/one/../one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,x={}/two", "Input 'x' is named twice"),

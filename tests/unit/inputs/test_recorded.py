@@ -105,9 +105,9 @@ def test_an_archive_names_no_runner(tmp_path):
 
 
 def test_what_is_not_there_or_holds_inputs(tmp_path):
-    with pytest.raises(CaseError, match="Found no file"):
+    with pytest.raises(CaseError, match="There is no file"):
         load_recorded(tmp_path / "o.json", 1)
-    with pytest.raises(CaseError, match="Found no file"):
+    with pytest.raises(CaseError, match="There is no file"):
         load_recorded(tmp_path / "o.npz", 1)
     with pytest.raises(CaseError, match=r"Found no \.json file in the folder"):
         load_recorded(tmp_path, 1)

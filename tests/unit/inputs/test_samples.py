@@ -107,7 +107,7 @@ def test_inputs_have_to_agree_on_the_number_of_samples():
 def test_notes_say_what_was_understood():
     note = layout_note(Layout("batched", 9), (9, 4), spec("n", 4), {})
     assert told(note) == (
-        "input 'x': 9×4 is read as 9 samples of 1×4 (the model's dynamic batch axis counts samples)"
+        "input 'x': 9×4 is read as 9 samples of 1×4 (the first axis counts samples)"
     )
     assert "1 sample of 4 (it has" in told(layout_note(Layout("single", 1), (4,), spec(4), {}))
     scalar = layout_note(Layout("stacked", 2), (2,), spec(), {})

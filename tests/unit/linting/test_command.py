@@ -44,7 +44,7 @@ def test_bad_requests(model, tmp_path):
     with pytest.raises(UsageError) as raised:
         lint(model, ignore=["eps-vanish"])
     assert raised.value.hint == "Did you mean eps-vanishes?"
-    with pytest.raises(CaseError, match="is not a file"):
+    with pytest.raises(CaseError, match="There is no file"):
         lint(tmp_path / "none.onnx")
 
 

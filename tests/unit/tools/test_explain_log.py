@@ -54,7 +54,7 @@ def test_what_cannot_be_read(tmp_path, model):
     with pytest.raises(CaseError, match="is not text"):
         explain_log(tmp_path / "engine")
     (tmp_path / "a.log").write_text(LOG)
-    with pytest.raises(CaseError, match="is not a file"):
+    with pytest.raises(CaseError, match="There is no file"):
         explain_log(tmp_path / "a.log", model=tmp_path / "none.onnx")
     assert explain_log(tmp_path / "a.log", model=str(model)).nodes
 

@@ -107,7 +107,7 @@ def test_engine_options_need_an_engine(files):
 
 
 def test_files_that_cannot_be_used(files):
-    with pytest.raises(CaseError, match="is not a file"):
+    with pytest.raises(CaseError, match="There is no file"):
         compare(files, "nowhere.onnx")
     np.savez(files / "other.npz", z=DATA)
     with pytest.raises(CaseError, match="holds no tensor of the model"):

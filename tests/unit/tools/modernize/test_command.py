@@ -82,7 +82,7 @@ def test_what_cannot_be_used(model, tmp_path):
         api.modernize(model, tmp_path / "none" / "new.onnx")
     with pytest.raises(UsageError, match="--trt-version"):
         api.modernize(model, new, trt_version="7")
-    with pytest.raises(CaseError, match="is not a file"):
+    with pytest.raises(CaseError, match="There is no file"):
         api.modernize(tmp_path / "none.onnx", new)
     with pytest.raises(CaseError):
         api.modernize(model, new, {"x": np.zeros((2, 5, 24), np.int64)})
