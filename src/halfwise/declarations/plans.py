@@ -236,11 +236,7 @@ class Plan(TypedDict, total=False):
     ]
     keep_op: Annotated[
         Sequence[str],
-        _plan(
-            "Keep all nodes of this operator type in FP32; LayerNormalization, Gelu and the like "
-            "also match their decomposed forms. Repeatable.",
-            "TYPE",
-        ),
+        _plan("Keep every node of this type, decomposed forms included. Repeatable.", "TYPE"),
     ]
     lower: Annotated[
         Sequence[str],
@@ -262,12 +258,7 @@ class Plan(TypedDict, total=False):
     ]
     keep_above: Annotated[
         float | None,
-        _plan(
-            "Do not search: keep nodes that produce values larger than LIMIT.",
-            "LIMIT",
-            None,
-            NOT_NEGATIVE,
-        ),
+        _plan("Do not search: keep nodes whose values exceed LIMIT.", "LIMIT", None, NOT_NEGATIVE),
     ]
     no_repair: Annotated[
         Sequence[str] | bool,
