@@ -111,7 +111,7 @@ def test_notes_say_what_was_understood():
     )
     assert "1 sample of 4 (it has" in told(layout_note(Layout("single", 1), (4,), spec(4), {}))
     scalar = layout_note(Layout("stacked", 2), (2,), spec(), {})
-    assert "2 samples of scalar (the axis" in told(scalar)
+    assert "2 samples of scalar (the first axis" in told(scalar)
 
 
 def test_more_samples_than_any_run_gets_through_are_an_error():
