@@ -67,6 +67,10 @@ def test_both_typings_build_the_repaired_model_and_what_reads_the_run_knows_it(f
     again = call("verify", "run", "--target", "tensorrt", *workers, "--inputs", "model.npz")
     assert again.code == 0, again.err
     assert "4 of 4 engines passed" in again.out
+    itself = ("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "judged")
+    judged = call(*itself, "--target", "tensorrt", *workers[-2:], folder="judged")
+    assert judged.code == 0, judged.err
+    assert judged.record["given_engine"]["proof"]["node_share"] == {"fp16": 1.0}
     for name, file in (("weak", "model.built.onnx"), ("strong", "model.onnx")):
         exported = call("export", "run", "--as", "python", "--trt-worker", name)
         assert file in exported.out, exported.err

@@ -10,6 +10,7 @@ from halfwise.fixing.engines import Builds, Measure, build_failed, regime, with_
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
+from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, graphs_of
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import roles_of
@@ -102,7 +103,8 @@ def verify_built(
             raise build_failed(build, "no engine of this candidate")
         measure = measured(worker, build.engine, case, request.settings, how)
         types = quantised_types(candidate)
-        proof = measure.proof(build, candidate, roles_of(candidate), types)
+        # Of a file with low types, only its FP32 form tells which nodes compute.
+        proof = measure.proof(build, candidate, roles_of(upcast(candidate)[0]), types)
         found = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
         run = _verified(measure, build.engine, request, watcher, started, **found)
         builds.forget(None)
