@@ -51,7 +51,11 @@ def is_special(path: Path) -> bool:
 
 def no_file(path: str | Path, kinds: str = "file") -> str:
     """Return the sentence for a path where there is no regular file, or none of `kinds`."""
-    return f"There is no {kinds} {path}."
+    return (
+        f"{path} is a folder, not a {kinds}."
+        if Path(path).is_dir()
+        else f"There is no {kinds} {path}."
+    )
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -43,7 +43,7 @@ def test_not_onnx(refused, tmp_path):
     for name, content in {"text": b"no model", "empty": b"", "image": b"\x89PNG\r\n\x1a\n"}.items():
         (tmp_path / f"{name}.onnx").write_bytes(content)
         assert "not an ONNX model" in refused(3, *fixing(f"{name}.onnx"))
-    assert "not a file" in refused(3, *fixing("missing.onnx"))
+    assert "no file" in refused(3, *fixing("missing.onnx"))
     (tmp_path / "folder.onnx").mkdir()
     assert "not a file" in refused(3, *fixing("folder.onnx"))
 

@@ -14,7 +14,7 @@ WORK: Mapping[str, float] = {
     "proof": 18.0,
     "compare": 5.4,
 }
-"""Work of stages per node of the model, where reading it is 1: measured on 5,000 nodes of
+"""Work of stages per node of the model, where reading it is 1: measured once on 5,000 nodes of
 bench/scale.py; `statistics` is all that `halfwise observe` counts.
 Models with many samples or large tensors take longer in all but the first, so an estimate may be
 off by two or three times until the stage counts."""

@@ -29,8 +29,6 @@ _UNGUARDED: Mapping[Reason, str] = {
     "effect": "unknown, effect measured",
     "unknown": "unknown, not lowered",
 }
-_FEW = 2
-"""Most causes with a line each on the first screen; more share a line, lest one be cut."""
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -103,7 +101,10 @@ def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: 
 
 
 def _causes(run: Run, *, brief: bool) -> Iterator[str]:
-    """Yield a line per reason for kept nodes, most nodes first; merely possible causes say so."""
+    """Yield a line per reason for kept nodes, most nodes first; merely possible causes say so.
+
+    Brief ones share a line, lest one be cut.
+    """
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
     start = run.followed.origin if run.followed is not None else None
@@ -120,7 +121,7 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         why = _UNGUARDED[reason].format(origin=origin) if reason in _UNGUARDED else CAUSES[reason]
         because = "" if reason in ("effect", "unknown") else " because of that"
         told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
-    if brief and len(told) > _FEW:
+    if brief and len(told) > 1:
         some = (f"{'' if sure else 'suspected: '}{why} ({n})" for sure, why, n, _ in told)
         yield f"Causes: {'; '.join(some)}."
         return

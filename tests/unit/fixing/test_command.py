@@ -146,7 +146,7 @@ def test_errors_come_before_any_work(tmp_path):
         api.fix("absent.onnx", "absent.npz", out=tmp_path)
     with pytest.raises(UsageError, match="rel-max"):
         api.fix("absent.onnx", "absent.npz", rel_max=-1)
-    with pytest.raises(CaseError, match="not a file"):
+    with pytest.raises(CaseError, match="no file"):
         api.fix("absent.onnx", "absent.npz")
 
 

@@ -103,8 +103,7 @@ def test_a_brief_one_has_causes_alone():
     told = trouble(run(), brief=True)
     assert [line.split(":")[0] for line in told.lines] == [
         "Output logits is out of tolerance.",
-        "Cause",
-        "Cause",
+        "Causes",
     ]
 
 

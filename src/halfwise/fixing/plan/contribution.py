@@ -23,8 +23,7 @@ BEYOND = (2.0, 1.4, 1.2)
 """Factor on the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
 MANY = 64
 """So many groups show a fault in a few places: 20 in one place each leave two thirds without one.
-On six models of text and objects the cheapest plan with 64 groups costs at most a fifth more than
-the cheapest with all."""
+A convention: what finer groups would have saved is not known."""
 
 
 def rankings(
