@@ -1,15 +1,15 @@
 """Sums in the low format: an op becomes a loop over blocks of its terms.
 
 An FP16 tensor-core step multiplies wide, adds the products of one block wide, and adds that to an
-accumulator that may be FP16; so a long sum is rounded once per block, and overflows on the way even
-where its end would fit. Here a block's sum is FP32 and each addition to the accumulator is rounded
+accumulator that may be FP16. So a long sum is rounded once per block, and may overflow on the way
+even if the total fits. Here a block's sum is FP32, and each addition to the accumulator is rounded
 to nearest even.
 
 PTX leaves order and rounding open: products "with at least single precision", FP16 accumulation
 "with at least half precision" (PTX ISA, mma, "Precision and rounding"). Kernels that split a sum
-add in other orders, and measured hardware adds fewer products at a time on older GPUs (4 on V100:
-Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021). So this is a model
-of FP16 accumulation, not of one kernel.
+add in other orders, and older GPUs add fewer products at a time (V100: 4, as measured in Fasi et
+al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021). So this models FP16
+accumulation, not any particular kernel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import is_standard
 
 BLOCK = 16
-"""Terms that are summed wide before the accumulator is rounded: the k of PTX mma.m16n8k16 with .f16
+"""Terms summed in FP32 before the accumulator is rounded: the k of PTX mma.m16n8k16 with .f16
 accumulators, which is one HMMA.16816.F16."""
 
 _INT64 = ir.DataType.INT64
@@ -39,8 +39,8 @@ class Expansion:
 
     Attributes:
         nodes: In topological order, not yet in a graph.
-        output: FP32, with the shape of the node's output. Only the sum is rounded: what follows it
-            (bias, scale, root, quotient) is FP32, and the caller rounds the result.
+        output: FP32, with the shape of the node's output. Only the sum is rounded: later steps
+            (bias, scale, root, quotient) are FP32, and the caller rounds the result.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -57,27 +57,27 @@ def sums_in_low(
 ) -> Expansion | None:
     """Return `node` on `inputs` with running sums in `fmt`.
 
-    Covered are MatMul, Gemm, Conv, GlobalAveragePool, ReduceL2, ReduceMean, ReduceSum,
+    This covers MatMul, Gemm, Conv, GlobalAveragePool, ReduceL2, ReduceMean, ReduceSum,
     ReduceSumSquare and Softmax (its denominator). Several reduced axes are one sum, last axis
     fastest. A block of a Conv is 16 input channels under the whole kernel, so its sum is rounded
     less often than on a tensor core, which takes 16 products.
 
     Args:
-        node: Gives type, attributes, constant axes and the inputs' shapes, as far as known.
+        node: Supplies the type, attributes, constant axes and input shapes, where known.
         inputs: Values to read instead of the node's own inputs: FP32, already rounded.
         fmt: Format of the accumulator.
         prefix: Start of all new names; unique in the model.
         opset: Version of the default operator set.
 
     Returns:
-        None if sums stay FP32: at most `BLOCK` terms (input channels, for Conv), as far as
-        shapes tell; MatMul with a vector, Conv with groups, axes that are not constant, reductions
-        and MatMul of unknown rank; and all other operators, among them ConvTranspose, Einsum,
-        AveragePool, LogSoftmax, ReduceL1, ReduceLogSum(Exp), recurrent, normalisation and attention
-        operators.
+        None if sums stay FP32. They do for at most `BLOCK` terms (input channels, for Conv) where
+        shapes are known; for MatMul with a vector, Conv with groups, axes that are not constant,
+        and reductions and MatMul of unknown rank; and for all other operators, including
+        ConvTranspose, Einsum, AveragePool, LogSoftmax, ReduceL1, ReduceLogSum(Exp), and recurrent,
+        normalisation and attention operators.
 
     Raises:
-        CaseError: a covered operator, and `opset` is below 13.
+        CaseError: the operator is covered, but `opset` is below 13.
     """
     expand = _EXPANSIONS.get(node.op_type)
     if expand is None or not is_standard(node):
@@ -93,7 +93,7 @@ def sums_in_low(
 
 
 class _Steps(Steps):
-    """Nodes in the making, and how sums are rounded in them."""
+    """Nodes under construction, whose sums are rounded to the low format."""
 
     def __init__(self, prefix: str, fmt: Format, opset: int) -> None:
         super().__init__(prefix)
@@ -118,7 +118,7 @@ class _Steps(Steps):
 
 
 class _Call:
-    """A node with the values to read, and what is known of their shapes."""
+    """A node, the values to read, and what is known about their shapes."""
 
     def __init__(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
         self.node = node
@@ -136,13 +136,13 @@ class _Call:
         return value
 
     def shape(self, index: int) -> ir.Shape | None:
-        """Return the shape of an input, None if not even its rank is known."""
+        """Return the shape of an input; None if not even its rank is known."""
         # Of the node's own input: a rounded copy carries neither shape nor constant.
         value = self.node.inputs[index]
         return None if value is None else value.shape
 
     def is_short(self, *slots: tuple[int, Sequence[int]]) -> bool:
-        """Return whether the dimensions of an (input, axes) tell that one block takes the sum."""
+        """Return whether the sizes of any (input, axes) show that the sum fits in one block."""
         for index, axes in slots:
             shape = self.shape(index)
             known = [] if shape is None else [d for d in (shape[a] for a in axes) if type(d) is int]
@@ -151,7 +151,7 @@ class _Call:
         return False
 
     def constant_ints(self, index: int) -> tuple[int, ...] | None:
-        """Return the elements of a constant input, None if it is not constant."""
+        """Return the elements of a constant input; None if it is not constant."""
         value = self.node.inputs[index]
         if value is None or value.const_value is None:
             return None
@@ -174,7 +174,7 @@ def _blocked(steps: _Steps, operands: Sequence[_Operand], block_sum: _BlockSum) 
     first = steps.round(_block(steps, operands, start, end, block_sum))
     value, axis = operands[0]
     terms = steps.count(value, [axis])
-    # ⌈terms / BLOCK⌉ - 1 more blocks; division truncates towards 0, so no terms give 0 too.
+    # ⌈terms / BLOCK⌉ - 1 more blocks; division truncates toward 0, so zero terms also give 0.
     less = steps.op("Sub", [terms, steps.integers(1)], dtype=_INT64)
     trips = steps.op("Div", [less, steps.integers(BLOCK)], dtype=_INT64)
     body = _loop_body(_Steps(f"{steps.prefix}::loop", steps.fmt, steps.opset), operands, block_sum)
@@ -254,7 +254,7 @@ def _softmax(call: _Call, steps: _Steps) -> ir.Value | None:
     if call.is_short((0, [axis])):
         return None
     x = call.input(0)
-    # From opset 18 on ReduceMax takes its axes as an input.
+    # From opset 18 on, ReduceMax takes its axes as an input.
     if steps.opset >= 18:
         peak = steps.op("ReduceMax", [x, steps.integers([axis])])
     else:
@@ -298,8 +298,8 @@ def _sum_axes(
         return _sum_one_axis(steps, x, axes[0], keepdims)
     kept = [axis for axis in range(rank) if axis not in axes]
     turned = steps.op("Transpose", [x], {"perm": [*kept, *axes]})
-    # A 0 in the new shape copies that dimension. The last is counted because -1 fails where
-    # another is 0.
+    # A 0 in the new shape copies that dimension. The last size is counted, because -1 fails where
+    # another size is 0.
     terms = steps.op("Unsqueeze", [steps.count(x, axes), steps.integers([0])], dtype=_INT64)
     shape = steps.op("Concat", [steps.integers([0] * len(kept)), terms], {"axis": 0}, _INT64)
     flat = steps.op("Reshape", [turned, shape])

@@ -1,7 +1,7 @@
-"""Memory shared by all CPU sessions: one arena, which returns unused memory.
+"""Memory shared by all CPU sessions: one arena that returns unused memory.
 
-With its own arena, ONNX Runtime's default, a session keeps the memory of its largest run for as
-long as it lives, although the sessions of a run take turns.
+By default, each ONNX Runtime session has its own arena, and keeps the memory of its largest run for
+as long as it lives, although the sessions of a command take turns.
 """
 
 import ctypes
@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 _SPARE = 1 << 20
-"""Bytes that a piece may be larger than what it is taken for, when it is less than twice as large;
-ONNX Runtime's default of 128 MiB lets a tensor of 65 MiB take 128 (bfc_arena.h)."""
+"""Bytes that a chunk may waste if it is less than twice as large as the request; with ONNX
+Runtime's default of 128 MiB, a tensor of 65 MiB may take 128 (bfc_arena.h)."""
 
 _SHARED = "session.use_env_allocators"
 _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
@@ -24,25 +24,25 @@ _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
 
 
 def share(options: ort.SessionOptions) -> None:
-    """Let a session with `options` take its memory from the shared arena."""
+    """Make a session with `options` take its memory from the shared arena."""
     _register()
     options.add_session_config_entry(_SHARED, "1")
 
 
 def give_back() -> None:
-    """Return free memory of the arena and the heap to the system.
-
-    Later sessions take it again, as a new arena would.
-    """
+    """Return free memory of the arena and the heap to the system; later sessions take it again."""
     options = ort.RunOptions()
     options.add_run_config_entry(_GIVE_BACK, "cpu:0")
     _smallest().run(None, {"x": np.zeros(1, np.float32)}, options)
-    with suppress(OSError, AttributeError):  # only glibc has it
+    with suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def own(result: Any) -> Any:  # noqa: ANN401 - a tensor, or what else a model may give
-    """Return a tensor in its own memory: one in the arena keeps the memory around it."""
+    """Return an array with its own memory: one inside the arena keeps the memory around it.
+
+    Anything that is not an array is returned as it is.
+    """
     return result.copy() if isinstance(result, np.ndarray) and not result.flags.owndata else result
 
 
@@ -60,7 +60,7 @@ def _register() -> None:
 
 @functools.cache
 def _smallest() -> ort.InferenceSession:
-    """Return a session whose run does nothing: only a run returns memory."""
+    """Return a session whose run does nothing: the arena only shrinks at the end of a run."""
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
     opset = [helper.make_opsetid("", 17)]

@@ -1,11 +1,11 @@
 """Bounded calls into ONNX Runtime: they end after a time, when the budget is spent, or on Ctrl-C.
 
-A call runs in its own thread while the caller waits. When told to stop, ONNX Runtime stops between
-two nodes, also inside a Loop. What does not stop (one operator that takes hours) is left behind:
-its thread ends with the process.
+A call runs in its own thread while the caller waits. When asked to stop, ONNX Runtime stops between
+two nodes, even inside a Loop. A call that does not stop (one operator that takes hours) is left
+behind: its thread ends with the process.
 
-One call of a command may reach its limit and be reported as a finding; the next one ends the
-command. Only where attempts may fail (`forgiving`), any number may.
+The first call of a command that reaches its limit is reported as a finding; the next one ends the
+command. Where attempts may fail (`forgiving`), any number of calls may reach it.
 """
 
 import os
@@ -24,20 +24,21 @@ from halfwise.errors import RunFailed, TookTooLong
 from halfwise.wording import number
 
 RUN_SECONDS: float = default("run_timeout")
-"""Default limit of one evaluation: as long as one inference of an engine."""
+"""Default limit of one evaluation: the same as for one inference of an engine."""
 REPEATING_SECONDS = 40.0
-"""Default limit for a model that repeats a body, which may never end: its command ends within a
+"""Default limit for a model that repeats a body, and may never end: the command then ends within a
 minute."""
 _PATIENCE = 10.0
 """Seconds after which an unfinished call is reported."""
 _LOOK = 0.5
 """Seconds between two checks whether a call must end."""
 _GRACE = 2.0
-"""Seconds that a call has to stop when told to."""
+"""Seconds that a call has to stop once asked to."""
 _AGAIN = 2.0
 """Smallest limit in seconds after another call reached its limit."""
 _LONGER = 10.0
-"""The same as a multiple of the longest finished call: emulations run longer than their models."""
+"""Smallest limit after another call reached its limit, as a multiple of the longest finished call:
+emulations run longer than their models."""
 
 
 _WORTH_TELLING = 2.0
@@ -53,7 +54,7 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """Ends the calls of another thread, the current one and later ones."""
+    """Ends the calls of another thread: the current one and all later ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,7 +62,7 @@ class Stop:
         self.asked = False
 
     def ask(self) -> None:
-        """End them; the thread itself continues with `Stopped`."""
+        """End the calls; they raise `Stopped` in their thread."""
         with self._lock:
             self.asked = True
             if self._running is not None:
@@ -69,7 +70,7 @@ class Stop:
 
     @contextmanager
     def around(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Have `stop` called if an end is requested within the block; then raise `Stopped`."""
+        """Call `stop` if an end is requested within the block, then raise `Stopped`."""
         with self._lock:
             if self.asked:
                 raise Stopped
@@ -85,13 +86,13 @@ class Stop:
 
 @dataclass
 class _Calls:
-    """What is known of a command's calls so far.
+    """What is known about a command's calls so far.
 
     Attributes:
         repeating: Whether one of its models repeats a body.
         longest: Seconds of the longest call that finished.
-        late: What was raised for the first call that reached its limit.
-        paces: How long work with a size took.
+        late: The error of the first call that reached its limit.
+        paces: How long work of known size took.
     """
 
     repeating: bool = False
@@ -113,10 +114,11 @@ class Limits:
     Attributes:
         seconds: Limit of one call; None for the default.
         until: Value of `time.monotonic()` at which all work must end; None for never.
-        over: Whether it must end now, whatever the time.
-        tell: Called with reports of long calls.
-        expect: Called with the seconds that work will probably take, and its kind; with 0 after it.
-        expected: Value of `time.monotonic()` until which that was done for the present work.
+        over: Returns whether all work must end now, whatever the time.
+        tell: Called with a message about each long call.
+        expect: Called with the seconds that work will probably take, and its kind; afterwards with
+            0.
+        expected: Value of `time.monotonic()` up to which the present work has been announced.
         stop: Ends the calls.
         forgiving: Whether any number of calls may reach the limit.
         calls: The calls so far.
@@ -156,7 +158,7 @@ def limited(
     tell: Callable[[str], None] | None = None,
     expect: Callable[[float, str], None] | None = None,
 ) -> Iterator[None]:
-    """Bound each call within the block, and report long ones; None keeps what the outer has."""
+    """Bound each call within the block, and report long ones; None keeps the outer setting."""
     outer = _now()
     with _changed(
         seconds=outer.seconds if seconds is None else seconds,
@@ -170,7 +172,7 @@ def limited(
 def sized(kind: str, size: int = 1) -> Iterator[None]:
     """Report how long the block will probably take, by its kind and size; see `Paces.expected`.
 
-    Nothing is reported of work within such a block until then, as the block takes longer.
+    Until that time is over, work inside the block is not reported: the block takes longer.
     """
     limits, started = _now(), time.monotonic()
     paces = limits.calls.paces
@@ -188,7 +190,7 @@ def sized(kind: str, size: int = 1) -> Iterator[None]:
 
 
 def took(kind: str, size: int, seconds: float) -> None:
-    """Take note of work whose size is known only once it is over; see `sized`."""
+    """Record work whose size is known only once it is over; see `sized`."""
     _now().calls.paces.add(kind, size, seconds)
 
 
@@ -209,13 +211,13 @@ def ending(
 ) -> AbstractContextManager[None]:
     """End calls within the block at `until` of `time.monotonic()`; None removes the end.
 
-    Calls that start or run after it raise `OutOfTime`, as do calls once `over` says so.
+    Calls that start or run after it raise `OutOfTime`, as do calls once `over()` is true.
     """
     return _changed(until=until, over=over)
 
 
 def expect_repeating() -> None:
-    """Lower the default limit for this command, as a model repeats a body."""
+    """Lower the default limit for this command, because a model repeats a body."""
     _now().calls.repeating = True
 
 
@@ -224,12 +226,12 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
 
     Args:
         work: A call that lets other threads run.
-        stop: Tells it to end soon; called from this thread.
-        what: Subject of a sentence about it.
+        stop: Asks it to end soon; called from this thread.
+        what: Names the call, as the subject of a sentence.
 
     Raises:
         RunFailed: it exceeded the limit of one call.
-        TookTooLong: another call did so before.
+        TookTooLong: it did, and so did an earlier call.
         OutOfTime: the time budget ended first.
         Stopped: another thread ended it.
     """
@@ -253,7 +255,7 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
         done = runner.wait_until(min(started + _PATIENCE, end), limits)
         if not done and end - started > _PATIENCE and limits.tell and not limits.over():
             limits.tell(
-                f"{what} takes longer than {number(_PATIENCE)} s; it will be stopped at "
+                f"{what} takes longer than {number(_PATIENCE)} s; it will be stopped after "
                 f"{number(end - started)} s"
             )
         done = done or runner.wait_until(end, limits)
@@ -277,7 +279,7 @@ def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
         return TookTooLong(first.message, first.hint)
     found = RunFailed(
         f"{what} took longer than {number(limits.seconds)} s and was stopped.",
-        "Allow more time with --run-timeout SECONDS; a Loop in it may never end.",
+        "Allow more time with --run-timeout SECONDS, or check whether a Loop in it never ends.",
         late=True,
     )
     limits.calls.late = first or found
@@ -301,7 +303,7 @@ class _Runner:
             except BaseException as error:  # noqa: BLE001 - it is raised where the answer is read
                 answer = None, error
             self._answers.put(answer)
-            # Or the last results would live until the next task.
+            # Otherwise the last results would live until the next task.
             del task, answer
 
     def wait_until(self, end: float, limits: Limits) -> bool:
@@ -339,5 +341,5 @@ def _result(runner: _Runner) -> Any:  # noqa: ANN401 - of anything
 
 
 _idle: list[_Runner] = []
-# Threads do not come along into a child.
+# A forked child has none of these threads.
 os.register_at_fork(after_in_child=_idle.clear)

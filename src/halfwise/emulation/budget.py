@@ -18,9 +18,9 @@ from halfwise.interruption import interruption
 from halfwise.records import BudgetEnd, CutStage
 
 Work = Literal["trial", "pass", "judge", "growth", "proof", "double"]
-"""Kinds of work on one sample: a run of the switched emulation; one that inspects tensors inside;
-everything for a verdict, as emulated and as ONNX Runtime runs the file; one part of the graph
-followed in two models; a plain run in FP32, and one in FP64."""
+"""Kinds of work on one sample: a run of the switched emulation; a run that inspects inner tensors;
+everything for a verdict, both emulated and as ONNX Runtime runs the file; one part of the graph
+followed in two models; a plain run in FP32; and a plain run in FP64."""
 
 WEIGHTS: Mapping[Work, float] = {
     "trial": 3.0,
@@ -31,11 +31,11 @@ WEIGHTS: Mapping[Work, float] = {
     "double": 20.0,
 }
 """Cost of each kind in inferences of one sample: rounded measurements on the models of
-bench/overhead.py. They need to be fixed, not exact: they decide how much is done, and no time is
+bench/overhead.py. They need to be fixed, not exact: they limit the amount of work, and no time is
 computed from them."""
 
 _LONGEST = 1e9
-"""Seconds (30 years) instead of infinity, with which nothing could be computed."""
+"""Seconds (30 years) that stand for infinity, which arithmetic on times cannot use."""
 
 _Found = TypeVar("_Found")
 _Other = TypeVar("_Other")
@@ -44,18 +44,19 @@ _Other = TypeVar("_Other")
 class Budget:
     """Work and time for all optional work of one run; necessary work is never ended.
 
-    All work counts. Time counts in blocks only, so necessary time does not.
+    All work counts. Time counts only inside blocks, so the time of necessary work does not.
 
     Attributes:
-        seconds: Time limit; 0 or less leaves none.
-        work: Work limit, in inferences of one sample; 0 or less leaves none.
+        seconds: Time limit; 0 or less leaves no time.
+        work: Work limit, in inferences of one sample; 0 or less leaves no work.
         spent: Work so far.
         cut: Stages that it ended or left out, in order, each once.
         ended_by: What ended them, in order, each once.
-        outer: The budget beside which this one exists.
-        payer: The budget beside this one that pays for the current work.
-        told: Called when a block and when work in it starts, with the most seconds that the block
-            may still take at the pace so far; inf if unknown, and at its end.
+        outer: The budget that this one supplements; see `beside`.
+        payer: The supplementary budget that pays for the current work.
+        told: Called at the start of a block and of each piece of work in it, with the most seconds
+            that the block may still take at the pace so far (inf if unknown), and at the end of the
+            block with inf.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left, except what is reserved from the current block."""
+        """Whether nothing is left, apart from what the current block must not use."""
         return self._end() is not None
 
     def _end(self) -> BudgetEnd | None:
         if self._interruption.asked:
             return "interrupt"
         running = 0.0 if self._since is None else self._clock() - self._since
-        # Where both are spent, the work is what every run ends by.
+        # If both are spent, report the work: it ends every run at the same place.
         if self.spent >= self._until:
             return "work"
         return "seconds" if self._left - running <= self._reserved else None
@@ -124,11 +125,11 @@ class Budget:
         """Count the block, and end its ONNX Runtime calls when the time is spent.
 
         Args:
-            part: Share of the remainder that it may take, > 0 to 1; inside another block, that
-                one's share applies.
+            part: Share of the remainder that the block may take, in (0, 1]; inside another block,
+                the outer share applies.
 
         Raises:
-            OutOfTime: work or time is spent, before the block or in it.
+            OutOfTime: work or time was spent before the block, or ran out in it.
         """
         if self._since is not None:
             yield
@@ -154,7 +155,7 @@ class Budget:
             took = self._clock() - self._since
             self._left = before - took
             self._paced = self._paced[0] + took, self._paced[1] + self.spent - self._before
-            if ended:  # what ended it once is over, whatever the clock says by now
+            if ended:  # the time that ended it stays spent, whatever the clock says by now
                 self._left = min(self._left, self._reserved)
             self._since, self._reserved, self._until = None, 0.0, self.work
             self.told(inf)
@@ -163,7 +164,7 @@ class Budget:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the seconds of a necessary block, which is not ended."""
+        """Count the seconds of a block of necessary work, which is never ended."""
         before, started = self._left, self._clock()
         try:
             yield
@@ -175,7 +176,7 @@ class Budget:
     ) -> _Found | _Other:
         """Return the result of `work`, or `otherwise` if the budget ends it; see `cut`.
 
-        Inside a block, `OutOfTime` propagates to whoever began it. The other arguments are those of
+        Inside a block, `OutOfTime` propagates to the caller that began it. `part` is as for
         `bounding`.
         """
         if self._since is not None:
@@ -195,7 +196,7 @@ class Budget:
             self.tell(by)
 
     def took_in(self, other: "Budget") -> None:
-        """Record what another budget beside this one ended."""
+        """Record what a supplementary budget ended; see `beside`."""
         self.cut += [stage for stage in other.cut if stage not in self.cut]
         for by in other.ended_by:
             self.tell(by)

@@ -22,8 +22,8 @@ class Site:
     """Pairs that quantise one tensor alike and are left out together; each reader may have its own.
 
     Attributes:
-        name: The DequantizeLinear of the first.
-        pairs: All of them.
+        name: The DequantizeLinear of the first pair.
+        pairs: All pairs of the site.
     """
 
     name: NodeName
@@ -31,7 +31,7 @@ class Site:
 
     @property
     def pair(self) -> Pair:
-        """The first."""
+        """The first pair."""
         return self.pairs[0]
 
     @property
@@ -42,15 +42,15 @@ class Site:
 
     @property
     def readers(self) -> tuple[ir.Node, ...]:
-        """Nodes that read them, each once."""
+        """Nodes that read the pairs, each once."""
         return tuple(dict.fromkeys(node for pair in self.pairs for node, _ in pair.readers))
 
 
 def sites_of(network: Network, original: Network | None = None) -> tuple[Site, ...]:
     """Return the pairs that can be left out, in graph order.
 
-    Stored integers can if there is an original to take weights from. Tensors dequantised to another
-    type than they were quantised from cannot.
+    Stored integers can be left out if there is an original to take weights from. Tensors that are
+    dequantised to a type other than the one they were quantised from cannot.
     """
     found: dict[object, list[Pair]] = {}
     for pair in pairs_of(network):
@@ -86,7 +86,7 @@ class BypassRunner:
         Args:
             network: The quantised model; not changed.
             original: The model before quantisation, for its weights.
-            accumulate: As for `emulate_typed`, which emulates its FP16 and BF16 parts.
+            accumulate: As for `emulate_typed`, which emulates the model's FP16 and BF16 parts.
             runtime: Where it runs.
         """
         copy = replace(network, model=network.copy())
@@ -106,7 +106,7 @@ class BypassRunner:
         """Do nothing: one session runs everything."""
 
     def release(self) -> None:
-        """Do nothing: it is as large as the model."""
+        """Do nothing: the session is as large as the model."""
 
     def run(
         self,
@@ -119,7 +119,7 @@ class BypassRunner:
         Args:
             sample: The inputs.
             left_out: Names of sites.
-            factors: Factors on the scales of other sites with one scale.
+            factors: Factors by which to multiply the scales of other sites that have one scale.
 
         Raises:
             RunFailed: as `Session.run`.
@@ -156,7 +156,7 @@ class BypassRunner:
             graph.inputs.append(scale)
 
     def _rescalable(self, pairs: list[Pair], site: Site, number: int) -> ir.Value | None:
-        """Return the input that their scale comes from; None of weights, and of many scales."""
+        """Return a graph input for the pairs' scale; None for weights and for several scales."""
         given = pairs[0].dequantise.inputs[1]
         if pairs[0].source is None or pairs[0].axis is not None or given is None:
             return None

@@ -1,8 +1,8 @@
 """A model in FP64: shows its true function where FP32 rounding hides it.
 
 ONNX Runtime's CPU provider has FP64 kernels for most operators, but not for convolutions, some
-pooling and activations. ONNX's reference evaluator has nearly all, but loops over places in Python,
-so it uses the convolutions below.
+pooling and some activations. ONNX's reference evaluator has nearly all, but its convolutions loop
+over positions in Python, so this module brings its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,18 +32,14 @@ from halfwise.metrics import Outputs
 Array = NDArray[Any]
 _Run = Callable[[Mapping[str, Array]], Outputs]
 _HIDDEN = ("stash_type", "softmax_precision")
-"""Attributes that make an operator compute in FP32 inside, which is their default."""
+"""Attributes that by default make an operator compute in FP32 inside."""
 
 
 class DoubleSession:
     """A model that runs in FP64 on FP32 inputs."""
 
     def __init__(self, model: ir.Model) -> None:
-        """Take a model in FP32; it is not changed.
-
-        Raises:
-            CaseError: nothing runs it in FP64.
-        """
+        """Copy and widen `model`, which is FP32 and is not changed."""
         wide = model.clone()
         for node in [n for graph in graphs_of(wide) for n in graph]:
             _say_types(node, opset_of(wide))
@@ -52,7 +48,10 @@ class DoubleSession:
         self._run: _Run | None = None
 
     def run(self, sample: Sample) -> Outputs:
-        """Return the outputs by name; those in FP32 otherwise are FP64.
+        """Return the outputs by name; FP32 outputs of the model are FP64 here.
+
+        Args:
+            sample: The inputs by name; f32 arrays are widened.
 
         Raises:
             RunFailed: nothing runs the model in FP64 on this sample.
@@ -100,7 +99,7 @@ def _reference(model: ir.Model) -> _Run:
         raise CaseError(f"ONNX's reference evaluator refuses the model: {error}", "") from error
 
     def run(sample: Mapping[str, Array]) -> Outputs:
-        # It is plain Python: whatever a node does not manage is raised as it comes.
+        # The evaluator is plain Python: a node that fails may raise anything.
         try:
             with np.errstate(all="ignore"):
                 found = evaluator.run(None, dict(sample))
@@ -131,13 +130,13 @@ class Conv(op_conv.Conv):
         for place in np.ndindex(*window.kernel):
             seen = grouped[(..., *window.slices(place, sizes))]
             seen, factor = seen.reshape(*seen.shape[:3], -1), factors[(..., *place)]
-            # Of one channel each, products of matrices take long.
+            # With one channel per group, matrix products are slow.
             total += factor @ seen if factor.shape[-1] > 1 else factor * seen
         return (_with_bias(total.reshape(len(x), len(w), *sizes), b),)
 
 
 class ConvTranspose(op_conv_transpose.ConvTranspose):
-    """Its transpose, likewise."""
+    """A transposed convolution as one matrix product per kernel element."""
 
     op_domain = ""
 
@@ -167,7 +166,7 @@ class ConvTranspose(op_conv_transpose.ConvTranspose):
 
 
 class GlobalMaxPool(op_global_max_pool.GlobalMaxPool):
-    """The largest over all places; ONNX's own does that for two axes of these alone."""
+    """The maximum over all spatial axes; ONNX's own covers two axes only."""
 
     op_domain = ""
 
@@ -176,7 +175,7 @@ class GlobalMaxPool(op_global_max_pool.GlobalMaxPool):
 
 
 class LayerNormalization(op_layer_normalization.LayerNormalization):
-    """Computes in the type of what it reads, whatever `stash_type` says; ONNX's asks for FP32."""
+    """Computes in the type of its input; ONNX's own accepts no `stash_type` but FP32."""
 
     op_domain = ""
 
@@ -198,12 +197,12 @@ class _Window:
         self.groups = options.get("group") or 1
 
     def fitting(self, sizes: Sequence[int]) -> list[int]:
-        """Return how often the kernel fits on each axis."""
+        """Return how often the kernel fits along each axis."""
         axes = zip(sizes, self.kernel, self.step, self.dilation, strict=True)
         return [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in axes]
 
     def slices(self, place: Sequence[int], sizes: Sequence[int]) -> tuple[Any, ...]:
-        """Return where an element of the kernel falls, `sizes` times on each axis."""
+        """Return the `sizes` positions on each axis where one element of the kernel falls."""
         axes = zip(place, sizes, self.step, self.dilation, strict=True)
         return tuple(slice(p * d, p * d + s * (n - 1) + 1, s) for p, n, s, d in axes)
 

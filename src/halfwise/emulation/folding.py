@@ -1,4 +1,4 @@
-"""Folds what depends on constants only; dynamic sizes stay dynamic.
+"""Folds nodes that depend only on constants; dynamic sizes stay dynamic.
 
 Sizes that the model declares as numbers are constants too. Nothing is taken from the samples.
 """
@@ -16,23 +16,23 @@ from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.records import NodeName
 
 MOST_BYTES = 1 << 20
-"""Larger results are computed when the model runs: they would be stored as weights."""
+"""Largest result that is folded: folded results are stored as weights."""
 
 _LEFT = frozenset(("DequantizeLinear", "If", "Loop", "QuantizeLinear", "Scan", "SequenceMap"))
 
 
 def fold_constants(model: ir.Model, *, integers: bool = False) -> list[NodeName]:
-    """Replace nodes of the main graph that compute constants by these, in place.
+    """Replace nodes of the main graph that compute constants by those constants, in place.
 
     Values keep their names. Nodes stay if their results are graph outputs, or are not known to be
-    small.
+    at most `MOST_BYTES`.
 
     Args:
-        model: In normal form, with the types and shapes that follow from its inputs.
-        integers: Whether to replace only integers, such as sizes.
+        model: In normal form, with inferred types and shapes.
+        integers: Whether to fold only integer results, such as sizes.
 
     Returns:
-        The nodes that are gone, in graph order.
+        The removed nodes: first those that read sizes, then the others, each in graph order.
 
     Raises:
         CaseError, RunFailed: ONNX Runtime cannot compute one of them.
@@ -56,8 +56,8 @@ def constant_nodes(model: ir.Model, most_bytes: int = MOST_BYTES) -> list[ir.Nod
     """Return the nodes of the main graph that compute constants of known size, in graph order.
 
     Args:
-        model: See `fold_constants`.
-        most_bytes: Size of one's result.
+        model: As for `fold_constants`.
+        most_bytes: Largest size of one node's result.
     """
     constant = {v for v in model.graph.initializers.values() if v.const_value is not None}
     found: list[ir.Node] = []
@@ -70,7 +70,7 @@ def constant_nodes(model: ir.Model, most_bytes: int = MOST_BYTES) -> list[ir.Nod
 
 
 def part_of(model: ir.Model, nodes: Iterable[ir.Node]) -> ir.Model:
-    """Return a model without inputs that outputs the results of `nodes`, as `constant_nodes` do."""
+    """Return a model without inputs that outputs the results of `nodes` (see `constant_nodes`)."""
     outputs = [v for n in nodes for v in n.outputs if v.name]
     graph = ir.convenience.extract(model.graph, [], outputs)
     return ir.Model(graph, ir_version=model.ir_version)
@@ -91,7 +91,7 @@ def _fold(
 
 
 def make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -> None:
-    """Replace a node with one output by a constant of its name, in place."""
+    """Replace a node that has one output by a constant of the same name, in place."""
     old = node.outputs[0]
     name = tensor_name(old)
     tensor = ir.Tensor(array, name=name)
@@ -124,7 +124,7 @@ def _is_foldable(node: ir.Node, most_bytes: int) -> bool:
 
 
 def _sizes(node: ir.Node) -> NDArray[np.generic] | None:
-    """Return the result of a Shape, or a Gather from one, if only declared numbers enter."""
+    """Return the result of a Shape, or a Gather from one, if it uses only declared sizes."""
     if is_standard(node, "Shape"):
         sizes = _shape(node)
         return None if sizes is None or None in sizes else np.array(sizes, np.int64)

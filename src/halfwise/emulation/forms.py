@@ -1,6 +1,7 @@
-"""The forms of nodes in a switched emulation: low, kept, or by their own switches.
+"""The forms of nodes in a switched emulation: low, kept, or chosen by their own switches.
 
-A kept node that may have INT8 has it: it reads through its pairs what it reads directly when low.
+A kept node that may be INT8 is INT8: it reads through its pairs the inputs that a low node reads
+directly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,14 +63,14 @@ class Forms:
         roles: Roles of the network's nodes.
         fmt: The low format.
         opset: The network's opset.
-        accumulate: As `emulate_switched` has it.
+        accumulate: As for `emulate_switched`.
         limits: Tensors whose range is smaller than the format's.
         weights: The network's weights in the low format.
         fused: Values that low nodes pass on unrounded.
         rounded: What low consumers see of values outside all branches, by name.
         readings: Inputs of nodes that may have INT8.
-        switches: Returns nodes that read the switches of some nodes in a branch; the last gives
-            these, bool[1] each.
+        switches: Returns nodes that read the switches of some nodes in a branch; the last outputs
+            them, bool[1] each.
     """
 
     roles: Roles
@@ -84,7 +85,7 @@ class Forms:
     switches: Callable[[Sequence[ir.Node]], list[ir.Node]]
 
     def has_low_reader(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
-        """Return whether any node that may be low, but none of `beyond`, reads `value` low."""
+        """Return whether any node outside `beyond` that may be low reads `value` low."""
         return any(self._reads_low(node, slot) for node, slot in value.uses() if node not in beyond)
 
     def _reads_low(self, node: ir.Node, slot: int) -> bool:
@@ -142,14 +143,14 @@ class Forms:
         scope: Scope,
         path: str,
     ) -> ir.Graph:
-        """Return a branch that computes `nodes` and gives all versions of `given` that are read.
+        """Return a branch that computes `nodes` and outputs each version of `given` that is read.
 
         Args:
             nodes: Nodes of the network's copy, in order; not changed.
-            form: How the free ones among them compute.
-            given: Those of their outputs that others read.
-            scope: What the branches around it compute.
-            path: Goes onto each new name.
+            form: How the free nodes among them compute.
+            given: Outputs of `nodes` that other nodes read.
+            scope: Versions of the values that the surrounding branches compute.
+            path: Suffix of each new name.
         """
         seen = dict(scope)
         free = [n for n in nodes if self.roles[node_name(n)].free] if form is Form.OWN else []
@@ -173,7 +174,7 @@ class Forms:
             outputs.append(wide)
             if self._leaves_low(value, nodes):
                 assert low is not None
-                if low is wide:  # No two outputs are one value.
+                if low is wide:  # A graph cannot output one value twice.
                     made.append(new_node("Identity", [wide], f"{value.name}{path}::again"))
                     low = made[-1].outputs[0]
                 outputs.append(low)
@@ -206,7 +207,7 @@ class Forms:
         steps, results = self._compute_low(node, inputs, path)
         made += steps
         exact = role.role is Role.MOVEMENT and any(role.inputs) and not _is_mixed(node, role)
-        exact = exact and "value" not in node.attributes  # Pad has its constant there before 11
+        exact = exact and "value" not in node.attributes  # before opset 11, Pad's constant is there
         seen = {}
         for old, new, low in zip(node.outputs, results, role.outputs, strict=True):
             if old.name:
@@ -224,7 +225,7 @@ class Forms:
     def _widen_weights(
         self, node: ir.Node, inputs: list[ir.Value | None], path: str
     ) -> list[ir.Node]:
-        """Put a Cast before each of `inputs` that is stored low; return the Casts."""
+        """Put a Cast after each of `inputs` that is stored low, in place; return the Casts."""
         casts = list[ir.Node]()
         for i, value in enumerate(inputs):
             if value is not None and value.dtype == low_type(self.fmt):
@@ -242,7 +243,7 @@ class Forms:
         low: bool,
         exact: bool,
     ) -> tuple[list[ir.Node], Seen]:
-        """Return an output of a low node as FP32 consumers and as low consumers see it."""
+        """Return an output of a low node, as FP32 consumers and as low consumers see it."""
         if low and exact:
             return [], Seen(new, new)
         if not low and not (is_float(old) and self.has_low_reader(old)):
@@ -255,12 +256,12 @@ class Forms:
         return list(rounded.nodes), Seen(wide, new if is_fused else rounded.wide)
 
     def _is_inner(self, value: ir.Value, nodes: Sequence[ir.Node]) -> bool:
-        """Return whether nothing but low nodes of the branch itself reads `value`."""
+        """Return whether only low nodes of the branch itself read `value`."""
         inside = all(n in nodes and self._reads_low(n, slot) for n, slot in value.uses())
         return inside and not value.is_graph_output()
 
     def rounding(self, value: ir.Value, prefix: str, tensor: ir.Value) -> Rounded:
-        """Return what rounds `value`, an instance of the network's `tensor`."""
+        """Return nodes that round `value`, an instance of the network's `tensor`."""
         limit = self.limits.get(TensorName(tensor.name or ""))
         if limit is None:
             return round_value(value, self.fmt, prefix)

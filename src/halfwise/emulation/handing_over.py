@@ -1,4 +1,4 @@
-"""Large tensors passed to ONNX Runtime beside the graph, copied or shared."""
+"""Large tensors passed to ONNX Runtime separately from the graph, copied or shared."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,14 +12,14 @@ from halfwise.graph.serialisation import STAND_IN
 from halfwise.scratch import scratch
 
 _REGISTERED = 2
-"""What NumPy calls the types that others registered with it (`numpy.dtype.isbuiltin`)."""
+"""`numpy.dtype.isbuiltin` of types that other packages registered with NumPy."""
 
 
 def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
-    """Return `array` for ONNX Runtime, in the same memory where its elements have whole bytes.
+    """Return `array` for ONNX Runtime, sharing its memory if each element takes whole bytes.
 
-    Of NumPy's types, BF16 and those that quantised models have are none of its own. What has
-    several elements in a byte is packed, at the start of as many bytes as elements.
+    BF16 and the types of quantised models are registered types in NumPy, not built-in ones. Types
+    smaller than a byte are packed into the start of a buffer of one byte per element.
     """
     if array.dtype.isbuiltin != _REGISTERED:
         return ort.OrtValue.ortvalue_from_numpy(array)
@@ -35,17 +35,17 @@ def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
 
 @contextmanager
 def given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Pass the large tensors to a session, which copies them."""
+    """Pass large tensors by name to the session created within the block, which copies them."""
     options.add_external_initializers(list(values), list(values.values()))
     yield
 
 
 @contextmanager
 def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
-    """Pass the large tensors to a session, which reads them in place.
+    """Pass large tensors by name to the session created within the block, which shares them.
 
-    External initializers are copied; values shared between sessions are not, but then the file
-    named by the graph must exist. It is empty, so that a missing tensor is an error.
+    ONNX Runtime copies external initializers, but not values shared between sessions. For these,
+    the file that the graph names must exist. It is empty, so a missing tensor is an error.
     """
     for name, value in values.items():
         options.add_initializer(name, value)

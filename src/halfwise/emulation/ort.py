@@ -1,4 +1,4 @@
-"""ONNX Runtime: the only place that creates its sessions, and asks for its schemas."""
+"""ONNX Runtime: the only place that creates its sessions and reads its schemas."""
 
 import functools
 import os
@@ -27,23 +27,25 @@ from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.wording import size_of
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-# TF32 is on by default there, and would make the reference itself a rounded one.
+# CUDA uses TF32 by default, which would round the reference itself.
 _CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"],
 }
 
 _FAILED_NODE = re.compile(r"while running \S+ node\. Name:'([^']*)' Status Message: ")
-"""How ONNX Runtime names a node that failed, once for each If or Loop around it, outermost first.
+"""How ONNX Runtime names a node that failed: once for each enclosing If or Loop, outermost first.
 
-What follows the last is what it says of the innermost (onnxruntime, sequential_executor.cc).
+The text after the last match is its message about the innermost node (onnxruntime,
+sequential_executor.cc).
 """
 
 _SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
-"""A place in ONNX Runtime's own source, with the signature of the function."""
+"""A location in ONNX Runtime's own source, with the function's signature."""
 
 _NOT_ALLOCATED = re.compile(r"Failed to allocate memory for requested buffer of size (\d+)")
-"""How ONNX Runtime says what it could not get (onnxruntime, bfc_arena.cc)."""
+"""How ONNX Runtime reports a failed allocation, with its size in bytes (onnxruntime,
+bfc_arena.cc)."""
 
 OrtFailure = (
     ort_errors.Fail,
@@ -56,15 +58,19 @@ OrtFailure = (
     ort_errors.NoModel,
     ort_errors.EPFail,
 )
-"""What ONNX Runtime raises; there is no common base class."""
+"""Exceptions that ONNX Runtime raises; they have no common base class."""
 
 
 class Session:
     """A model loaded in ONNX Runtime with all graph optimisations off.
 
-    Optimisations are off because fusion would skip the very rounding under study, results must be
-    equal node for node in every session, and creating a session for thousands of nodes takes
-    minutes with them.
+    Optimisations are off because fusion would skip the very rounding under study, because results
+    must be equal node for node in every session, and because optimising thousands of nodes takes
+    minutes.
+
+    Attributes:
+        outputs: Names of the model's outputs.
+        output_types: ONNX Runtime's type of each output, such as `tensor(float)`, by name.
     """
 
     def __init__(
@@ -80,23 +86,23 @@ class Session:
         Args:
             model: Any model; it may change or be deleted afterwards.
             runtime: Where it runs.
-            optimise: Enable all graph optimisations (for timing plain inference).
-            large_from: Bytes of float weights in files from which the session reads them in place
+            optimise: Enable all graph optimisations.
+            large_from: Bytes of float weights in files above which the session reads them in place
                 (on the CPU, without optimisation). Otherwise it holds copies.
 
         Raises:
             BackendMissing: `runtime.device` is not available.
             RunFailed: loading needs more memory than there is, or takes too long (see `bounded`).
-            CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
-                its libraries; a `KernelMissing` where it only lacks an operator for some type, or
-                expands one whose types its expansion does not take; a `GraphRefused` where it finds
-                the graph invalid.
+            CaseError: ONNX Runtime cannot load the model, for example because of a custom operator,
+                or cannot load one of the libraries. It is a `KernelMissing` if only a kernel for
+                some type is missing, or the expansion of an operator does not take its types; a
+                `GraphRefused` if ONNX Runtime finds the graph invalid.
         """
         device = runtime.device
         provider = _PROVIDERS[device]
         if provider not in ort.get_available_providers():
             raise BackendMissing(
-                f"ONNX Runtime here has no {provider}.",
+                f"The installed ONNX Runtime has no {provider}.",
                 "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
             )
         options = _options(model, optimise=optimise)
@@ -107,7 +113,7 @@ class Session:
             arena.give_back()
             arena.share(options)
         if not optimise and reads_low_weights(model):
-            # Else all are widened before the first is read (test_ort.py, docs/decisions/0009).
+            # Otherwise all are widened before the first is read (test_ort.py, docs/decisions/0009).
             options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
@@ -139,8 +145,8 @@ class Session:
 
         Args:
             sample: The inputs by name.
-            outputs: Names of outputs.
-            lent: Leave them in ONNX Runtime's memory, for callers that only look at them.
+            outputs: Names of outputs; None for all.
+            lent: Leave them in ONNX Runtime's memory, for callers that do not keep them.
 
         Raises:
             RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
@@ -153,8 +159,8 @@ class Session:
                 lambda: setattr(options, "terminate", True),
                 "An evaluation of the model",
             )
-        # A ValueError tells of an input that is missing, a RuntimeError of an element type that it
-        # does not take from NumPy.
+        # ValueError: an input is missing. RuntimeError: an element type that ONNX Runtime does not
+        # take from NumPy.
         except (*OrtFailure, ValueError, RuntimeError, MemoryError) as error:
             if too_large := _too_large(error):
                 raise too_large from error
@@ -170,12 +176,12 @@ class Session:
 
 
 def runtime_version() -> str:
-    """Return the version of ONNX Runtime, whichever package it comes from (CPU or GPU)."""
+    """Return the version of ONNX Runtime, whichever package (CPU or GPU) it comes from."""
     return str(ort.__version__)
 
 
 def devices() -> dict[str, bool]:
-    """Return the devices available to this ONNX Runtime."""
+    """Return, for each device, whether the installed ONNX Runtime has its provider."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
 
@@ -184,7 +190,7 @@ def _loaded(
     proto: onnx.ModelProto, options: ort.SessionOptions, device: str
 ) -> ort.InferenceSession:
     serialised = proto.SerializeToString()
-    # Without weights, that is as good a measure of the time as the number of nodes.
+    # Without weights, this size predicts the time as well as the number of nodes does.
     with bounded.sized("loading", len(serialised)):
         return bounded.call(
             lambda: ort.InferenceSession(serialised, options, providers=_CHAINS[device]),
@@ -199,17 +205,19 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     if optimise and _quantises_to_floats(model):
-        # It makes QLinear operators of such pairs, which know integers alone.
+        # It would turn such pairs into QLinear operators, which take only integers.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
     options.use_deterministic_compute = True
-    # It would be allocated beside what the first run took, and saves no time (bench/overhead.py).
+    # Its memory would come on top of that of the first run, and it saves no time
+    # (bench/overhead.py).
     options.enable_mem_pattern = False
-    if not optimise:  # Packed weights are copies, summed in another order; not in inner branches.
+    # Packed weights are copies, and sum in another order, but not in inner branches.
+    if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    # Threads that spin while they wait take the cores from those that work: up to ten times
-    # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
+    # Threads that spin while they wait take cores from those that work: up to ten times slower on a
+    # busy machine, and no faster on an idle one (see bench/overhead.py).
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
@@ -226,7 +234,7 @@ def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
         except OrtFailure as error:
             raise CaseError(
                 f"ONNX Runtime cannot load {library}: {_first_line(error)}",
-                "Give a shared library of custom operators built for this ONNX Runtime.",
+                "Give a shared library of custom operators built for this version of ONNX Runtime.",
             ) from error
 
 
@@ -249,17 +257,17 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
 
 
 def _too_large(error: Exception) -> RunFailed | None:
-    """Return a failure that says how much memory was requested; None for other reasons."""
+    """Return a failure that says how much memory was requested; None for other causes."""
     asked = _NOT_ALLOCATED.search(str(error))
     if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
         return None
-    what = size_of(int(asked[1])) if asked else "more"
+    what = f"{size_of(int(asked[1]))} of memory" if asked else "more memory"
     node = _FAILED_NODE.search(str(error))
     where = f" for node {node[1]!r}" if node else ""
     free = memory.available()
-    left = f", and {size_of(free)} are available" if free is not None else ""
+    left = f", but only {size_of(free)} are available" if free is not None else ""
     return RunFailed(
-        f"ONNX Runtime asked for {what} of memory{where}{left}.",
+        f"ONNX Runtime asked for {what}{where}{left}.",
         "Give smaller inputs, or check the sizes that the model computes.",
         node=node[1] if node else "",
     )
@@ -268,8 +276,8 @@ def _too_large(error: Exception) -> RunFailed | None:
 def _of_expansion(model: ir.Model, error: Exception) -> bool:
     """Return whether ONNX Runtime complains about a node that it created itself.
 
-    It validates the graph, types included, before it looks for kernels. An operator without a
-    kernel that ONNX defines as a function is then expanded, and the expansion may be invalid: Clip
+    It validates the graph, types included, before it looks for kernels. Then it expands operators
+    that have no kernel but that ONNX defines as functions, and the expansion may be invalid: Clip
     13 becomes a Where 9, which takes no BF16. Nodes of expansions have no names.
     """
     return " node ()" in _first_line(error) and all(n.name for n in model.graph.all_nodes())
@@ -278,8 +286,8 @@ def _of_expansion(model: ir.Model, error: Exception) -> bool:
 def _is_refusal(error: Exception) -> bool:
     """Return whether ONNX Runtime finds the graph invalid.
 
-    Types that contradict each other are no InvalidGraph where it meets them late, and say "Type
-    Error" (onnxruntime, graph.cc).
+    Contradicting types that it finds late are not an InvalidGraph, but say "Type Error"
+    (onnxruntime, graph.cc).
     """
     return isinstance(error, ort_errors.InvalidGraph) or "Type Error: " in str(error)
 
@@ -293,9 +301,9 @@ class Signature:
     """Types that an operator accepts and returns.
 
     Attributes:
-        inputs: Per input slot the ONNX types, such as `tensor(float16)`; a variadic slot is the
+        inputs: The ONNX types of each input slot, such as `tensor(float16)`; a variadic slot is the
             last.
-        outputs: The same of the outputs.
+        outputs: The same for the outputs.
     """
 
     inputs: tuple[frozenset[str], ...]
@@ -304,9 +312,9 @@ class Signature:
 
 @functools.cache
 def signature(domain: str, op_type: str, version: int) -> Signature | None:
-    """Return an operator's signature at a version of its domain; None if ONNX Runtime has none.
+    """Return an operator's signature at a version of its domain; None if ONNX Runtime lacks it.
 
-    Operators of registered libraries have none here: only their session knows them.
+    The result is also None for operators of registered libraries: only their session knows them.
     """
     known = [
         schema

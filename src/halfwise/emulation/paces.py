@@ -1,4 +1,4 @@
-"""How long work will probably take, by what is over."""
+"""How long work will probably take, judging by finished work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ WORK: Mapping[str, float] = {
     "proof": 18.0,
     "compare": 5.4,
 }
-"""Work of stages per node of the model, where reading it is 1: measured once on 5,000 nodes of
-bench/scale.py; `statistics` is all that `halfwise observe` counts.
-Models with many samples or large tensors take longer in all but the first, so an estimate may be
-off by two or three times until the stage counts."""
+"""Work of each stage per node of the model, relative to loading it: measured once on 5,000 nodes of
+bench/scale.py. `statistics` is everything that `halfwise observe` counts. Models with many samples
+or large tensors take longer in all stages but the first, so an estimate may be off by a factor of
+two or three until the stage itself has run."""
 
 
 @dataclass
@@ -25,21 +25,21 @@ class Paces:
     """Seconds of work so far.
 
     Attributes:
-        known: For each kind of work that has a size, its seconds and its size.
+        known: For each kind of work, its total seconds and total size.
     """
 
     known: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, kind: str, size: int, seconds: float) -> None:
-        """Take note of work that is over; `size` ≥ 1 is the number of nodes for kinds in `WORK`."""
+        """Record finished work; for kinds in `WORK`, `size` ≥ 1 is the number of nodes."""
         took, sizes = self.known.get(kind, (0.0, 0))
         self.known[kind] = took + seconds, sizes + size
 
     def expected(self, kind: str, size: int) -> float:
-        """Return the seconds that work will probably take, 0 if nothing is known.
+        """Return the seconds that work will probably take; 0 if nothing is known.
 
-        It takes as long as earlier work of its kind, by size; else, if it is in `WORK`, as long as
-        what is there took.
+        The pace is that of earlier work of the same kind; otherwise, for kinds in `WORK`, that of
+        the stages that have run.
         """
         if kind in self.known:
             took, sizes = self.known[kind]

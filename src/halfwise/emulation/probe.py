@@ -22,10 +22,9 @@ from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
 LIVE_BYTES = 64 << 20, 256 << 20
-"""Smallest and largest number of bytes of fetched tensors that `ElementProbe` keeps alive at a
-time.
+"""Lower and upper limit of the bytes of fetched tensors that `ElementProbe` keeps alive at a time.
 
-In between, as many as the model needs anyway: its weights, or two of its largest tensors.
+In between, it keeps as many as the model needs anyway: its weights, or two of its largest tensors.
 """
 
 _REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
@@ -55,9 +54,9 @@ class Extremum:
 def observable(model: ir.Model) -> tuple[TensorName, ...]:
     """Return the FP32 tensors that a probe can see, in graph order.
 
-    These are the graph's float inputs and what the main graph's nodes compute. Initializers,
-    tensors inside subgraphs, and outputs that nothing uses are not among them: asking for an unused
-    optional output can make a kernel fail that would otherwise run.
+    These are the graph's FP32 inputs and the FP32 outputs of the main graph's nodes. Initializers,
+    tensors inside subgraphs and unused outputs are left out: asking for an unused optional output
+    can make a kernel fail that would otherwise run.
     """
     wanted = set(model.graph.outputs)
     computed = [v for n in model.graph for v in n.outputs if v.name and (v.uses() or v in wanted)]
@@ -65,10 +64,10 @@ def observable(model: ir.Model) -> tuple[TensorName, ...]:
 
 
 class ExtremaProbe:
-    """A model that outputs, besides its own outputs, the extremum of each chosen tensor.
+    """A model that outputs the extremum of each chosen tensor, besides its own outputs.
 
-    Its own outputs are bitwise those of the plain model: the reductions only read. A reduction runs
-    as soon as its tensor exists, so memory stays that of plain inference.
+    Its own outputs are bitwise equal to those of the plain model: the reductions only read. Each
+    reduction runs as soon as its tensor exists, so it needs no more memory than plain inference.
     """
 
     def __init__(
@@ -88,9 +87,9 @@ class ExtremaProbe:
             runtime: Where it runs.
 
         Raises:
-            BackendMissing: `device` is not available.
+            BackendMissing: `runtime.device` is not available.
             CaseError: ONNX Runtime cannot load the model.
-            KeyError: A tensor is not in the model's main graph.
+            KeyError: a tensor is not in the model's main graph.
         """
         self._roots = roots(model.graph, tensors)
         self._measured = tuple(dict.fromkeys(self._roots.values()))
@@ -106,7 +105,7 @@ class ExtremaProbe:
         """Run the model on one sample.
 
         Tensors that seem to hold non-finite elements are fetched by a second run and counted
-        exactly. (A sum of finite elements that overflows looks the same, hence the second look.)
+        exactly: an overflowing sum of finite elements looks the same.
 
         Returns:
             The model's outputs by name, and the extremum of each chosen tensor.
@@ -119,10 +118,10 @@ class ExtremaProbe:
         suspects = []
         rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
         for name, (*ends, total) in zip(self._measured, rows.tolist(), strict=True):
-            # ReduceMax and ReduceMin may pass over a NaN; no sum does, nor over an infinity.
+            # ReduceMax and ReduceMin may skip a NaN; a sum skips neither NaN nor infinity.
             if not math.isfinite(total):
                 suspects.append(name)
-            # Over no elements, the largest is -inf and the smallest +inf.
+            # Over no elements, the maximum is -inf and the minimum +inf.
             elif not ends or ends[0] < ends[1]:
                 extrema[name] = Extremum(0.0, 0)
             else:
@@ -132,11 +131,11 @@ class ExtremaProbe:
         return outputs, {t: extrema[root] for t, root in self._roots.items()}
 
     def _count(self, sample: Sample, suspects: list[TensorName]) -> dict[TensorName, Extremum]:
-        # What was suspect once stays fetched: the same tensors tend to be so on every sample, and
-        # the same set of tensors needs no new session.
+        # A tensor once suspect is fetched from then on: it tends to be so on every sample, and an
+        # unchanged set of tensors needs no new session.
         self._suspects |= dict.fromkeys(suspects)
         given = sum(np.size(array) for array in sample.values())
-        # Sizes only cut chunks: those on a large sample do for smaller ones.
+        # Sizes only cut chunks: those from a large sample also serve for smaller ones.
         if given > self._largest or len(self._sizes) < len(self._suspects):
             self._sizes = self._elements.sizes(sample, tuple(self._suspects))
             self._largest = given
@@ -153,7 +152,7 @@ class ExtremaProbe:
 
 
 def extremum(array: NDArray[np.float32]) -> Extremum:
-    """Return the extremum of f32[*shape], exactly."""
+    """Return the exact extremum of f32[*shape], which may be empty or hold NaN and infinities."""
     finite = array[np.isfinite(array)]
     absmax = max(abs(float(finite.max())), abs(float(finite.min()))) if finite.size else 0.0
     return Extremum(absmax, array.size - finite.size)
@@ -191,8 +190,8 @@ class ElementProbe:
         Args:
             model: Any model; not changed.
             runtime: Where it runs.
-            live_bytes: Bytes of fetched tensors alive at a time, by default `LIVE_BYTES`; one view
-                may exceed it alone.
+            live_bytes: Bytes of fetched tensors alive at a time, by default within `LIVE_BYTES`; a
+                single view may exceed it.
         """
         self._model = model
         self._runtime = runtime
@@ -228,7 +227,7 @@ class ElementProbe:
         Args:
             samples: The samples; iterated once per chunk.
             views: Best in graph order, so that neighbours share tensors.
-            sizes: Elements per FP32 tensor, to cut chunks; a tensor without size counts nothing.
+            sizes: Elements per FP32 tensor, to cut chunks; a tensor without a size counts as 0.
 
         Raises:
             CaseError, BackendMissing, RunFailed: as for `Session`.
@@ -243,7 +242,7 @@ class ElementProbe:
                 arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
                 for view in chunk:
                     view.visit(index, *(arrays[t] for t in view.tensors))
-                # Otherwise these would stay alive while the next ones are computed.
+                # Otherwise they would stay alive while the next sample is computed.
                 del results, arrays
 
     def _affordable(self, sizes: Mapping[TensorName, int]) -> int:
@@ -286,9 +285,9 @@ def _values(graph: ir.Graph) -> dict[TensorName, ir.Value]:
 
 
 def roots(graph: ir.Graph, tensors: Sequence[TensorName]) -> dict[TensorName, TensorName]:
-    """Return the tensor of which each is a permutation; in most cases itself.
+    """Return, for each tensor, the tensor that it is a permutation of; in most cases itself.
 
-    Both have the same elements, and a third of a transformer's tensors are such copies.
+    Both have the same elements. A third of a transformer's tensors are such permutations.
     """
     values = _values(graph)
     return {tensor: tensor_name(_root(values[tensor])) for tensor in tensors}
@@ -311,13 +310,15 @@ def _root(value: ir.Value) -> ir.Value:
 def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> ir.Model:
     """Return a copy of `model` with one more output: each op's result on each flattened tensor.
 
-    Flatten shares its input's memory, makes [1, elements] of any shape, scalar and empty included,
-    and lets the ops run without axes, whose form differs between opsets.
-    The order matters, though ONNX Runtime takes any. It runs nodes by depth-first search from the
-    outputs, last written first: hence the last tensor first, or the whole model would run before
-    the first reduction. To load them it also walks forwards, first written first, through a list of
-    all that could come next: behind the model, the new nodes would all wait there, in n² steps.
-    One Concat of n inputs takes n² too, hence a Concat of Concats.
+    Flatten shares its input's memory, turns any shape (scalar and empty included) into
+    [1, elements], and lets the ops run without axes, whose form differs between opsets.
+
+    Results do not depend on the order of nodes, but time and memory do. ONNX Runtime orders nodes
+    by depth-first search from the outputs, last written first. So the last tensor is written first,
+    or the whole model would run before the first reduction. While loading, it also walks forwards,
+    first written first, through a list of all nodes that are ready. Behind the model, the new nodes
+    would all wait in that list, which takes n² steps. One Concat of n inputs takes n² steps too,
+    hence a Concat of Concats.
     """
     packed = model.clone()
     if not tensors:

@@ -1,7 +1,7 @@
 """The INT8 form of a node: it reads its inputs through QuantizeLinear and DequantizeLinear.
 
-It computes in FP32, as the written file does: FP32 holds sums of up to 1,000 products of two INT8
-numbers exactly.
+It computes in FP32, as the written file does: FP32 represents sums of up to 1,000 products of two
+INT8 numbers exactly.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from halfwise.graph.model import node_name
 from halfwise.records import NodeName
 
 Slots = Mapping[int, ir.Value]
-"""What a node reads in the quantised network, per input slot; slots that read the same without
-pairs are left out."""
+"""What a node reads in the quantised network, by input slot; slots without a pair are left out."""
 
 
 @dataclass
 class Readings:
-    """Lets kept nodes read through pairs.
+    """Makes kept nodes read through pairs.
 
     Attributes:
-        graph: The main graph of the switched model, which takes scales, zero points and integers.
+        graph: The main graph of the switched model, to which scales, zero points and integers are
+            added.
         slots: The slots of each node that may be INT8.
     """
 
@@ -33,9 +33,9 @@ class Readings:
     _constants: dict[str, ir.Value] = field(default_factory=dict)
 
     def read(self, node: ir.Node, inputs: list[ir.Value | None], path: str) -> list[ir.Node]:
-        """Replace a node's `inputs` by their INT8 form; return the nodes that this adds.
+        """Replace a node's `inputs` by their INT8 form in place; return the nodes that this adds.
 
-        Each reader gets its own: a builder, too, folds pairs into their readers.
+        Each reader gets pairs of its own: a builder also folds pairs into their readers.
         """
         made = list[ir.Node]()
         for slot, value in self.slots.get(node_name(node), {}).items():
@@ -51,7 +51,7 @@ class Readings:
         if source is not None and source.const_value is not None:
             result = self._constant(source)
         else:
-            # With one scale, data may move before the pair as well as after it.
+            # With one scale, data may be moved before or after the pair.
             steps = steps[:2]
         for step in steps:
             others = [v if v is None else self._constant(v) for v in step.inputs[1:]]
@@ -74,9 +74,9 @@ class Readings:
 
 
 def chain(value: ir.Value) -> list[ir.Node]:
-    """Return the nodes that compute `value` from a tensor or constants, from its pair on.
+    """Return the nodes from a pair to `value`, in order.
 
-    The first is the pair's QuantizeLinear, or its DequantizeLinear where integers are stored.
+    The first is the pair's QuantizeLinear, or its DequantizeLinear if integers are stored.
     """
     found = list[ir.Node]()
     source: ir.Value | None = value

@@ -1,22 +1,22 @@
-"""Building blocks of emulations: roundings, fused values that need none, and the switch input.
+"""Building blocks of emulations: roundings, fused values that are not rounded, and switch inputs.
 
 Emulation rounds every value between two low nodes, as if each were stored. A builder that fuses
-nodes stores fewer. TensorRT 8.6.0 on an H200, with weak typing, followed two rules:
+nodes stores fewer values. TensorRT 8.6.0 on an H200, with weak typing, followed two rules:
 
 - A value between two pointwise nodes is not rounded if nothing else reads it.
 - A factor, that is, a product with a constant scalar, is folded into the constant operand of the
   matrix product that is its only reader: its result is never stored.
 
 Everything else is rounded as without fusion. That includes squares that a sum reads, although both
-are in one kernel: with squares in FP32 the emulation misses errors that engines show to three
-digits (`bench/gpu/fusion_fit.py` compares the rules). It also includes the border to a kept node,
-where a builder converts to FP32.
+are in one kernel: with squares rounded, the emulation matches the errors of engines to three
+digits; with squares in FP32, it misses them (`bench/gpu/fusion_fit.py` compares the rules). It also
+includes the border to a kept node, where a builder converts to FP32.
 
 A builder may also compute a whole block in FP32 because it measured that to be faster. No rule
-predicts which; `fp32_nodes` reads it off an engine.
+predicts which block; `fp32_nodes` reads it off an engine.
 
-The profile holds for one version, GPU and typing regime, and is fitted to a few models: it
-proposes, and never decides a verdict. docs/tensorrt-measured.md gives its error.
+The profile holds for one version, GPU and typing mode, and is fitted to a few models: it proposes
+plans, and never decides a verdict. docs/tensorrt-measured.md gives its error.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def new_node(
     attributes: Mapping[str, Any] | None = None,
     dtype: ir.DataType = ir.DataType.FLOAT,
 ) -> ir.Node:
-    """Return a node with one output of type `dtype`, which takes the node's name."""
+    """Return a node with one output, which has type `dtype` and the node's name."""
     outputs = [ir.val(name, dtype)]
     return ir.node(op_type, list(inputs), attributes, name=name, outputs=outputs)
 
@@ -82,7 +82,7 @@ def instance(node: ir.Node, inputs: Sequence[ir.Value | None], suffix: str) -> i
 
 
 class Steps:
-    """Collects nodes in order; each is named after the prefix, its position and its type."""
+    """Collects nodes in order; names consist of the prefix, the position and the type."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix, self.nodes = prefix, list[ir.Node]()
@@ -110,7 +110,8 @@ class Steps:
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
     """Return the Cast pair FP32 → low → FP32 on `value`; new names start with `prefix`.
 
-    ONNX Runtime's optimiser leaves such a pair alone; a test keeps checking that.
+    Rounds to nearest even; overflows become ±inf and NaN stays NaN. ONNX Runtime's optimiser leaves
+    such a pair alone; a test checks that.
     """
     down = cast(value, low_type(fmt), f"{prefix}::half")
     up = cast(down.outputs[0], ir.DataType.FLOAT, f"{prefix}::wide")
@@ -120,9 +121,9 @@ def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
 def limit_value(value: ir.Value, limit: float, prefix: str) -> tuple[tuple[ir.Node, ...], ir.Value]:
     """Return nodes that turn elements with |x| > `limit` into ±inf and keep the others.
 
-    Used for headroom: a tensor that would overflow at h times its observed range is treated as
-    having a range of max / h. Written as x + Relu(|x| - limit) · inf would give NaN at 0 · inf, so
-    it is x / Cast(|x| ≤ limit): exact for kept elements, ±inf for others, NaN stays NaN.
+    This emulates headroom: a tensor that would overflow at h times its observed range gets the
+    range max / h. x + Relu(|x| - limit) · inf would give NaN at 0 · inf, so this is
+    x / Cast(|x| ≤ limit): exact for kept elements, ±inf for others, and NaN stays NaN.
     """
     steps, boolean = Steps(prefix), ir.DataType.BOOL
     bound, magnitude = steps.scalar(limit), steps.op("Abs", [value])
@@ -141,7 +142,7 @@ POINTWISE = frozenset(
         *("Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Where"),
     )
 )
-"""Operators that compute each element from the input elements at its position."""
+"""Operators that compute each element from the input elements at the same position."""
 _PRODUCTS = ("Gemm", "MatMul")
 
 
@@ -165,8 +166,8 @@ FUSED: Mapping[Fusion, Callable[[Network], frozenset[TensorName]]] = {
     "usual": fused_tensors,
     "all": _inner_tensors,
 }
-"""The values that stay FP32 between low nodes: none, those of the profile above, or all node
-outputs, the most that a builder might fuse."""
+"""The values that stay FP32 between low nodes: none; those of the profile above; or all node
+outputs, the most that a builder could fuse."""
 
 
 def _is_fused(value: ir.Value) -> bool:
@@ -196,9 +197,9 @@ def _is_folded(factor: ir.Node, product: ir.Node) -> bool:
 def fp32_nodes(network: Network, layers: Iterable[EngineLayer]) -> frozenset[NodeName]:
     """Return the nodes that an engine computes in FP32, according to its inspector.
 
-    They are the nodes of FP32 layers, and of fused blocks whose inputs and outputs are all FP32.
-    The inspector names at least the last node of such a block; the nodes before it that no other
-    layer names belong to the block too.
+    These are the nodes of FP32 layers, and of fused blocks whose inputs and outputs are all FP32.
+    The inspector names at least the last node of such a block; preceding nodes that no other layer
+    names also belong to it.
     """
     layers = tuple(layers)
     owner = {name: layer for layer in layers for name in layer.nodes}
@@ -232,10 +233,11 @@ _SPLIT_BY_INPUT = 13
 
 
 class Elements:
-    """Hands out the elements of a new graph input, bool[count].
+    """Gives access to the elements of a new graph input, bool[count].
 
-    Each is gathered from a group, not from the input: nodes that read only inputs can run at once,
-    and ONNX Runtime takes n² steps to load a model with many of them (see `small_constant`).
+    Each element is gathered from a group, not from the input: nodes that read only inputs are all
+    ready at the start, and ONNX Runtime takes n² steps to load a model with n of them (see
+    `small_constant`).
     """
 
     def __init__(self, graph: ir.Graph, name: str, count: int) -> None:
@@ -245,9 +247,9 @@ class Elements:
         self._groups: dict[int, ir.Value] = {}
 
     def at(self, place: int, name: str) -> list[ir.Node]:
-        """Return nodes to insert before the reader; the last gives element `place`, bool[].
+        """Return nodes to insert before the reader; the last outputs element `place`, bool[].
 
-        The first element requested of a group must also be read first.
+        Within a group, the element requested first must also be the first in the graph.
         """
         start, nodes = place - place % _GROUP, []
         if start not in self._groups:
@@ -257,7 +259,7 @@ class Elements:
         return [*nodes, self._gather(self._groups[start], np.array(place - start), name)]
 
     def within(self, places: range, names: Sequence[str]) -> list[ir.Node]:
-        """Return nodes for the branch of an If; the last gives the elements, bool[1] each."""
+        """Return nodes for the branch of an If; the last outputs the elements, bool[1] each."""
         group = self._gather(self.input, np.array(places), f"{names[0]}::among")
         outputs = [ir.val(name, ir.DataType.BOOL) for name in names]
         inputs, attributes, sizes = [group.outputs[0]], [ir.AttrInt64("axis", 0)], [1] * len(names)

@@ -1,4 +1,4 @@
-"""Run a model on samples, and inspect its tensors: shapes, sizes, non-finite values."""
+"""Runs a model on samples, and inspects its tensors: shapes, sizes, non-finite values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -31,22 +31,22 @@ TOLERANCES: Mapping[Arithmetic, float] = {
     "int8": 3e-2,
 }
 """Relative RMS error that the arithmetic alone explains at one node. Low formats: four times the
-largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded. FP32:
-what reordering a sum of 10⁴ terms causes, √10⁴ · 2⁻²⁴, with some room. INT8: data and weights
-rounded to 127 steps of a largest value eight times their RMS, √2 · 8 / (127 √12) = 2.6 %, with some
-room."""
+largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded. FP32: the
+effect of reordering a sum of 10⁴ terms, √10⁴ · 2⁻²⁴, with a margin. INT8: data and weights rounded
+to 127 steps of a largest value that is eight times their RMS, √2 · 8 / (127 √12) = 2.6 %, with a
+margin."""
 
 OTHER_KERNELS = 10 ** (-FP32_SNR_DB / 20)
-"""Relative RMS error up to which two FP32 computations of one function count as the same, if their
-kernels differ: an SNR of `FP32_SNR_DB`."""
+"""Relative RMS error up to which two FP32 computations of one function by different kernels count
+as equal: an SNR of `FP32_SNR_DB`."""
 
 
 class Runner(Protocol):
     """Runs one model on given samples: ONNX Runtime, an emulation, an engine, a record.
 
     Attributes:
-        label: What it is, for people.
-        arithmetic: What it computes in.
+        label: Its name in reports.
+        arithmetic: The arithmetic it computes in.
     """
 
     label: str
@@ -56,27 +56,27 @@ class Runner(Protocol):
         """Yield, for each sample, the tensors among `names` that it has, inner ones included."""
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return why it has no tensor `name`; None if it has it, or nobody knows yet."""
+        """Return why it has no tensor `name`; None if it has it, or that is not known yet."""
 
 
 @dataclass
 class ModelRunner:
     """A model in ONNX Runtime: the model itself, an emulation of it, or another file.
 
-    Each call makes a session that computes only the tensors asked for: ONNX Runtime keeps every
+    Each call makes a session that computes only the requested tensors: ONNX Runtime keeps every
     possible output of a session alive while it runs. So memory is that of plain inference plus the
-    tensors asked for.
+    requested tensors.
 
     Attributes:
         model: The model.
         samples: The samples to run it on.
-        label: What it is.
-        arithmetic: What it computes in.
+        label: Its name in reports.
+        arithmetic: The arithmetic it computes in.
         exact: Whether it is the reference itself, where no error can start.
         optimise: Whether ONNX Runtime may fuse.
         partial: If a node fails on a sample, yield the tensors that do not depend on it.
         runtime: Where to run.
-        few: Whether to ask for only a few tensors.
+        few: Whether callers should ask for only a few tensors.
         builds: Engines built so far.
         failures: Samples that have failed so far, by identifier.
     """
@@ -107,7 +107,7 @@ class ModelRunner:
     def get(self, names: Sequence[TensorName] | None = None) -> Iterator[Outputs]:
         """Yield, for each sample, the tensors among `names` that the model computes.
 
-        None asks for its outputs.
+        None asks for the model's outputs.
 
         Raises:
             CaseError: ONNX Runtime cannot load the model (see `Session`).
@@ -136,9 +136,9 @@ class ModelRunner:
         return "constant" if name in self.model.graph.initializers else "missing"
 
     def notes(self) -> tuple[str, ...]:
-        """Return a note on the samples that failed, if any; labels say the rest."""
+        """Return a note about the samples that failed, if any; labels say the rest."""
         return tuple(
-            f"{self.label}: {len(self.failures)} of the samples do not run to the end; "
+            f"{self.label}: {len(self.failures)} of the samples fail; "
             f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
             f"({failure.why or failure.message})"
             for sample, failure in list(self.failures.items())[:1]
@@ -149,10 +149,10 @@ class ModelRunner:
         return Session(model, optimise=self.optimise, runtime=self.runtime)
 
     def _without(self, node: str, names: Sequence[TensorName], sample: Sample) -> Outputs:
-        """Return the tensors among `names` that `sample` gives without a node that fails."""
+        """Return the tensors among `names` that `sample` gives without the failing nodes."""
         lost = _behind(self.model, node)
         left = [name for name in names if name not in lost]
-        # ONNX Runtime may name a node of its own making, whose readers are unknown.
+        # ONNX Runtime may name a node that it created itself, whose readers are unknown.
         if not left or len(left) == len(names):
             return {}
         try:
@@ -162,7 +162,7 @@ class ModelRunner:
 
 
 def _behind(model: ir.Model, node: str) -> frozenset[str | None]:
-    """Return the values that depend on the node of that name, which may be in a body."""
+    """Return the names of values that depend on the named node, which may be in a body."""
     lost: set[ir.Value] = set()
     for one in model.graph:
         inside = (n.name for body in bodies(one) for n in body.all_nodes())
@@ -183,7 +183,7 @@ def tensor_bytes(
     *,
     runtime: Runtime = CPU,
 ) -> dict[TensorName, int]:
-    """Return how many bytes tensors take on a sample; strings count as references.
+    """Return how many bytes tensors take on a sample; a string counts as a reference of 8 bytes.
 
     Args:
         model: The model; not changed.
@@ -220,11 +220,11 @@ def seen_in_bodies(
 ) -> tuple[dict[Key, float], Shapes]:
     """Return how often each body of If, Loop and Scan runs per sample on average, and its shapes.
 
-    The shapes of its FP32 inputs and of what it computes are means over all runs; a body that never
-    ran has none.
+    The shapes of a body's FP32 inputs and results are means over all runs; a body that never ran
+    has none.
 
     Raises:
-        CaseError, BackendMissing, RunFailed: as for `Session`; the first also if the model is too
+        CaseError, BackendMissing, RunFailed: as for `Session`. Also CaseError if the model is too
             old (opset below 10) or its bodies are too unusual to measure.
     """
     copy = network.copy()
@@ -247,7 +247,7 @@ def seen_in_bodies(
 def _shapes(
     model: ir.Model, names: Sequence[TensorName], sample: Sample, runtime: Runtime
 ) -> Shapes:
-    """Return the shapes of tensors that nodes compute, given in graph order.
+    """Return the shapes of computed tensors; `names` are in graph order.
 
     The model runs once and outputs only shapes, so no tensor lives longer than needed.
     """
@@ -256,8 +256,8 @@ def _shapes(
     copy = giving_out(model, names)
     values = list(copy.graph.outputs)
     copy.graph.outputs.clear()
-    # Written last tensor first, or ONNX Runtime would run the whole model before the first Shape
-    # (see `probe`).
+    # Written last tensor first: otherwise ONNX Runtime would run the whole model before the first
+    # Shape (see `probe`).
     for value in reversed(values):
         shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
         copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
@@ -284,7 +284,7 @@ class Nonfinite:
         return sum(self.counts)
 
     def first(self, samples: int) -> "Nonfinite | None":
-        """Return those of the first `samples` samples; None if these have none."""
+        """Return those in the first `samples` samples; None if there are none."""
         there = sum(index < samples for index in self.samples)
         return Nonfinite(self.counts[:there], self.samples[:there]) if there else None
 
@@ -301,12 +301,12 @@ def inspect_samples(
     Args:
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
         tensors: Tensors of the main graph.
-        samples: What to run it on; if there are none, nothing is loaded.
+        samples: The samples to run it on; if there are none, nothing is loaded.
         runtime: Where to run.
 
     Returns:
-        Outputs in sample order, or why a sample failed, and the tensors with NaN or infinities, in
-        the order in which they were met.
+        In sample order, the outputs or why the sample failed; and the tensors with NaN or
+        infinities, in the order in which they were found.
     """
     outputs: list[Computed] = []
     nonfinite: dict[TensorName, Nonfinite] = {}
@@ -332,10 +332,10 @@ class Switching(Protocol):
     """Runs a model whose nodes can be changed, as `SwitchedRunner` does."""
 
     def prepare(self, changed: frozenset[NodeName], /) -> None:
-        """Load what is needed to run with these nodes changed."""
+        """Load everything needed to run with these nodes changed."""
 
     def release(self) -> None:
-        """Free what can be loaded again."""
+        """Free everything that can be loaded again."""
 
     def run(self, sample: Sample, changed: frozenset[NodeName], /) -> Outputs:
-        """Return the outputs; raises RunFailed."""
+        """Return the outputs with these nodes changed; raises RunFailed."""

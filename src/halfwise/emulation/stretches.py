@@ -1,4 +1,4 @@
-"""Cut a graph into stretches of nodes whose precision is switched together if it is the same."""
+"""Cuts a graph into stretches: nodes that are switched together if they share a precision."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
@@ -44,7 +44,7 @@ def stretches(
 def _joinable(
     nodes: Sequence[ir.Node], roles: Roles, apart: Container[NodeName]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the longest ranges of nodes that an If may hold and that likely share a precision."""
+    """Yield maximal ranges of nodes that an If may hold and that likely share a precision."""
     start, side = 0, False
     for i, node in enumerate(nodes):
         free, joins = roles[node_name(node)].free, _may_join(node, roles)
@@ -68,7 +68,7 @@ def _may_join(node: ir.Node, roles: Roles) -> bool:
 
 
 def _can_leave_if(value: ir.Value) -> bool:
-    """Return whether ONNX Runtime's If can output it: no sequences, no packed types."""
+    """Return whether ONNX Runtime's If can output `value`: no sequences, no packed types."""
     if not isinstance(value.type, ir.TensorType) or value.dtype is None:
         return False
     return value.dtype in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL) or is_float(
@@ -77,7 +77,7 @@ def _can_leave_if(value: ir.Value) -> bool:
 
 
 def _last_readers(nodes: Sequence[ir.Node], roles: Roles) -> dict[ir.Value, int]:
-    """Return where each value is read last, `_END` for graph outputs; unread values are omitted."""
+    """Return where each value is read last; `_END` for graph outputs, unread values left out."""
     place = {node_name(n): i for i, n in enumerate(nodes)}
     last: dict[ir.Value, int] = {}
     for node in nodes:
@@ -91,7 +91,7 @@ def _last_readers(nodes: Sequence[ir.Node], roles: Roles) -> dict[ir.Value, int]
 def _best_cut(
     nodes: Sequence[ir.Node], last: dict[ir.Value, int], start: int, end: int, size: int
 ) -> int:
-    """Return where a stretch from `start` ends: where fewest values cross, as late as possible."""
+    """Return where a stretch from `start` ends: the latest place that the fewest values cross."""
     if end - start <= size * 3 // 2:
         return end
     cuts = range(start + max(1, size // 2), start + max(1, size * 3 // 2) + 1)

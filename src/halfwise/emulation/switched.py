@@ -3,7 +3,7 @@
 Every float value exists twice: as FP32 consumers see it, and rounded, as low consumers see it. A
 node becomes an If with two forms. Low: it reads rounded inputs, and both versions of its output are
 rounded. Kept: it reads the FP32 versions, and only the second version of its output is rounded. So
-an edge is rounded if and only if one of its ends is low, as the rewriter's Casts do.
+an edge is rounded if and only if one of its ends is low, as with the rewriter's Casts.
 
 Neighbours share a precision in most assignments. So stretches of nodes have three forms: all low
 and all kept, without switches or unread versions, and mixed, each node following its own switch.
@@ -34,7 +34,7 @@ from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
 _MANY = 1000
-"""Nodes from which a search for unreachable objects pays: 1 to 3 s at 5,000, for 100 MiB."""
+"""Nodes from which garbage collection pays: at 5,000 nodes it takes 1 to 3 s and frees 100 MiB."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Switches:
 
     Attributes:
         nodes: The switchable nodes, in input order.
-        stretches: Ranges of `nodes` that share forms: the first index, and one past the last.
+        stretches: Ranges of `nodes` that share forms: first index, and one past the last.
         alike: Whether the nodes of a stretch have no forms of their own.
     """
 
@@ -54,7 +54,7 @@ class Switches:
     def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
         """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
         low = np.array([name not in fp32 for name in self.nodes], bool)
-        before = np.concatenate([[0], np.cumsum(low)])  # Number of low nodes before each.
+        before = np.concatenate([[0], np.cumsum(low)])  # Number of low nodes before each index.
         first, end = np.array(self.stretches, int).reshape(-1, 2).T
         count = before[end] - before[first]
         together = np.stack([(count > 0) & (count < end - first), count > 0], axis=1)
@@ -107,13 +107,13 @@ def emulate_switched(
             rounded.
         low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, if already converted. Weights in a file
-            stay low, and each reader widens them for itself.
+            stay low, and each reader widens its own copy.
         fused: Values that one low node passes to another unrounded; see `rounding.py`. If either
             node is kept, they are rounded like all others.
         size: Approximate nodes per stretch.
         apart: Nodes likely to differ in precision from their neighbours.
-        alike: Omit the mixed form of stretches, which is most of the model.
-        quantised: What nodes read in INT8, which all nodes that are not low use.
+        alike: Omit the mixed form of stretches, which makes up most of the model.
+        quantised: What nodes read in INT8; all nodes that are not low do so.
     """
     copy = network.copy()
     parts = stretches(list(copy.graph), roles, size, apart)
@@ -137,7 +137,7 @@ def emulate_switched(
 
 
 class SwitchedRunner:
-    """A switched model in ONNX Runtime: runs any assignment."""
+    """A switched model in ONNX Runtime, which runs any assignment."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class SwitchedRunner:
         """Make and load the model; raises as `Session` does.
 
         Args:
-            make: Makes the model, which is not kept. It may omit mixed stretches (`alike`), which
+            make: Makes the model, which is not kept. It may omit mixed stretches (`alike`): it then
                 takes a third of the time.
             whole: Makes the model that emulates every assignment; needed if `make` does not.
             runtime: Where to run.
@@ -160,7 +160,7 @@ class SwitchedRunner:
         self._switch = lru_cache(maxsize=4)(self.switches.switch)
 
     def prepare(self, fp32: frozenset[NodeName]) -> None:
-        """Load what runs an assignment, unless it is loaded; raises as `Session` does."""
+        """Load the model that runs an assignment, unless loaded; raises as `Session` does."""
         if self._session is None or not self.switches.runs(self._switch(fp32)):
             assert self._whole is not None
             self._session = None  # Two sessions at once would need more memory.
@@ -193,7 +193,7 @@ def _load(make: Callable[[], Switched], runtime: Runtime) -> tuple[Session, Swit
 
 
 def _shorten(model: ir.Model) -> None:
-    """Rename the values that bodies compute to numbers.
+    """Replace the names of values that bodies compute by numbers.
 
     ONNX Runtime stores each name a dozen times, on the heap from 16 characters on.
     """
@@ -307,7 +307,7 @@ class _Builder:
         self._replace([node], [*reading, chosen], seen)
 
     def _switch_together(self, nodes: Sequence[ir.Node]) -> None:
-        """Replace a stretch by an If over its nodes' own forms and their common forms."""
+        """Replace a stretch by an If between its nodes' own forms and their common forms."""
         free = [self.places[name] for n in nodes if (name := node_name(n)) in self.places]
         at, prefix = len(self.places) + 2 * len(self.ranges), f"{nodes[0].name}::stretch"
         self.ranges.append((free[0], free[-1] + 1))

@@ -14,26 +14,27 @@ from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
 TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""Operators that TensorRT and cuDNN may compute in TF32; sums and the bias stay FP32."""
+"""Operators that TensorRT and cuDNN may compute in TF32; sums and bias stay FP32."""
 TF32_PRECISION = 11
 """Significant bits, the implicit one included (NVIDIA's A100 white paper: 10 bits of mantissa)."""
 
 TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
-"""The same and Einsum, which is not emulated here since it may have any number of factors."""
+"""`TF32_OPS` and Einsum, which is not emulated here because it may have any number of factors."""
 
 Rounding = Literal["nearest", "zero"]
 """How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and each build may pick
-another. Rounding toward zero triples the error. A product's effect on the outputs matches one of
-the two to within 4 % (bench/gpu/tf32_ranks.py)."""
+different ones. Rounding toward zero triples the error. A product's effect on the outputs matches
+one of the two to within 4 % (bench/gpu/tf32_ranks.py)."""
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
 SWITCH_INPUT = "halfwise::tf32"
 TF32_MARK = "halfwise.tf32"
-"""In the metadata of a node: the plan allows TF32 for it."""
+"""Key in a node's metadata: the plan allows TF32 for this node."""
 
 _SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)
 _STEP_DOWN = 1 - 1.25 * 2.0**-TF32_PRECISION
-"""An 11-bit number times this rounds to the next smaller one: it falls by 0.62 to 1.25 spacings."""
+"""An 11-bit number times this rounds to the next one toward zero: the product lies 0.62 to 1.25
+spacings below it."""
 _LARGEST_SPLIT = 2.0**100
 """Larger numbers could overflow when multiplied by the splitter; they are left unrounded."""
 
@@ -41,7 +42,7 @@ _LARGEST_SPLIT = 2.0**100
 def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
     """Return the products that may run in TF32, in graph order.
 
-    Products in bodies of If, Loop and Scan stay FP32 and are left out, as are integer products.
+    Products in bodies of If, Loop and Scan stay FP32 and are left out. So are integer products.
     """
     integers = quantised_nodes(network)
     names = (node_name(n) for n in network.nodes() if _is_product(n))
@@ -68,10 +69,10 @@ def emulate_tf32(
 
 
 def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
-    """Mark all FP32 products of a main graph as possibly TF32, or none unless `allowed`.
+    """Mark all FP32 products of a main graph as possibly TF32; without `allowed`, mark none.
 
-    An engine has one switch for this. ONNX has no TF32 type, so the mark is in the node's metadata.
-    Marks already in the user's model belong to another plan and are removed.
+    An engine has one switch for all of them. ONNX has no TF32 type, so the mark is in the node's
+    metadata. Marks already in the user's model belong to another plan and are removed.
     """
     for node in graph:
         node.metadata_props.pop(TF32_MARK, None)
@@ -82,7 +83,7 @@ def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
 def round_marked(graph: ir.Graph) -> None:
     """Round the factors of a graph's marked products to TF32.
 
-    They are rounded toward zero, as the coarsest kernels do.
+    Rounding is toward zero, as in the coarsest kernels.
     """
     marked = [n for n in graph if TF32_MARK in n.metadata_props and _is_product(n)]
     _round_products(graph, marked, "zero", None)
@@ -113,7 +114,7 @@ def _round_products(
 def _round_constant(
     graph: ir.Graph, value: ir.Value, prefix: str, when: ir.Value | None, rounding: Rounding
 ) -> tuple[tuple[ir.Node, ...], ir.Value]:
-    """Round a constant once: rounding all weights in each run would take most of its time.
+    """Round a constant once: rounding all weights in every run would take most of the time.
 
     A constant shared by several products is stored once.
     """
@@ -160,8 +161,8 @@ def round_tf32(
 
     Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
     bits, to nearest; ties may go either way. For "zero", a result rounded away from zero is
-    replaced by the number before it. NaN, infinities and magnitudes from 2¹⁰⁰ on are not rounded.
-    TF32 has the range of FP32; its coarser subnormal numbers are not emulated. If `when` (bool[])
+    replaced by its neighbour toward zero. NaN, infinities and magnitudes from 2¹⁰⁰ on are not
+    rounded. TF32 has the range of FP32; its coarser subnormals are not emulated. If `when` (bool[])
     is given and false, nothing is rounded.
     """
     steps, boolean = Steps(prefix), ir.DataType.BOOL

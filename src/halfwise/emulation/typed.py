@@ -1,7 +1,7 @@
-"""Typed emulation: any model with low-precision tensors as an FP32 model that rounds.
+"""Typed emulation: turns any model with low-precision tensors into an FP32 model that rounds.
 
-It reads the types in the graph and needs no plan, so it judges the rewriter's output, a peer's
-mixed model and a plain FP16 export alike.
+It reads the types in the graph and needs no plan, so it serves for the rewriter's output, another
+tool's mixed model and a plain FP16 export alike.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,6 +26,8 @@ def emulate_typed(
 ) -> ir.Model:
     """Return an FP32 model that computes what `model` does, rounding its low tensors.
 
+    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`).
+
     Args:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
@@ -33,8 +35,6 @@ def emulate_typed(
             (see `accumulate.py`); BF16 nodes always sum in FP32, as tensor cores do.
         large_from: Bytes of float weights in files above which low weights stay low and are widened
             one by one while the model runs.
-
-    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`).
 
     Returns:
         A model with the same input and output names; low inputs and outputs become FP32 and hold
@@ -169,7 +169,7 @@ class _Widener:
         }
 
     def _with_low_sums(self, node: ir.Node) -> ir.Node:
-        """Replace a low node by its expansion with low sums, if any; return the last node."""
+        """Replace a low node by its expansion with low sums, if any; return the result's node."""
         output = node.outputs[0]
         wide = any(v not in self.formats for v in self._float_inputs(node))
         if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
@@ -224,7 +224,7 @@ def emulate_bodies(
 def _read_rounded(
     graphs: Collection[ir.Graph], roles: Roles, rounded: Mapping[str, ir.Value]
 ) -> list[ir.Value]:
-    """Let bodies read rounded versions of the low values they capture; return these."""
+    """Make bodies read rounded versions of the low values they capture; return these versions."""
     captured = []
     for node in (n for graph in graphs for n in graph):
         part = roles.part(node)
@@ -238,7 +238,7 @@ def _read_rounded(
 
 
 def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
-    """Append `suffix` to every name in bodies: the originals are in the model too."""
+    """Append `suffix` to every name in bodies, because the originals are in the model too."""
     for graph in graphs:
         for value in values_of(graph):
             if value.const_value is not None:

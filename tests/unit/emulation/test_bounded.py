@@ -59,7 +59,7 @@ def test_a_call_that_takes_long_is_told_of_once(monkeypatch: pytest.MonkeyPatch)
     with limited(60, tell=tell):
         assert call(lambda: go.wait(30), nothing, "It")
         assert call(lambda: 1, nothing, "It") == 1
-    assert told == ["It takes longer than 0.01 s; it will be stopped at 60 s"]
+    assert told == ["It takes longer than 0.01 s; it will be stopped after 60 s"]
 
 
 def test_the_end_of_the_budget_stops_a_call_and_refuses_further_ones() -> None:
