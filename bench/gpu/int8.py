@@ -28,7 +28,6 @@ import onnx_ir as ir
 
 from bench.figures import Figure, Result, at_least, machine, reported, table
 from bench.gpu.figures import RESULTS
-from bench.gpu.int8_forms import with_sums
 from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
 from bench.gpu.jobs import BATCH, Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
@@ -44,6 +43,7 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import Role, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.judging.judge import judge, judge_outputs
@@ -196,9 +196,6 @@ class Sized(Field):
         entrants = [Entrant(_racer("fp16"), network)]
         for kind, nodes in choices(network).items():
             entrants.append(Entrant(_racer(kind), _quantised(network, seen, nodes, "minmax")))
-        if any(node.op_type == "Conv" for node in network.nodes()):
-            placed = with_sums(network, entrants[1].model, seen)
-            entrants.append(Entrant(_racer("int8 with sums"), placed))
         super().__init__(name, entrants, [sample])
 
     def _judge(self, entrant: Entrant, found: Sequence[Outputs]) -> None:
@@ -227,14 +224,18 @@ class Sized(Field):
 
 
 def choices(network: Network) -> dict[str, frozenset[NodeName]]:
-    """Return what to quantise: all that can be, and where that differs what has weights."""
+    """Return what to quantise, where they differ: all products, those with weights, and all.
+
+    All, with residual sums, is what `fix --to int8` begins with.
+    """
     every = frozenset(quantisable(network))
+    products = every - residuals(network).keys()
     nodes = {node_name(n): n for n in network.nodes()}
     weighted = frozenset(
-        name for name in every if any(v.const_value is not None for v in nodes[name].inputs if v)
+        name for name in products if any(v.const_value is not None for v in nodes[name].inputs if v)
     )
-    found = {"int8": every}
-    return found if weighted == every else {**found, "int8 with weights": weighted}
+    others = {"int8 with weights": weighted, "int8 with sums": every}
+    return {"int8": products} | {kind: n for kind, n in others.items() if n != products}
 
 
 def _racer(name: str, asked: Sequence[str] = ()) -> Racer:

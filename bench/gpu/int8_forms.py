@@ -1,60 +1,18 @@
-"""Other forms of pairs than halfwise places: of weights, and around the sums of residuals."""
+"""Other forms of the weights' pairs than halfwise places."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import permutations
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.case import Samples
-from halfwise.emulation.ort import Session
 from halfwise.fixing.int8.placing import LIMIT, scale_of
 from halfwise.graph.dataflow import drop_unused_nodes
-from halfwise.graph.model import Network, add_constant, tensor_name
+from halfwise.graph.model import Network, add_constant
 from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.quantisation.pairs import pairs_of, quantised_nodes
-
-
-def with_sums(network: Network, placed: Network, samples: Samples) -> Network:
-    """Return a model with pairs that also quantises what is added to results of convolutions.
-
-    So NVIDIA recommends: then sum and convolution are one kernel that writes INT8.
-
-    Args:
-        network: The model in FP32, for the ranges.
-        placed: The same with pairs.
-        samples: What ranges come from.
-    """
-    products, sums = quantised_nodes(placed), list[tuple[ir.Node, ir.Value]]()
-    model = placed.copy()
-    for node in model.graph:
-        for value, other in permutations(node.inputs) if node.op_type == "Add" else ():
-            maker = None if other is None else other.producer()
-            if value is not None and value.const_value is None and maker and maker.name in products:
-                sums.append((node, value))
-                break
-    shown = network.copy()
-    known = {v.name: v for node in shown.graph for v in node.outputs}
-    shown.graph.outputs[:] = [known[name] for name in dict.fromkeys(v.name for _, v in sums)]
-    session = Session(shown)
-    found = [session.run(sample) for sample in samples]
-    names = Names((model.graph, *model.graph.subgraphs()))
-    for node, value in sums:
-        largest = max(np.abs(outputs[tensor_name(value)]).max() for outputs in found)
-        scale = add_constant(model.graph, names.take(f"{node.name}::scale"), scale_of(largest))
-        zero = add_constant(model.graph, names.take(f"{node.name}::zero"), np.zeros((), np.int8))
-        read = value
-        for op, dtype in (("QuantizeLinear", "INT8"), ("DequantizeLinear", "FLOAT")):
-            made = ir.node(op, [read, scale, zero], name=names.take(f"{node.name}::{op}"))
-            read = made.outputs[0]
-            read.name = names.take(f"{made.name}::out")
-            read.type, read.shape = ir.TensorType(ir.DataType[dtype]), value.shape
-            model.graph.insert_before(node, made)
-        node.replace_input_with(list(node.inputs).index(value), read)
-    return replace(placed, model=model)
+from halfwise.graph.quantisation.pairs import pairs_of
 
 
 def single(network: Network) -> Network:

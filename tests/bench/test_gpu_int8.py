@@ -17,6 +17,8 @@ from bench.gpu.blocks import Blocks
 from bench.gpu.jobs import Host
 from bench.gpu.models import Made
 from bench.gpu.repair_plans import Scaled
+from halfwise.graph.model import network_from_proto
+from tests.unit.fixing.int8.products import residual
 
 
 def drawn() -> Made:
@@ -71,3 +73,12 @@ def test_engines_with_int8_are_timed_and_decided(
     assert float(told["errors"]["error / limit"]) > 0
     late = int8.measure(("sized",), plans, host, -inf, save)
     assert late.details == {}
+
+
+def test_a_model_with_residual_sums_is_timed_with_and_without_them() -> None:
+    ill = residual()
+    kinds = int8.choices(network_from_proto(ill.proto))
+    assert kinds["int8 with sums"] - kinds["int8"] == {"sum"}
+    assert set(kinds) == {"int8", "int8 with sums"}
+    plain = int8.choices(network_from_proto(drawn().model))
+    assert set(plain) == {"int8"}

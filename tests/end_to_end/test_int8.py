@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.fixing.int8.products import outlier
+from tests.unit.fixing.int8.products import outlier, residual
 
 FIX = ("fix", "model.onnx", "--inputs", "model.npz", "--snr-db", 25, "--allow-random")
 
@@ -21,8 +21,8 @@ def test_what_a_run_with_int8_wrote_is_verified_exported_and_started_from(run, c
     assert plan["int8"] == ["product0", "product1", "product3"]
     assert [kept["node"] for kept in plan["left_out"]] == ["product2"]
     assert plan["repairs"] or plan["keep"]
-    assert "3 of 4 products in INT8, ranges by" in run.out
-    assert "Left out of INT8, in FP16: 1 of 4 products" in run.out
+    assert "3 of 4 quantisable nodes in INT8, ranges by" in run.out
+    assert "Left out of INT8, in FP16: 1 of 4 quantisable nodes" in run.out
     assert "all INT8" in run.out
     judged = call("verify", "model.onnx", "run/model.onnx", *FIX[2:], "-o", "v", folder="v")
     assert judged.code == 0, judged.out
@@ -44,3 +44,22 @@ def test_what_a_run_with_int8_wrote_is_verified_exported_and_started_from(run, c
     (tmp_path / "run" / "model.onnx").unlink()
     lost = call("choose", "again", "-o", "lost", "--worth", 1)
     assert (lost.code, "quantised model that the run began with" in lost.err) == (7, True)
+
+
+def test_a_residual_is_quantised_so_that_the_linter_finds_nothing(call, saved):
+    saved(residual())
+    ended = call(*FIX, "--to", "int8", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert "5 of 5 quantisable nodes in INT8" in ended.out
+    assert "sum" in ended.record["plan"]["int8"]
+    judged = call("verify", "model.onnx", "run/model.onnx", *FIX[2:], "-o", "v", folder="v")
+    assert judged.code == 0, judged.err
+    assert judged.record["worth"]["cost"] == pytest.approx(ended.record["worth"]["cost"], rel=0.2)
+    call("export", "run", "--as", "trtexec", "--trt-version", "8.6", "-o", "recipe")
+    for file in ("run/model.onnx", "recipe/model.built.onnx"):
+        linted = call("lint", file)
+        assert linted.code == 0, linted.err
+        assert "quantisation-residual" not in linted.out
+    again = call(*FIX, "--start-from", "run/model.onnx", "-o", "again", folder="again")
+    assert again.code == 0, again.err
+    assert set(again.record["plan"]["int8"]) == set(ended.record["plan"]["int8"])

@@ -26,6 +26,7 @@ from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.movement import Following
 from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read, quantised_nodes
+from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
@@ -74,6 +75,7 @@ class CostModel:
         self._outputs: list[tuple[TensorName, int]] = []
         self._times: dict[TensorName, float] = {}
         self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
+        self._residuals = {name: found.slot for name, found in residuals(network).items()}
         stored = (
             (n, slot)
             for pair in pairs_of(network)
@@ -103,7 +105,15 @@ class CostModel:
                     self._add(body, shapes, runs, ran)
             has_bodies = any(ran is not None for _, ran in bodies)
             pairs = self._pairs.get(name, {})
-            kernel = described(node, part.role, shapes, pairs, has_bodies=has_bodies, times=times)
+            kernel = described(
+                node,
+                part.role,
+                shapes,
+                pairs,
+                residual=self._residuals.get(name),
+                has_bodies=has_bodies,
+                times=times,
+            )
             self._nodes.append(kernel)
             self._parts[name] = part
             self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
@@ -124,9 +134,9 @@ class CostModel:
         Args:
             fp32: The nodes that are not low, including data movement.
             bf16: The compute nodes that are BF16.
-            int8: The products of the main graph that are INT8, in `fp32` or not, in addition to
-                those that the network quantises. They read in INT8 what they read through a
-                quantisation, or both factors if the network has none.
+            int8: The products and residual sums of the main graph that are INT8, in `fp32` or not,
+                in addition to those that the network quantises. They read in INT8 what they read
+                through a quantisation; if the network has none, both factors, or the residual.
             tf32: Whether FP32 products compute in TF32.
         """
         bf16 = self._following(fp32, bf16)
@@ -261,7 +271,7 @@ class CostModel:
     ) -> bool:
         """Return whether one kernel makes and reads a value: same precision, and fused."""
         reader = self._inner.get(value)
-        return reader is not None and own[reader] is made
+        return reader is not None and own[reader].made is made
 
 
 class _Type(Enum):

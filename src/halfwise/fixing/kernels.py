@@ -71,12 +71,14 @@ def described(
     shapes: Shapes,
     pairs: Mapping[int, Pair],
     *,
+    residual: int | None = None,
     has_bodies: bool,
     times: float,
 ) -> Kernel:
     """Return what a node that runs `times` times and reads these pairs consists of.
 
-    A product that reads no pairs is assumed to read both factors through pairs in INT8.
+    One that reads no pairs is assumed to read in INT8 through pairs: both factors of a product, and
+    the slot `residual` of a sum that a convolution's kernel computes.
     """
     written = [
         (tensor_name(v), elements(v, shapes), _at(role.outputs, i))
@@ -86,7 +88,8 @@ def described(
     most = sum(count for _, count, _ in written)
     read, stored, weights = [], 0, 0
     floats = [(slot, v) for slot, v in enumerate(node.inputs) if v is not None and is_float(v)]
-    through = set(pairs) or ({0, 1} if is_standard(node, *QUANTISABLE) else set())
+    factors = {0, 1} if is_standard(node, *QUANTISABLE) else {residual}
+    through = set(pairs) or factors
     for slot, value in floats:
         raw = _raw(value, pairs.get(slot))
         if raw.const_value is not None:

@@ -125,8 +125,12 @@ def _roles(network: Network, low: ir.DataType) -> Roles:
     """Return the roles of a model; what is INT8 makes nothing beside it FP32, as in its plan."""
     roles = roles_of(network, low)
     integers = {*quantised_nodes(network), *map(node_name, quantising(network))}
-    free = {n: replace(role, role=Role.COMPUTE) for n, role in roles.items() if n in integers}
-    return Roles({**roles, **free})
+    found = dict(roles)
+    for node in (node for node in network.nodes() if node_name(node) in integers):
+        role = roles[node_name(node)]
+        inputs = role.inputs or (True,) * len(node.inputs)  # a Q takes what a Flatten gives it
+        found[node_name(node)] = replace(role, role=Role.COMPUTE, inputs=inputs)
+    return Roles(found)
 
 
 def _nearest(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import permutations
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +10,15 @@ from numpy.typing import NDArray
 from halfwise.graph.model import QUANTISED, is_standard, node_name
 from halfwise.graph.patterns.reading import is_constant
 from halfwise.graph.quantisation.channels import FAR, small_channels
-from halfwise.graph.quantisation.pairs import Pair, half_quantised, pairs_of, quantised_nodes
+from halfwise.graph.quantisation.pairs import (
+    NARROW,
+    Pair,
+    half_quantised,
+    pairs_of,
+    pairs_read,
+    quantised_nodes,
+)
+from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
@@ -31,8 +38,6 @@ _PLACES = (
 
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types for weights alone: their readers compute with floats, as intended."""
-_MOST_BITS = 8
-"""Most bits of a type that INT8 and FP8 kernels read."""
 _FOLDED = frozenset(
     (
         *("BatchNormalization", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish"),
@@ -161,7 +166,7 @@ def half(subject: Subject) -> Iterator[Found]:
             continue
         node = nodes[name]
         bits = [_bits(pairs, node, slot) for slot in (0, 1)]
-        narrow = 0 if 0 < bits[0] <= _MOST_BITS else 1
+        narrow = 0 if 0 < bits[0] <= NARROW else 1
         other, wide = name_of(node.inputs[1 - narrow]), bits[1 - narrow]
         yield Found(
             f"its {('data', 'weights')[narrow]} are quantised, but {other} is "
@@ -201,29 +206,26 @@ def splits(subject: Subject) -> Iterator[Found]:
 
 
 @rule("quantisation-residual", "info", _PLACES)
-def residuals(subject: Subject) -> Iterator[Found]:
-    """The sum of an INT8 product and an unquantised tensor leaves the kernel in floats.
+def float_sums(subject: Subject) -> Iterator[Found]:
+    """The sum of an INT8 convolution and an unquantised tensor leaves the kernel in floats.
 
-    Reported if the sum is quantised again: with both operands quantised, that is one kernel.
+    Reported if the sum is quantised again: with that tensor quantised, all is one kernel.
     """
-    products = quantised_nodes(subject.network)
-    pairs = pairs_of(subject.network)
-    dequantised = {pair.dequantise for pair in pairs}
-    for node in dict.fromkeys(_sum(pair) for pair in pairs):
-        for product, value in () if node is None else permutations(node.inputs):
-            maker = None if product is None else product.producer()
-            other = None if value is None else value.producer()
-            if maker is None or maker.name not in products or len(maker.outputs[0].uses()) > 1:
-                continue
-            if is_constant(value) or (other and (other in dequantised or other.name in products)):
-                continue
-            yield Found(
-                f"{name_of(value)} is not quantised, but is added to the INT8 {maker.op_type} "
-                f"{maker.name}",
-                f"Quantise {name_of(value)} before the addition.",
-                node,
-                name_of(value),
-            )
+    network = subject.network
+    products, read = quantised_nodes(network), pairs_read(network)
+    again = {_sum(pair) for pair in pairs_of(network)}
+    sums = residuals(network, products)
+    for node in (node for node in network.nodes() if node_name(node) in sums and node in again):
+        product, slot = sums[node_name(node)]
+        if slot in read.get(node_name(node), {}):
+            continue
+        value = node.inputs[slot]
+        yield Found(
+            f"{name_of(value)} is not quantised, but is added to the INT8 Conv {product}",
+            f"Quantise {name_of(value)} before the addition.",
+            node,
+            name_of(value),
+        )
 
 
 def _sum(pair: Pair) -> ir.Node | None:

@@ -56,6 +56,7 @@ class Because(Record):
         at_headroom: Whether a tensor at the node was emulated with a smaller range, for headroom.
         contribution: What the node or its group alone adds to the error, over what is allowed.
         opposed: Rules that lower other nodes, if even all free nodes in FP32 fail; otherwise None.
+        beside: The convolution left out of INT8, without which this sum has no kernel, or None.
     """
 
     guard: int | None = None
@@ -65,6 +66,7 @@ class Because(Record):
     at_headroom: bool = False
     contribution: float | None = None
     opposed: tuple[str, ...] | None = None
+    beside: NodeName | None = None
 
 
 BudgetEnd = Literal["work", "seconds", "interrupt"]

@@ -9,7 +9,8 @@ from halfwise.reporting.reasons import reasons
 from halfwise.wording import capital, count, filled, listed, shorten
 
 _WHY = (
-    "[{nonfinite}with INT8 here alone outputs are NaN or infinite"
+    "[its convolution {beside} is left out, without which there is no INT8 kernel for it"
+    "|{nonfinite}with INT8 here alone outputs are NaN or infinite"
     "|with INT8 here alone {metric} falls by {more} more than is allowed"
     "|with INT8 here alone the error is at least {excess} × what the search allows"
     "|INT8 here, or in its group, contributes {contribution} × what the search allows"
@@ -32,6 +33,7 @@ def told_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[Kep
 def _why(kept: KeptNode, metric: str | None) -> str:
     because, excess = kept.because, kept.error_without
     known: dict[str, str | float | None] = {
+        "beside": None if because is None else because.beside,
         "nonfinite": "" if because is not None and because.nonfinite else None,
         "metric": metric,
         "more": excess - 1 if excess is not None and metric is not None else None,
@@ -54,7 +56,7 @@ def left_out_table(run: Run) -> Table | None:
         (f"{len(some)} × {shorten(op, 20)}: {listed([k.node for k in some], 3, 40)}", some[0].why)
         for (op, _), some in groups.items()
     ]
-    of_all = count(len(plan.int8) + len(left_out), "product")
+    of_all = count(len(plan.int8) + len(left_out), "quantisable node")
     title = f"Left out of INT8, in {plan.low.upper()}: {len(left_out)} of {of_all}"
     return Table(title, (Column("node"), Column("why")), tuple(rows), most=MOST_ROWS)
 
@@ -63,7 +65,7 @@ def nothing_in_int8(run: Run) -> str:
     """Return an addition to the plan's title if INT8 was tried and no node has it; else ""."""
     if run.plan is None or not run.without_int8:
         return ""
-    told = f"No product is in INT8: this is the {run.plan.low.upper()} plan"
+    told = f"No node is in INT8: this is the {run.plan.low.upper()} plan"
     return f"{told}. {_all(run.all_int8)}" if run.all_int8 else f"{told}."
 
 
@@ -79,7 +81,7 @@ def int8_lines(run: Run) -> Iterator[str]:
     if plan is None or not plan.has_int8:
         return
     by = "" if plan.ranges is None else f", ranges by {plan.ranges}"
-    of_all = count(len(plan.int8) + len(plan.left_out), "product")
+    of_all = count(len(plan.int8) + len(plan.left_out), "quantisable node")
     yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}."
     if plan.left_out and plan.minimal:
         yield "Minimal: on the calibration samples none of those left out can have INT8 alone."

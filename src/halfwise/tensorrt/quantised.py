@@ -150,12 +150,13 @@ def readable(network: Network, tensorrt: str | None) -> Network:
 
 
 def quantised_types(network: Network) -> dict[NodeName, Precision]:
-    """Return the low precision of each node that reads all its data through pairs."""
-    products = {name: pairs[:2] for name, pairs in quantised_nodes(network).items()}  # no biases
+    """Return the low precision of each node of `quantised_nodes` whose pairs have one type."""
+    read = {name: pairs[:2] for name, pairs in quantised_nodes(network).items()}  # no biases
+    types = {name: {pair.dtype for pair in pairs} for name, pairs in read.items()}
     return {
-        name: COMPUTED[data.dtype]
-        for name, (data, weights) in products.items()
-        if data.dtype == weights.dtype and data.dtype in COMPUTED
+        name: COMPUTED[dtype]
+        for name, (dtype, *others) in types.items()
+        if not others and dtype in COMPUTED
     }
 
 

@@ -32,7 +32,7 @@ from tests.unit.linting.said import said
             "bias_outside",
             "Add bias would fuse into the kernel of this MatMul, but between_back is in the way",
         ),
-        ("residual", "beside_out is not quantised, but is added to the INT8 MatMul product"),
+        ("residual", "beside_out is not quantised, but is added to the INT8 Conv product"),
         ("infinite_scale_of_a_channel", "1 of 4 scales are not a positive number but inf"),
     ],
 )

@@ -49,9 +49,9 @@ def test_reasons_tell_what_a_trial_showed():
 
 def test_where_nothing_has_int8_the_report_says_so_first_and_why():
     refused = run(plan=plan()).model_copy(update={"without_int8": (left(error_without=3.0),)})
-    assert nothing_in_int8(refused) == "No product is in INT8: this is the FP16 plan."
+    assert nothing_in_int8(refused) == "No node is in INT8: this is the FP16 plan."
     table = left_out_table(refused)
     assert table is not None
-    assert table.title == "Left out of INT8, in FP16: 1 of 1 product"
-    assert report(refused).caution.startswith("No product is in INT8")
+    assert table.title == "Left out of INT8, in FP16: 1 of 1 quantisable node"
+    assert report(refused).caution.startswith("No node is in INT8")
     assert nothing_in_int8(run(plan=plan(left()))) == ""

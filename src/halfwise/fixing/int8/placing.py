@@ -9,7 +9,7 @@ scales weights along the summed axis if they come first or have three axes. Wher
 happens, both give the same numbers (test_placing.py).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from halfwise.graph.normal_form import Names, drop_unused_constants
 from halfwise.graph.quantisation.channels import output_axis
 from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes
 from halfwise.graph.quantisation.pairs import QUANTISABLE
+from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName, TensorName
 
@@ -60,14 +61,15 @@ def quantisable(network: Network) -> tuple[NodeName, ...]:
     """Return the nodes of the main graph that can compute in INT8, in graph order.
 
     Convolutions with constant weights, and matrix products of FP32 tensors of which at least one is
-    computed from the inputs; not those with constants that hold NaN or infinities.
+    computed from the inputs; not those with constants that hold NaN or infinities. Residual sums
+    that such a convolution's kernel can compute.
     """
-    return tuple(node_name(node) for node in network.nodes() if _is_quantisable(node))
+    return tuple(map(node_name, _quantisable(network)))
 
 
 def activations(network: Network) -> tuple[TensorName, ...]:
     """Return the tensors that need a range to quantise these nodes, in graph order."""
-    read = {value for node in network.nodes() if _is_quantisable(node) for value in _read(node)}
+    read = {node.inputs[slot] for node, slots in _quantisable(network).items() for slot in slots}
     given = (*network.graph.inputs, *(v for node in network.nodes() for v in node.outputs))
     return tuple(tensor_name(value) for value in given if value in read)
 
@@ -88,6 +90,7 @@ def quantised(
 ) -> Network:
     """Return `network` with `nodes` in INT8: their inputs go through Q and DQ, weights are INT8.
 
+    Of a sum, this is only the operand that the convolution's kernel does not compute itself.
     Nodes and tensors keep their names; other readers of a tensor read it as before. A weight is
     stored once for all its readers, and in FP32 only if other nodes read that too. Opsets below 13
     are raised to 13. Convolutions with computed weights get their kernel size as an attribute.
@@ -103,10 +106,11 @@ def quantised(
     """
     if network.opset < FIRST_OPSET:
         network = raise_opset(network, FIRST_OPSET)
-    placing = _Placing(network.copy(), ranges)
-    for node in list(placing.graph):
-        if node.name in nodes and _is_quantisable(node):
-            placing.quantise(node)
+    copied = replace(network, model=network.copy())
+    placing = _Placing(copied.model, ranges)
+    for node, slots in _quantisable(copied).items():
+        if node.name in nodes:
+            placing.quantise(node, slots)
     give_kernel_shapes(placing.graph)
     drop_unused_constants((placing.graph,))
     return replace(network, model=placing.model)
@@ -122,18 +126,19 @@ class _Placing:
         self._scales: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self._stored: dict[tuple[ir.Value, int | None], tuple[ir.Value, ir.Value, ir.Value]] = {}
 
-    def quantise(self, node: ir.Node) -> None:
-        """Let `node` read through pairs, if all its inputs have a range."""
-        if any(tensor_name(value) not in self._ranges for value in _read(node)):
+    def quantise(self, node: ir.Node, slots: tuple[int, ...]) -> None:
+        """Let `node` read through pairs, if what it reads at `slots` has ranges."""
+        read = {slot: value for slot in slots if (value := node.inputs[slot]) is not None}
+        if any(tensor_name(value) not in self._ranges for value in read.values()):
             return
+        others = {0, 1}.difference(slots) if _is_product(node) else ()
+        weights = {slot: weight for slot in others if (weight := _weight(node, slot))}
         made: dict[ir.Value, ir.Value] = {}
-        for slot in (0, 1):
-            source, weight = node.inputs[slot], _weight(node, slot)
-            assert source is not None
-            if weight is None:
-                made[source] = made.get(source) or self._pair(source, node)
-                node.replace_input_with(slot, made[source])
-            elif weight.mover is not None:
+        for slot, source in read.items():
+            made[source] = made.get(source) or self._pair(source, node)
+            node.replace_input_with(slot, made[source])
+        for slot, weight in weights.items():
+            if weight.mover is not None:
                 weight.mover.replace_input_with(0, self._dequantised(weight, weight.mover))
             else:
                 node.replace_input_with(slot, self._dequantised(weight, node))
@@ -185,21 +190,26 @@ class _Placing:
         return made
 
 
-def _is_quantisable(node: ir.Node) -> bool:
+def _quantisable(network: Network) -> Mapping[ir.Node, tuple[int, ...]]:
+    """Return the nodes that can be INT8, with the slots where they need a pair, in graph order."""
+    products = {node_name(node) for node in network.nodes() if _is_product(node)}
+    sums = residuals(network, products)
+    found: dict[ir.Node, tuple[int, ...]] = {}
+    for node in network.nodes():
+        if _is_product(node):
+            found[node] = tuple(slot for slot in (0, 1) if _weight(node, slot) is None)
+        elif node_name(node) in sums and all(map(is_float, node.inputs)):
+            found[node] = (sums[node_name(node)].slot,)
+    return found
+
+
+def _is_product(node: ir.Node) -> bool:
     if not is_standard(node, *QUANTISABLE) or not all(map(is_float, node.inputs[:2])):
         return False
     weights = [_weight(node, slot) for slot in (0, 1)]
     if all(weights) or (weights[1] is None and is_standard(node, *_KERNELS)):
         return False
     return all(np.isfinite(constant_array(w.value)).all() for w in weights if w is not None)
-
-
-def _read(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the inputs of a quantisable node that are not weights."""
-    for slot in (0, 1):
-        value = node.inputs[slot]
-        if value is not None and _weight(node, slot) is None:
-            yield value
 
 
 def _weight(node: ir.Node, slot: int) -> _Weight | None:

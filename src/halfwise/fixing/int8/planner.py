@@ -24,6 +24,7 @@ from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.quantisation.pairs import pairs_read, quantised_nodes
+from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import Role, roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.records import Guard, NodeName, RangeMethod, Remark, TensorName
@@ -40,6 +41,7 @@ class Int8Planner(Planner):
         below: Planner of the plan in the low format.
         fp32: The nodes that this plan keeps, and nodes held in addition.
         method: How ranges were found; None if they came from a file.
+        sums: The convolution whose kernel adds, by residual sum that can be INT8.
         remarks: Remarks on the candidates.
     """
 
@@ -67,6 +69,11 @@ class Int8Planner(Planner):
         whole = place(candidates)
         read, nodes = pairs_read(whole), {node_name(n): n for n in whole.nodes()}
         self._candidates = frozenset(quantised_nodes(whole)) & candidates
+        self.sums = {
+            name: found.product
+            for name, found in residuals(whole, self._candidates).items()
+            if name in self._candidates
+        }
         self.slots = {
             name: {slot: value for slot in read[name] if (value := nodes[name].inputs[slot])}
             for name in self._candidates
@@ -107,7 +114,7 @@ class Int8Planner(Planner):
         model = found.model
 
         def price(kept: Assignment, _: Assignment = frozenset()) -> float:
-            int8 = self.choices - kept
+            int8 = self.choices - kept - self.alone(kept)
             # Builders move a Q in front of data movement, so nothing moves in FP32 between INT8
             # nodes.
             fp32 = self.below.resolve(self.fp32, low_io=self.low_io)
@@ -129,7 +136,16 @@ class Int8Planner(Planner):
 
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
         """Return the cheapest set of candidates to leave out, starting from `previous`."""
-        return super().find(previous & self.choices, certify=certify)
+        found = super().find(previous & self.choices, certify=certify)
+        kept = found.kept | self.alone(found.kept)
+        if kept != found.kept and self.trials.evaluate(kept, confirm=True).passed:
+            return replace(found, kept=kept)
+        return found
+
+    def alone(self, kept: Assignment) -> Assignment:
+        """Return the sums whose convolution is left out: no kernel comes from their pairs."""
+        int8 = self.choices - kept
+        return frozenset(n for n, product in self.sums.items() if n in int8 and product not in int8)
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:  # noqa: ARG002
         """Return the existing evidence: more samples are not examined for the low format."""

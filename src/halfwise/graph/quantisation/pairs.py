@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.model import QUANTISED, Network, constant_array, is_standard, node_name
+from halfwise.graph.quantisation.residuals import residuals
 from halfwise.records import NodeName
 
 QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
@@ -28,6 +29,8 @@ _INTEGERS = frozenset(
     )
 )
 """Products in QOperator files and with dynamically quantised activations."""
+NARROW = 8
+"""Most bits that an INT8 (or FP8) kernel reads."""
 _DATA = 2
 """The slots that decide: data and weights. Biases stay FP32 in TensorRT's kernels."""
 _MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
@@ -130,11 +133,19 @@ def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
 
 
 def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
-    """Return the nodes that read all data and weights through pairs, with these, in slot order.
+    """Return the nodes that a backend may run in INT8 (or FP8), with their pairs, in slot order.
 
-    Pairs of at most 8 bits: a backend may run them in INT8 (or FP8). Nodes in graph order.
+    Products that read all data and weights through pairs of at most 8 bits, and the sums that the
+    kernel of such a convolution computes, if their other operand comes through such a pair.
+    Nodes in graph order.
     """
-    return _reading(network, whole=True)
+    read = pairs_read(network)
+    found = _reading(network, read, whole=True)
+    for name, (_, slot) in residuals(network, found).items():
+        pair = read.get(name, {}).get(slot)
+        if pair is not None and pair.dtype.bitwidth <= NARROW:
+            found[name] = (pair,)
+    return {name: found[name] for name in map(node_name, network.nodes()) if name in found}
 
 
 def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
@@ -143,15 +154,18 @@ def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
     They compute in floats on any backend: the pair only costs accuracy, and saves memory if it
     stores weights.
     """
-    return _reading(network, whole=False)
+    return _reading(network, pairs_read(network), whole=False)
 
 
-def _reading(network: Network, *, whole: bool) -> Mapping[NodeName, tuple[Pair, ...]]:
-    read = pairs_read(network)
+def _reading(
+    network: Network, read: Mapping[NodeName, Mapping[int, Pair]], *, whole: bool
+) -> dict[NodeName, tuple[Pair, ...]]:
+    """Return the products that read both data and weights through pairs, or one of the two."""
     found: dict[NodeName, tuple[Pair, ...]] = {}
     for node in network.nodes():
         slots = read.get(node_name(node), {})
-        data = [slot for slot, pair in slots.items() if slot < _DATA and pair.dtype.bitwidth <= 8]
+        narrow = (slot for slot, pair in slots.items() if pair.dtype.bitwidth <= NARROW)
+        data = [slot for slot in narrow if slot < _DATA]
         if is_standard(node, *QUANTISABLE) and data and (len(data) == _DATA) is whole:
             found[node_name(node)] = tuple(slots[slot] for slot in sorted(slots))
     return found
@@ -187,7 +201,7 @@ def census(network: Network) -> Census:
     integers = sum(n.op_type in _INTEGERS for n in network.nodes())
     return Census(
         products=sum(is_standard(n, *QUANTISABLE) for n in network.nodes()) + integers,
-        whole=len(quantised_nodes(network)),
+        whole=len(_reading(network, pairs_read(network), whole=True)),
         half=len(half_quantised(network)),
         integers=integers,
         quantised=len(quantising(network)),

@@ -9,6 +9,35 @@ WIDTH = 32
 LAYERS = 4
 
 
+def residual(at: str = "", count: int = 12) -> models.Ill:
+    """A convolution with a residual, one behind it, and a classifier.
+
+    The residual ("sum"), or the input of the convolution that it is added to ("second"), has a
+    channel 500 × as large as the others, that is worth nothing.
+    """
+    rng = np.random.default_rng(0)
+    s = Sketch(17)
+
+    def conv(value: str, name: str) -> str:
+        weight = rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 6
+        weight[:, 0] = 0
+        return s.op("Conv", value, weight, name=name, pads=[1] * 4)
+
+    def widened(value: str, name: str) -> str:
+        wide = f32(np.eye(1, 8)[0].reshape(8, 1, 1) * 500)
+        return s.op("Add", value, wide, name=f"{name}_wide") if at == name else value
+
+    x = s.input("x", ["n", 8, 4, 4])
+    start = s.op("Relu", x, name="start")
+    branch = conv(widened(s.op("Relu", conv(start, "first"), name="act"), "second"), "second")
+    y = s.op("Relu", s.op("Add", widened(start, "sum"), branch, name="sum"), name="end")
+    if at == "sum":
+        y = s.op("Mul", y, f32(1 - np.eye(1, 8)[0].reshape(8, 1, 1)), name="masked")
+    y = s.op("Flatten", conv(y, "next"), name="flat")
+    y = s.op("Gemm", y, rng.standard_normal((128, 4)).astype(np.float32) / 8, name="head")
+    return models.Ill(s.proto(y), {"x": f32(rng.standard_normal((count, 8, 4, 4)))}, set())
+
+
 def outlier(layer: int = 2, count: int = 12, factor: float = 1) -> models.Ill:
     """Layers of which one reads a channel 500 × as large as the others, that is worth nothing.
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from halfwise.progress import Silent
 from halfwise.records import Guard, NodeName
 from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.int8.products import outlier
+from tests.unit.fixing.int8.products import outlier, residual
 from tests.unit.fixing.test_planner import planner
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -161,3 +162,36 @@ def test_scales_along_an_axis_that_is_moved_are_left_out():
     made.begin(below.evidence)
     for left_out in (frozenset[NodeName](), made.choices):
         tried_and_written(made, left_out)
+
+
+def residual_planner(at: str) -> Int8Planner:
+    below = planner(residual(at), snr_db=25, to="int8", ranges="minmax")
+    made = int8_planner(below, below.find(frozenset()), Silent())
+    assert made is not None
+    made.begin(below.evidence)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("at", "left_out"), [("", set()), ("sum", {"sum"}), ("second", {"second", "sum"})]
+)
+def test_a_residual_sum_is_left_out_if_it_hurts_or_its_convolution_does(at, left_out):
+    made = residual_planner(at)
+    assert made.choices == names("first", "second", "sum", "next", "head")
+    found = made.find(frozenset())
+    assert found.passed
+    assert found.kept == left_out
+    for tried in (found.kept, names("sum"), names("second")):
+        tried_and_written(made, tried)
+    assert made.alone(names("second")) == names("sum")
+    assert made.alone(found.kept) == frozenset()
+
+
+def test_a_residual_costs_less_in_int8_and_nothing_beside_a_convolution_left_out():
+    made = residual_planner("")
+    costs = {n: made.price(names(*n.split())) for n in ("first", "sum", "second", "second sum")}
+    all_int8 = made.price(frozenset())
+    assert all_int8 is not None
+    assert costs["sum"] is not None
+    assert all_int8 < costs["sum"]
+    assert costs["second"] == costs["second sum"]
