@@ -1,9 +1,9 @@
 """The error tree. Every error ends the command with a message, a hint and an exit code.
 
 HalfwiseError
-├── UsageError      2   the command line or an option cannot be meant that way
+├── UsageError      2   the command line or an option does not make sense
 ├── CaseError       3   the model, the inputs or the rules cannot be used
-├── BackendMissing  4   a library or device that was asked for is not here
+├── BackendMissing  4   a required library or device is missing
 ├── BuildFailed     5   the rewritten model or an engine could not be made
 ├── RunFailed       6   a model that was loaded failed while running
 ├── TookTooLong     6   it did not end in time, more than once

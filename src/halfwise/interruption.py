@@ -17,8 +17,8 @@ class Interruption:
     Attributes:
         ready: Whether there is something to keep: a plan that passes or serves.
         asked: Whether the user asked for it.
-        left: The last proven engine that was stored, by its folder: what a run leaves behind that
-            ends at once.
+        left: The last proven engine stored, by its folder: all that a run leaves behind if it is
+            ended at once.
         then: Called from the signal handler when the user asks, to end what takes long.
     """
 

@@ -18,7 +18,7 @@ _CGROUPS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.
 
 
 def available() -> int | None:
-    """Return how many bytes can still be taken without swapping; None if unknown.
+    """Return how many bytes can still be allocated without swapping; None if unknown.
 
     The smaller of what the system has (`MemAvailable`) and what the cgroup leaves, with its page
     cache counted as free.

@@ -23,7 +23,8 @@ class Watcher(Protocol):
     def expect(self, seconds: float, of: str) -> None:
         """Report how long part `of` of the stage, which begins now, will probably take.
 
-        "": all of it, guessed from other work. 0 seconds: it is over, or nothing is known about it.
+        With `of` "", the whole stage, estimated from other work. 0 seconds: it is over, or nothing
+        is known about it.
         """
 
     def note(self, line: str) -> None:

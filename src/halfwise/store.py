@@ -123,7 +123,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def refuse_existing_file(path: Path, *beside: str) -> None:
-    """Raise UsageError if `path`, or it with a suffix of `beside`, exists or cannot be made."""
+    """Raise UsageError if `path`, or it plus a suffix in `beside`, exists or cannot be made."""
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):
         refuse_existing(file, "file")
     if not path.parent.is_dir():
@@ -268,7 +268,7 @@ def refuse_run(path: Path) -> None:
 
 def _not_writable(folder: Path, reason: str | None, what: str = "folder") -> UsageError:
     return UsageError(
-        f"Cannot make the output {what} {folder}: {reason}.", f"Name another {what} with -o."
+        f"Cannot create the output {what} {folder}: {reason}.", f"Name another {what} with -o."
     )
 
 

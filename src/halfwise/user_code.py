@@ -80,7 +80,7 @@ def _place(error: BaseException, spec: str) -> str:
 def _noted_interrupts() -> Iterator[list[int]]:
     """Collect SIGINTs meanwhile: a function may raise KeyboardInterrupt itself."""
     noted: list[int] = []
-    # What is no function ignores them, and other threads get none.
+    # A handler that is no function ignores them, and other threads get none.
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield noted

@@ -108,7 +108,7 @@ def test_ctrl_c(call, answer):
     answer("fix", KeyboardInterrupt())
     code, out, err = call(*FIX)
     assert (code, out) == (130, "")
-    assert err.strip() == "interrupted before there was a result; nothing is written"
+    assert err.strip() == "interrupted before there was a result; nothing was written"
 
 
 def test_no_room_is_one_sentence(call, answer):

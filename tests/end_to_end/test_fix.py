@@ -94,7 +94,7 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     finally:
         end(process)
     assert process.returncode == 130, err
-    assert err.endswith("interrupted before there was a result; nothing is written\n")
+    assert err.endswith("interrupted before there was a result; nothing was written\n")
     assert "Traceback" not in err
     assert out == ""
     assert sorted(tmp_path.iterdir()) == before

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
 
 LONGEST_MESSAGE = 800
-"""Most characters of an error or hint."""
+"""Largest number of characters shown of an error or hint."""
 
 OBJECTS_PER_COLLECTION = 100_000
 """Objects allocated between two garbage collections, instead of 700.
@@ -146,7 +146,7 @@ def _say(ended: Ended) -> None:
         typer.echo("to continue the run, give the same command with --resume", err=True)
     told = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
     kept = left or interruption().asked
-    typer.echo(told + " before there was a result; nothing is written" * (not kept), err=True)
+    typer.echo(told + " before there was a result; nothing was written" * (not kept), err=True)
 
 
 def _show_version(asked: bool) -> None:

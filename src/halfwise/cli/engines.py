@@ -234,8 +234,8 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
     written = watched(lambda _: api.annotate(run, out, **options), Display(), name="export")
     typer.echo(clean(f"written: {written}"))
     typer.echo(
-        "It is the model, with what is known of each node in its metadata: open it in Netron "
-        "(https://netron.app), and select a node."
+        "Each node's metadata holds what the run found about it: open it in Netron "
+        "(https://netron.app) and select a node."
     )
 
 

@@ -81,7 +81,7 @@ _TRUST = inspect.Parameter(
         typer.Option(
             "--trust-config",
             rich_help_panel="TensorRT",
-            help="Let the nearest halfwise.toml name programs to run, until it changes.",
+            help="Trust the nearest halfwise.toml to name programs to run, until it changes.",
             callback=trust,
             is_eager=True,
             expose_value=False,

@@ -25,7 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
-"""System errors that a program causes by wrong calls."""
+"""System errors that wrong calls cause, so perhaps bugs in halfwise."""
 _SAME = 1.0
 """Seconds within which the same signal counts once: coreutils' `timeout` sends it to the process,
 and at once to its group."""
@@ -200,7 +200,7 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
         ended.by = last[0]
         if ignored:
             signal.signal(signal.SIGINT, interrupt)
-        # Not `interrupt` itself: code of the user's has its own handler of Ctrl-C around it.
+        # Not `interrupt` itself: around the user's code, Ctrl-C has a handler of its own.
         signal.raise_signal(signal.SIGINT)
 
     # Other threads get no signals.

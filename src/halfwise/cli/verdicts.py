@@ -301,7 +301,7 @@ def report(
     from halfwise.wording import clean
 
     if out is not None and not html:
-        raise UsageError("--out names a page, but none is asked for.", "Add --html.")
+        raise UsageError("--out names the HTML page, but --html is not given.", "Add --html.")
     found = watched(lambda _: api.report(run, **options), display, name="read")
     if lost := lost_model(run, found):
         typer.echo(clean(f"warning: {lost} no longer exists"), err=True)

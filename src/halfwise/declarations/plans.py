@@ -158,13 +158,13 @@ class Gate(TypedDict, total=False):
 
     baseline: Annotated[
         str | Path | None,
-        _acceptance("Fail if the result is worse than that of an earlier run, RUN.", "RUN"),
+        _acceptance("Fail if the result is worse than that of the earlier run RUN.", "RUN"),
     ]
     may_worsen: Annotated[
         Sequence[str],
         _acceptance(
             "How much worse: 5% or 0.05 for errors, costs and times; error=10%, worth=0, time=3% "
-            "for one of them; metric=X in its unit; WHAT=any accepts all, and none at all. "
+            "for one of them; metric=X in its unit; WHAT=any accepts any value, or none. "
             "Repeatable. Default 5%, metric=0.",
             "[WHAT=]X",
         ),
@@ -280,14 +280,14 @@ class Plan(TypedDict, total=False):
     io: Annotated[
         Literal["fp32", "fp16", "bf16"],
         _plan(
-            "Type of FP32 inputs and outputs: fp32, or that of --to. Low ones stay as they are.",
+            "Type for FP32 inputs and outputs: fp32, or that of --to. Low ones keep theirs.",
             default="fp32",
         ),
     ]
     headroom: Annotated[
         float,
         _plan(
-            "Treat a node as overflowing if X times the range in the data overflows it.",
+            "Treat a node as overflowing if X times its range in the data overflows.",
             "X",
             2.0,
             Domain("a finite number ≥ 1", 1),

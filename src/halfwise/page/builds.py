@@ -14,12 +14,13 @@ LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
     """Yield each build with a prediction by emulation or a measurement.
 
-    Errors are relative to the allowed error: `told` are those of emulations, `least` to `most` is
-    the range that low precision explains, `measured` is the engine's.
+    Errors are relative to the allowed error: `told` holds those that emulations predict, `least` to
+    `most` is the range that low precision explains, `measured` is the engine's.
 
     Args:
         engines: The engines of one device.
-        factor: Share of the tolerance that the search may use, which the records' errors are over.
+        factor: Share of the tolerance that the search may use; the records' errors are relative
+            to it.
     """
     rounds = {made.build: made for made in engines.rounds}
     results = {row.build.number: row for row in engines.results}
@@ -48,7 +49,7 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
 
 
 def log_rows(builds: Sequence[BuildOutcome]) -> list[list[Data]]:
-    """Return the builder's messages, gravest first; each finding once, with its builds.
+    """Return the builder's messages, most severe first; each finding once, with its builds.
 
     Messages of one kind that differ only in their figures are one finding.
     """

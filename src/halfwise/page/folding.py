@@ -12,18 +12,18 @@ from halfwise.records import Graph
 from halfwise.wording import listed
 
 MOST_INSIDE = 36
-"""Most boxes and nodes in one box, unless it holds a body: as many as one can take in, and as are
-laid out instantly."""
+"""Largest number of boxes and nodes in one box, unless it holds a body: a reader can take in that
+many, and they are laid out instantly."""
 _DEPTH = 12
-"""Most scopes of a name; the rest of a longer name is one scope."""
+"""Largest number of scopes in a name; the rest of a longer name is one scope."""
 _PERIOD = 300
-"""Most boxes and nodes of a block that is found by its structure alone."""
+"""Largest number of boxes and nodes in a block that is found by its structure alone."""
 _LEAST = 4
-"""Fewest nodes that folding a repeated block must hide."""
+"""Smallest number of nodes that folding a repeated block must hide."""
 _TRIED = 8
 """How often a node's wiring may be compared in the search for blocks."""
 _LABEL = 60
-"""Most characters of a label."""
+"""Largest number of characters in a label."""
 _TO = " … "
 
 

@@ -49,7 +49,7 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
     the samples of the search and `heldout`, relative to the allowed error (1 just passes); `scores`
     by metric. `fails` where it is not known to pass by what decides in the run, with `why` in words
     if the run says so. `nodes` of a point are indices into the group's nodes, as `packed` writes
-    them, and these into `names`, as runs in any order.
+    them; the group's nodes are indices into `names`, as runs in any order.
     """
     plan, curve = run.plan, run.curve
     if plan is not None and curve is not None:

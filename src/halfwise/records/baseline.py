@@ -9,8 +9,8 @@ FigureKind = Literal[
 ]
 """A figure that can get worse; smaller is better for all of them.
 
-"rel-max", "mean-abs": as in `OutputError`; "unequal": the share of an output's elements that differ
-from the reference's, for other than floating-point outputs; "metric": how far the candidate's value
+"rel-max", "mean-abs": as in `OutputError`; "unequal": the share of elements that differ from the
+reference's, in an output that is not floating point; "metric": how far the candidate's value
 is below the reference's; "cost", "measured": as in `Worth`; "time": median milliseconds of one run
 of an engine.
 """

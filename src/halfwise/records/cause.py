@@ -16,12 +16,20 @@ CauseKind = Literal[
     "precision",
     "unknown",
 ]
-"""What engines show about why nothing in the low format passed: the connection was lost in every
-build and run, so they show nothing; no build gave an engine; the builder refused every plan that
-the emulation predicts to pass, and the others are off; no engine runs; the inspector shows
-constraints that were not honoured; what is kept changes nothing in the engine; an engine is off by
-more than low precision explains, but one with some more nodes in FP32 is not; the errors are those
-that low precision explains; none of these."""
+"""What engines show about why nothing in the low format passed:
+
+- "lost": the connection was lost in every build and run, so they show nothing;
+- "no-engine": no build gave an engine;
+- "refused": the builder refused every plan that the emulation predicts to pass, and the others are
+  out of tolerance;
+- "not-run": no engine runs;
+- "ignored": the inspector shows constraints that were not honoured;
+- "no-effect": the kept nodes change nothing in the engine;
+- "kernel": an engine is off by more than low precision explains, but one with some more nodes in
+  FP32 is not;
+- "precision": the errors are those that low precision explains;
+- "unknown": none of these.
+"""
 
 
 class Cause(Record):

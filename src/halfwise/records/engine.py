@@ -16,8 +16,8 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "oth
 inside a fused block that reveals nothing about its parts."""
 
 Prefer = Literal["speed", "memory", "exact"]
-"""What decides between engines whose times differ by less than the noise: the smaller median, the
-smaller device memory, or the smaller error."""
+"""What decides between engines whose times differ by less than the noise: the smaller median time,
+the smaller device memory, or the smaller error."""
 RungEnd = Literal[
     "delivered",
     "slower",
@@ -33,13 +33,22 @@ RungEnd = Literal[
     "elsewhere",
     "lost",
 ]
-"""How a rung ended, judged by its engine that came furthest: the run delivers it; it passed but is
-slower, or equally fast and not preferred; it passed with the outputs of an FP32 or TF32 engine; it
-passed the search but failed on held-out data or at other shapes; it passed in half of its plan's
-builds or fewer; it is off; it does not run to the end; no build gave an engine; it is off, and the
-builder refused every plan that the emulation predicts to pass; it passed but could not be fetched;
-it passed, but its plan fails on another device of the run; the connection was lost in all its
-builds and runs, which says nothing about it."""
+"""How a rung ended, judged by the engine on it that came furthest:
+
+- "delivered": the run delivers it;
+- "slower", "not-preferred": it passed but is slower, or equally fast and not preferred;
+- "no-part": it passed, but with the outputs of an FP32 or TF32 engine;
+- "held-out": it passed the search but failed on held-out data or at other shapes;
+- "unsteady": it passed in half of its plan's builds or fewer;
+- "tolerance": it is out of tolerance;
+- "not-run": it does not run to the end;
+- "unbuildable": no build gave an engine;
+- "refused": it is out of tolerance, and the builder refused every plan that the emulation predicts
+  to pass;
+- "unfetched": it passed but could not be fetched;
+- "elsewhere": it passed, but its plan fails on another device of the run;
+- "lost": the connection was lost in all its builds and runs, which says nothing about it.
+"""
 
 
 class EngineLayer(Record):
@@ -203,9 +212,9 @@ class RungTried(Record):
 
 
 CoreForm = Literal["whole", "upcast", "split"]
-"""How a plan keeps an attention core: all of it in FP32; all in FP32 with inputs cast up from the
-low format, which TensorRT 11.3 and later fuse while summing in FP32; or a part, if that was faster
-than all of it."""
+"""How a plan keeps an attention core. "whole": all of it in FP32; "upcast": all in FP32 with inputs
+cast up from the low format, which TensorRT 11.3 and later fuse while summing in FP32; "split": only
+a part, if that was faster than all of it."""
 
 
 class AttentionCore(Record):

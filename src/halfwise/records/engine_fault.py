@@ -8,15 +8,15 @@ from halfwise.records.record import NodeName, Record, TensorName
 SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
 CureKind = Literal["written-out", "level", "tactics", "marks", "anew"]
-"""How an engine is built differently: GRU and LSTM written out step by step; another optimization
-level; other tactic sources; the tensors inside the faulty part as outputs; all kernels timed anew.
-"""
+"""How an engine is built differently. "written-out": GRU and LSTM step by step; "level": another
+optimization level; "tactics": other tactic sources; "marks": the tensors inside the faulty part as
+outputs; "anew": all kernels timed again."""
 
 
 MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]
-"""What an engine does with all float tensors as outputs: some node computes something wrong from
-its inputs; the outputs are right; they are wrong, but no node computes anything wrong; no such
-engine runs; building it took too long."""
+"""What an engine with all float tensors as outputs does. "shown": some node computes something
+wrong from its inputs; "cured": the outputs are right; "hidden": they are wrong, but no node
+computes anything wrong; "refused": no such engine runs; "late": building it took too long."""
 
 
 class EngineFault(Record):

@@ -14,8 +14,9 @@ FULL_RUNGS: tuple[EngineRung, ...] = ("fp32", "tf32")
 """Rungs of engines without a low format."""
 
 RangeMethod = Literal["minmax", "entropy", "percentile"]
-"""How a tensor's INT8 range follows from the samples: the whole range; the part that loses least
-information (relative entropy of histograms); everything but the rarest magnitudes."""
+"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "entropy": the
+part that loses least information (relative entropy of histograms); "percentile": all but the rarest
+magnitudes."""
 RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 

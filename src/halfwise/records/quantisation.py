@@ -11,8 +11,8 @@ of the outputs or could not be tried; otherwise "scale": one of its scales is no
 "channels": weights with one scale for channels that differ by 100 times; "rounding": none of these.
 """
 Right = Literal["original", "framework", "floats"]
-"""The outputs that a quantised model is judged against: the original's, the framework's, or those
-of the model without its pairs, where weights stored as integers remain."""
+"""The outputs that a quantised model is judged against: those of the original, of the framework, or
+("floats") of the model without its pairs, where weights stored as integers remain."""
 
 
 class PairLoss(Record):
@@ -69,10 +69,10 @@ class QuantisationLoss(Record):
         explained: Whether the outputs are acceptable with all pairs left out.
         needed: Number of pairs found that must be left out for that; None if they are too many to
             be a cause, or leaving out all is not enough.
-        gravest: Tensors of the pairs that do most harm alone, gravest first.
+        gravest: Tensors of the pairs that do most harm alone, worst first.
         without: Error without the needed pairs, or without the gravest; None if leaving out all is
             not enough.
-        causes: The needed pairs, gravest first, at most 8; if `needed` is None, the faulty pairs
+        causes: The needed pairs, worst first, at most 8; if `needed` is None, the faulty pairs
             that make up most of the error, which is `without` without them.
         foreign: Stored integers that are not rounded floats of the original, if even leaving out
             all pairs is not enough.

@@ -18,8 +18,8 @@ TensorName = NewType("TensorName", str)
 Level = Literal["emulated", "recorded", "engine"]
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-"""Gravest first. An error cannot work, a warning breaks some models, an info helps once something
-else is wrong."""
+"""Most severe first. An error cannot work, a warning breaks some models, an info helps once
+something else is wrong."""
 GuardKind = Literal[
     "overflow",
     "headroom",

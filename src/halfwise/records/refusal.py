@@ -5,8 +5,9 @@ from typing import Literal
 from halfwise.records.record import NodeName, Record
 
 RefusalKind = Literal["no-kernel", "compiler", "crash", "timeout", "unknown"]
-"""How a builder refuses: it finds no kernel for a block, its compiler for fused blocks fails, one
-of its checks fails, its process dies, it takes too long, or it gives no known reason."""
+"""How a builder refuses. "no-kernel": it finds no kernel for a block; "compiler": its compiler for
+fused blocks, its kernel library or one of its checks fails; "crash": its process dies; "timeout":
+it takes too long; "unknown": it gives no known reason."""
 MoveKind = Literal[
     "computing",
     "border",
@@ -20,11 +21,15 @@ MoveKind = Literal[
     "certain",
     "none",
 ]
-"""What is tried instead of a refused plan. With the same kept nodes: in the region, constrain only
-nodes that compute, not those that move data; constrain only what is next to something low; use
-another optimization level; allow TF32; write out GRU and LSTM; make each decomposed normalisation
-one node. With other kept nodes: keep the whole region, or half of it; keep a wider island; keep
-only what guards are certain about; keep nothing there."""
+"""What is tried instead of a refused plan.
+
+With the same kept nodes: "computing": in the region, constrain only nodes that compute, not those
+that move data; "border": constrain only nodes next to something low; "level": use another
+optimization level; "tf32": allow TF32; "written-out": write out GRU and LSTM; "one-node": make each
+decomposed normalisation one node. With other kept nodes: "region": keep the whole region; "half":
+keep half of it; "island": keep a wider island; "certain": keep only what guards are certain about;
+"none": keep nothing there.
+"""
 
 
 class Move(Record):

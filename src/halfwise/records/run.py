@@ -96,7 +96,7 @@ class Run(Record):
         all_int8: The same with INT8 wherever possible, besides what the plan keeps in FP32; None
             without INT8, and in older records.
         without_int8: Nodes that could be INT8, if none is; empty if one is, or if it was not tried.
-        guards: Suspected causes, gravest first.
+        guards: Suspected causes, most severe first.
         growth: Growth of the error through the model with only `followed.kept` in FP32. If there
             was nothing to follow, through the user's model with everything low, at nodes spread
             over it. None without a run folder, and if time ran out.

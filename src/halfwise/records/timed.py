@@ -5,8 +5,9 @@ from typing import Literal
 from halfwise.records.record import Record, TensorName
 
 SparedKind = Literal["slower", "interrupted", "no-tf32"]
-"""Why engines were not built: with nothing kept, the low format is slower than a proven FP32 or
-TF32 engine; Ctrl-C after an engine was proven; the GPU has no TF32."""
+"""Why engines were not built. "slower": with nothing kept, the low format is slower than a proven
+FP32 or TF32 engine; "interrupted": Ctrl-C after an engine was proven; "no-tf32": the GPU has no
+TF32."""
 
 
 class Latency(Record):

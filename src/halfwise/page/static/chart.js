@@ -21,8 +21,8 @@ function theme() {
   return { ...named, series };
 }
 
-// Appends a chart to root. `options` are uPlot's, or a function that makes them of the theme;
-// `label` among them is what a screen reader says. Width and axes' colours need not be given.
+// Appends a chart to root. `options` are uPlot's, or a function that makes them from the theme;
+// their `label` is for screen readers. The width and the colours of the axes may be left out.
 function chart(root, options, data) {
   const place = make("div", { class: "chart" });
   root.append(place);
@@ -89,6 +89,6 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => choose(before));
 
-// `onTheme(redraw)`: calls what draws with `theme()` itself whenever the colours change.
+// `onTheme(redraw)`: calls `redraw`, which reads `theme()` itself, whenever the colours change.
 Object.assign(halfwise, { chart, theme, onTheme: (redraw) => redrawn.add(redraw) });
 button.textContent = isDark() ? "Light" : "Dark";

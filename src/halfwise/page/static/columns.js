@@ -1,8 +1,9 @@
 "use strict";
 
-// Reads what `page/columns.py`, `page/plans.py` and `records/curve.py` write short.
+// Reads the compact forms that `page/columns.py`, `page/plans.py` and `records/curve.py` write.
 
-// Returns names that are stored as how many characters each shares with the one before, and the rest.
+// Returns front-coded names: each is stored as the number of characters that it shares with the
+// previous one, and the rest.
 function names(coded) {
   const found = [];
   let before = "";

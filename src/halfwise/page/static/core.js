@@ -29,8 +29,8 @@ function data(name) {
   return holder === null ? null : JSON.parse(holder.textContent);
 }
 
-// Makes an element. Attributes that are null are left out, those that begin with "on" are
-// listeners; children are elements and text, null for none.
+// Makes an element. Attributes that are null are left out; those that begin with "on" are
+// listeners. Children are elements, text, or null for none.
 function make(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -40,8 +40,8 @@ function draw(tag, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
-// Returns text as it is shown: what is not plainly visible, such as a mark that reverses the writing
-// direction, has a character in its place. `wording.clean` does so, too; lines stay lines here.
+// Returns text fit to show: a character that is not plainly visible, such as a mark that reverses
+// the writing direction, is replaced. Like `wording.clean`, except that line breaks stay.
 function plain(text) {
   return text.replace(/[^\P{C}\n\t\p{Cn}]|[\u2028\u2029]/gu, "\ufffd");
 }
@@ -100,7 +100,7 @@ function link(name, key, text = key) {
     return make("span", {}, text);
   }
   const href = fragment(name, key);
-  // An address that is there already tells nobody of a change.
+  // Setting the same address again fires no event.
   const again = () => location.hash === href && follow();
   return make("a", { href, title: key, onclick: again }, text);
 }
@@ -124,13 +124,13 @@ function follow() {
   try {
     key = decodeURIComponent(key);
   } catch {
-    // It is no encoded name, so it is taken as it stands.
+    // Not an encoded name: take it literally.
   }
   root.scrollIntoView();
   openers.get(found[1])?.(key);
 }
 
-// Marks the section that is read among the contents: the first that reaches below the top.
+// Marks the section being read in the contents: the first that reaches below the top.
 function mark() {
   const links = [...document.querySelectorAll(".contents a")];
   const read = links.find(({ hash }) => document.querySelector(hash).getBoundingClientRect().bottom > 120);

@@ -1,10 +1,10 @@
 "use strict";
 
-// What every plan costs and gives: a chart to point at, all plans as a table, the classic rows.
+// The cost and results of every plan: an interactive chart, a table of all plans, the classic rows.
 
 const { make, section, number, table, scatter, glyph, link, columns } = halfwise;
 const MOST_NAMES = 400;
-// Characters of a limit that stands beside its line.
+// Largest number of characters in the label of a limit.
 const MOST_LIMIT = 30;
 const LOOKS = {
   plan: [{ shape: "circle", colour: 0 }, { shape: "square", colour: 2 }],
@@ -118,7 +118,7 @@ function vertical({ metrics, allowed, loss }) {
     { name: `${short}, samples of the search`, title: `${what}, samples of the search`, of: (p) => lost(p.error, loss), bounds: true },
     { name: `${short}, held-out samples`, title: `${what}, held-out samples`, of: (p) => lost(p.heldout, loss) },
   ].map((axis) => ({ ...axis, log: loss === null, limit }));
-  const beside = loss ? "" : "; does not decide here";
+  const beside = loss ? "" : "; not the criterion here";
   return [...errors, ...metrics.map(({ name, falls, required }) => ({
     name, title: `${name}, held-out samples${beside}`, of: (p) => scored(p, name), rises: !falls,
     limit: { value: Number(required), text: `${falls ? "at most" : "at least"} ${number(required, 4)}` },
@@ -144,7 +144,7 @@ function marked({ chosen, found, recommended, fails, group }, { loss, metrics })
   ].filter(Boolean);
 }
 
-// Returns the steps of the best that is known at each cost; lower bounds prove nothing.
+// Returns the steps of the best known plan at each cost; lower bounds prove nothing.
 function best(points, rises) {
   const order = points.filter((p) => !p.tick && Number.isFinite(p.y)).sort((a, b) => a.x - b.x);
   const found = [];
@@ -176,7 +176,7 @@ function legend(groups, hidden, buttons, redraw) {
   }));
 }
 
-// Returns what is to be told of a point; of none, how to get there.
+// Returns what to show about a point; without one, how to select one.
 function told(point, fixed, plans) {
   if (point === null) {
     return [

@@ -23,7 +23,7 @@ section("engine", (root, { devices, shared }) => {
   show(devices[0]);
 });
 
-// Draws what emulation told of each build, and what its engine showed.
+// Draws what emulation predicted for each build, and what its engine showed.
 function against(root, { builds, outputs }) {
   if (!builds.length) {
     return;

@@ -1,6 +1,6 @@
 "use strict";
 
-// What stands around the drawing: search, view, measure, steps, scale, legend.
+// The controls around the drawing: search, view, measure, steps, scale, legend.
 
 const { make, plain } = halfwise;
 const { MARKS } = halfwise.graph;
@@ -14,7 +14,7 @@ function elements(graph, kinds, state, { find, redraw, fit, setView, setSteps })
   const legend = make("ul", { class: "graph-legend", "aria-label": "Legend" });
   const button = (text, label, onclick) => make("button", { type: "button", "aria-label": label, title: label, onclick }, text);
   const whole = button("Whole graph", "The whole graph, folded", () => setView("whole"));
-  const near = button("Around a node", "What lies around the selected node", () => setView("near"));
+  const near = button("Around a node", "The surroundings of the selected node", () => setView("near"));
   const steps = make("span", {});
   const stepping = make("div", { class: "group" }, button("−", "Fewer steps", () => setSteps(state.steps - 1)), steps,
     button("+", "More steps", () => setSteps(state.steps + 1)));
@@ -49,7 +49,7 @@ function elements(graph, kinds, state, { find, redraw, fit, setView, setSteps })
   };
 }
 
-// Lets the ground be dragged; what is drawn on it is clicked.
+// Lets the background be dragged; items on it are clicked.
 function dragged(canvas) {
   let from = null;
   canvas.addEventListener("pointerdown", (event) => {
@@ -78,7 +78,7 @@ function search(find) {
     found.replaceChildren(...results.map(({ label, what, go }) => make("li", {}, make("button", { type: "button",
       onclick: () => { found.hidden = true; go(); } }, make("span", {}, label), make("span", { class: "what" }, what)))));
     if (results.length === 0) {
-      found.append(make("li", { class: "note" }, "No name contains that."));
+      found.append(make("li", { class: "note" }, "No match."));
     }
     found.hidden = input.value.trim() === "";
   }

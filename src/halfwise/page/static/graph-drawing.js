@@ -56,7 +56,7 @@ function measured(item) {
   };
 }
 
-// Gives items, clusters and edges of a scene their places: x and y of middles, points of edges.
+// Places the items, clusters and edges of a scene: x and y of their centres, points of edges.
 function laidOut(scene) {
   const layout = new dagre.graphlib.Graph({ compound: true, multigraph: false });
   layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 38, edgesep: 10, marginx: 12, marginy: 12 + HEADING,
@@ -80,7 +80,7 @@ function laidOut(scene) {
 }
 
 // Returns the drawing of a scene. `on` has {pick(item), grow(item), fold(cluster)}; `selected` is
-// the key of the item that is.
+// the key of the selected item.
 function drawing(scene, { selected, on }) {
   const placed = laidOut(scene);
   const arrow = draw("marker", { id: "graph-arrow", viewBox: "0 0 8 8", refX: 7.5, refY: 4, markerWidth: 8,
@@ -127,7 +127,7 @@ function drawnEdge({ from, to, points, label, title, x, y }, selected) {
   return draw("g", {}, path, draw("text", { x, y: y + 4, class: "shape" }, label));
 }
 
-// Returns a path through the middles of a line's pieces, curved at its bends.
+// Returns a path through the midpoints of a line's pieces, curved at its bends.
 function smooth(points) {
   const at = ({ x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   const bends = points.slice(1, -1);
@@ -181,7 +181,7 @@ function stripe(shares, height) {
   });
 }
 
-// What leads to neighbours that are not drawn.
+// The button that shows neighbours not yet drawn.
 function badge(item, on) {
   const { width, height, more, title } = item;
   const label = `+${more}`;

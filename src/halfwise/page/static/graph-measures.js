@@ -32,7 +32,7 @@ function byType(name, title, wordOf) {
     title,
     of(nodes) {
       const counts = tally(nodes.map(wordOf));
-      // Shapes and indices are computed beside what has a precision.
+      // Integers of shapes and indices do not count next to floats.
       const floats = counts.filter(([word]) => typeClass(word) !== "other" && typeClass(word) !== "cast");
       const told = floats.length > 0 ? floats : counts;
       if (told.length === 0) {
@@ -70,7 +70,7 @@ function largest(column) {
   };
 }
 
-// Returns a precision in an engine as a word; "" where there is none to tell.
+// Returns a precision in an engine as a word; "" if there is none.
 function engineWord(precision) {
   return { other: "", unknown: "unknown", mixed: "mixed" }[precision ?? "other"] ?? precision.toUpperCase();
 }

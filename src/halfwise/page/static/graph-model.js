@@ -1,6 +1,6 @@
 "use strict";
 
-// The graph as data: nodes, tensors, boxes, and what is known of them. Nothing is drawn here.
+// The graph as data: nodes, tensors, boxes, and the facts about them. Nothing is drawn here.
 
 const decoded = halfwise.columns.names;
 
@@ -39,8 +39,8 @@ function graphModel(data) {
   return graph;
 }
 
-// An edge goes from the node that makes a tensor to each that reads it. What is in a body reads
-// what the node that has the body hands in.
+// An edge goes from the node that makes a tensor to each node that reads it. Nodes in a body read
+// what the node with the body passes in.
 function edgesOf(graph) {
   const edges = [];
   graph.reads.forEach((tensors, to) => {
@@ -121,7 +121,7 @@ function neighbourhood(graph, node, steps, grown, most) {
       return isNew && Boolean(found.add(next));
     });
   }
-  // In the order in which they were asked for: one may be there because of one before.
+  // In the order of the requests: a node may be present only because of an earlier one.
   for (const near of grown) {
     for (const next of found.has(near) ? graph.around[near] : []) {
       if (found.size < most) {

@@ -1,6 +1,6 @@
 "use strict";
 
-// From what is open or near to what is drawn: items with their words, boxes around them, edges.
+// Turns what is open or near into what is drawn: items with their words, boxes around them, edges.
 
 const { folded, among, neighbourhood, short, tensorWords } = halfwise.graph;
 const MARKS = [["kept", "◆"], ["repaired", "✚"], ["suspected", "!"]];

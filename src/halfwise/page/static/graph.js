@@ -122,7 +122,7 @@ function opened(graph, key, near, parts) {
   }
 }
 
-// Opens boxes, largest first, as long as what is shown can be looked at.
+// Opens boxes, largest first, as long as the drawing stays readable.
 function openedFirst(graph) {
   const open = new Set();
   const shownWith = (boxes) => new Set(graph.names.map((_, node) => {
@@ -192,7 +192,7 @@ function keyed(event, { parts, state, near, grow, setSteps, act }) {
   event.preventDefault();
 }
 
-// Returns the nearest item in a direction; what lies aside counts as further away.
+// Returns the nearest item in a direction; items off to the side count as further away.
 function nextItem(items, from, [dx, dy]) {
   const ahead = items.filter((item) => (item.x - from.x) * dx + (item.y - from.y) * dy > 1);
   const far = (item) => Math.abs((item.x - from.x) * (dx ? 1 : 2)) + Math.abs((item.y - from.y) * (dy ? 1 : 2));

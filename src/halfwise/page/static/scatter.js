@@ -1,7 +1,7 @@
 "use strict";
 
-// A chart of points that can be pointed at, or walked through by key. Shapes tell groups apart,
-// filled ones from hollow ones, so that colour says nothing alone.
+// A chart of points to select with the pointer or the keyboard. Groups differ in shape and filling
+// too, never in colour alone.
 
 const { make, draw, plain, number, chart } = halfwise;
 const NEAR = 22;
@@ -56,7 +56,7 @@ function span(values, log) {
   last = Math.max(last, first + 1);
   first -= zero ? 1 : 0;
   last += infinite ? 1 : 0;
-  // Marks at the ends are drawn whole.
+  // Marks at the ends are not clipped.
   return { low: 10 ** (first - 0.1), high: 10 ** (last + 0.1), first, last, zero, infinite, log };
 }
 
@@ -159,7 +159,7 @@ function shape(ctx, x, y, { shape: name, colour, hollow, large, tick }, colours,
   ctx.restore();
 }
 
-// Names the limit at an end of its line where no mark stands; returns the places that its name takes.
+// Labels the limit at the end of its line that is free of marks; returns the places it takes.
 function named(ctx, limit, shown, plot, colour, ratio) {
   if (limit === undefined || limit.value <= 0) {
     return [];
@@ -185,18 +185,18 @@ function named(ctx, limit, shown, plot, colour, ratio) {
   return [[x, base, wide]];
 }
 
-// Writes text that lines behind it do not strike through.
+// Writes text on a background, so lines do not strike it through.
 function clear(ctx, text, x, y, colours, ratio) {
   [ctx.strokeStyle, ctx.lineWidth, ctx.lineJoin] = [colours.panel, 3 * ratio, "round"];
   ctx.strokeText(text, x, y);
   ctx.fillText(text, x, y);
 }
 
-// Characters of a label; the whole stands in the panel.
+// Largest number of characters in a label; the panel has all of it.
 const LONGEST = 34;
 
-// Writes labels beside their points, and leaves out those that would stand on others. On a mark one
-// stands only where no place is free; a stroke leads from one that is far away to its point.
+// Writes labels next to their points, and leaves out those that would cover others. A label covers
+// a mark only if no other place is free; a stroke connects a distant label to its point.
 function write(ctx, texts, shown, box, colours, ratio, taken) {
   const marks = shown.map((one) => [one.x * ratio + box.left, one.y * ratio + box.top]);
   const room = 7 * ratio;

@@ -4,7 +4,7 @@
 
 const { make } = halfwise;
 
-// Returns the line that a node comes from, with its calls to unfold; null where none is known.
+// Returns the line that a node comes from, with its calls to unfold; null if none is known.
 halfwise.place = (place, frames) => {
   if (!place || !(place.kind || place.frames.length)) {
     return null;

@@ -1,16 +1,16 @@
 "use strict";
 
-// Tables: sorted by a click on a heading, stored as CSV, cut where they are long.
+// Tables: sorted by a click on a heading, saved as CSV, cut if long.
 
 const { make, coded, number } = halfwise;
-// What stands in data for numbers that JSON lacks.
+// The strings that stand for numbers that JSON lacks.
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
 const MOST = 50;
-// Characters from which on a cell is worth more width than its longest word needs.
+// A cell of at least this many characters gets more width than its longest word needs.
 const PROSE = 24;
-// Characters from which on a cell is cut after some lines; the whole is its title, and in the CSV.
+// A cell of at least this many characters is cut after some lines; its title and the CSV have all.
 const LONG = 240;
-// Rows from which on they can be filtered.
+// A table of at least this many rows gets a filter.
 const MANY = 20;
 const UNITS = new Map([
   ["", 1], ["%", 0.01], ["×", 1], ["dB", 1],
@@ -139,7 +139,7 @@ function isNumeric(rows, i) {
     && rows.every((row) => typeof rank(row[i]) === "number" || shown(row[i]) === "");
 }
 
-// Gives a table that stands in the page what `table` gives.
+// Gives a table already in the page the same functions as one made by `table`.
 function adopt(grid) {
   const columns = [...grid.tHead.rows[0].cells].map((cell) => ({
     title: cell.textContent, align: cell.className,

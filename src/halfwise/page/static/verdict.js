@@ -6,7 +6,7 @@ section("verdict", (root) => {
   for (const command of root.querySelectorAll(".command")) {
     command.append(copier(command.textContent.trim()));
   }
-  // Commands in sentences; where one is only named, as in `halfwise lint`, there is nothing to copy.
+  // Commands in sentences; one that is only named, such as `halfwise lint`, is not worth copying.
   for (const code of document.querySelectorAll("main :is(p, dd) > code")) {
     if (/^(halfwise|trtexec) \S+ \S/.test(code.textContent)) {
       code.after(" ", copier(code.textContent));
@@ -23,7 +23,7 @@ async function copy(text, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    // Browsers may forbid it to files: what is selected can be copied by key.
+    // Browsers may forbid this to local files; a selected text can still be copied by key.
     getSelection().selectAllChildren(button.previousElementSibling);
     button.textContent = "Selected";
   }
