@@ -1,8 +1,14 @@
 """Charts are read by mouse and by keyboard, and say the same as their tables."""
 
+from pathlib import Path
+
 import pytest
 
+from halfwise.page import write_page
+from halfwise.store import write_run
 from tests.browser.conftest import Look, PageOf
+from tests.unit.reporting.engine_runs import engines, result
+from tests.unit.reporting.runs import run, verdict
 
 SWEEP = """() => {
     const over = document.querySelector("#curve .u-over");
@@ -98,3 +104,14 @@ def test_layers_of_each_engine_are_shown(kind: str, look: Look, page_of: PageOf)
     chart.focus()
     chart.press("ArrowRight")
     assert page.locator("#engine .told").inner_text().startswith("Build ")
+
+
+def test_without_measures_there_is_a_table_and_no_chart(look: Look, tmp_path: Path) -> None:
+    wrong = result("FP32, TF32 off", 1, 1.0, verdict=verdict(passed=False), latency=None)
+    made = engines(results=(wrong,), rounds=(), emulated=None)
+    nothing = {"plan": None, "curve": None, "search": None, "baseline": None, "worth": None}
+    write_run(tmp_path, run(**nothing, verdict=verdict(passed=False), engines=made))
+    section = look(write_page(tmp_path)).page.locator("#curve")
+    assert section.locator("tbody tr").count() == 1
+    assert section.locator("canvas").count() == 0
+    assert section.locator(".caution").count() == 0

@@ -8,7 +8,6 @@ from halfwise.page.plans import values
 from halfwise.records import (
     FULL_RUNGS,
     EngineResult,
-    Engines,
     Errors,
     LadderRung,
     Latency,
@@ -20,6 +19,9 @@ from halfwise.records import (
 )
 from halfwise.reporting.rungs import full_name, rung_name
 
+REFERENCE, EMULATED = "reference", "emulated"
+"""Sources of results other than engines and recorded outputs."""
+
 
 @dataclass(frozen=True)
 class Classic:
@@ -27,7 +29,7 @@ class Classic:
 
     Attributes:
         name: Its name.
-        how: Source of the results: emulated, or the device on which an engine ran.
+        how: Source of the results: emulated, or an engine, with its device if there are several.
         passed: Whether it passed.
         kept: Nodes in a wider type than the lowest.
         errors: The largest errors of any output.
@@ -50,12 +52,13 @@ class Classic:
 
 def classic_rows(run: Run) -> tuple[Classic, ...]:
     """Return a row for everything that a run judged, most exact first: emulated, then engines."""
-    if run.plan is not None:
-        alike = len({device.worker.gpu for device in run.devices}) < len(run.devices)
+    if run.plan is not None or run.devices:
         engines = (
-            _engine(row, device, alike=alike) for device in run.devices for row in device.results
+            _engine(row, device.worker.name if len(run.devices) > 1 else "")
+            for device in run.devices
+            for row in device.results
         )
-        return (*_emulated(run, run.plan), *engines)
+        return (*(() if run.plan is None else _emulated(run, run.plan)), *engines)
     given = run.given_engine
     if not run.verdict.outputs:
         return ()
@@ -63,9 +66,8 @@ def classic_rows(run: Run) -> tuple[Classic, ...]:
     if given is None:
         worth = run.worth
         return (_fp32(run), replace(found, cost=worth.cost)) if worth is not None else (found,)
-    where = _on(given.worker.gpu or given.worker.name)
     size = given.engine.bytes
-    return (replace(found, name="engine", how=where, latency=given.latency, bytes=size),)
+    return (replace(found, name="engine", how=_on(""), latency=given.latency, bytes=size),)
 
 
 def _emulated(run: Run, plan: Plan) -> Iterator[Classic]:
@@ -107,7 +109,7 @@ def _fp32(run: Run) -> Classic:
     passed = [rung.passed for rung in run.rungs if rung.rung == "fp32" and rung.by is not None]
     return Classic(
         name=rung_name("fp32"),
-        how="the reference",
+        how=REFERENCE,
         passed=passed[0] if passed else None,
         errors=Errors(max_abs=0.0, mean_abs=0.0, median_abs=0.0),
         metrics={} if run.curve is None else values(run.curve.reference),
@@ -117,7 +119,7 @@ def _fp32(run: Run) -> Classic:
 
 
 def _judged(
-    name: str, verdict: Verdict, *, how: str = "emulated", kept: int | None = None
+    name: str, verdict: Verdict, *, how: str = EMULATED, kept: int | None = None
 ) -> Classic:
     return Classic(
         name=name,
@@ -133,7 +135,7 @@ def _rung(rung: LadderRung) -> Classic:
     full = rung.rung in FULL_RUNGS
     return Classic(
         name=rung_name(rung.rung) if full else f"{rung_name(rung.rung)} plan",
-        how="emulated",
+        how=EMULATED,
         passed=rung.passed,
         kept=None if full else rung.left_out or rung.kept,
         errors=rung.errors,
@@ -143,13 +145,11 @@ def _rung(rung: LadderRung) -> Classic:
     )
 
 
-def _engine(result: EngineResult, engines: Engines, *, alike: bool) -> Classic:
-    worker = engines.worker
-    place = worker.gpu or worker.name
+def _engine(result: EngineResult, device: str) -> Classic:
     verdict, file = result.verdict, result.build.engine
     return Classic(
         name=full_name(result.rung) if result.rung in FULL_RUNGS else result.name,
-        how=_on(f"{worker.name}, {place}" if alike else place),
+        how=_on(device),
         passed=None if verdict is None else verdict.passed,
         kept=result.kept,
         errors=None if verdict is None else verdict.errors,
@@ -160,7 +160,7 @@ def _engine(result: EngineResult, engines: Engines, *, alike: bool) -> Classic:
 
 
 def _on(device: str) -> str:
-    return f"engine on {device}"
+    return f"engine on {device}" if device else "engine"
 
 
 def _given(point: Point | None) -> dict[str, float]:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from halfwise.page.data import script_json
 from halfwise.page.sections import SECTIONS
 from halfwise.page.stored import Stored
-from halfwise.wording import clean
+from halfwise.wording import capital, clean
 
 _HERE = Path(__file__).parent
 _CORE = ("core", "table", "chart")
@@ -81,7 +81,21 @@ def coded(text: str) -> Markup:
     """Return text as escaped HTML, with backticked parts as code."""
     code = Markup("<code>{}</code>")
     pieces = re.split(r"`([^`]+)`", text)
-    return Markup().join(code.format(one) if i % 2 else escape(one) for i, one in enumerate(pieces))
+    return Markup().join(code.format(one) if i % 2 else _whole(one) for i, one in enumerate(pieces))
+
+
+def _whole(text: str) -> Markup:
+    """Return text as escaped HTML whose options, such as --rel-max, do not break at hyphens."""
+    pieces = re.split(r"(?<![\w-])(--[a-z][a-z0-9-]*)", text)
+    return Markup().join(_WORD.format(s) if i % 2 else escape(s) for i, s in enumerate(pieces))
+
+
+_WORD = Markup('<span class="word">{}</span>')
+
+
+def words(command: str) -> Markup:
+    """Return a command as escaped HTML whose words break at spaces only, not after hyphens."""
+    return Markup(" ").join(_WORD.format(word) for word in command.split(" "))
 
 
 @cache
@@ -93,6 +107,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["capital"] = capital
     templates.filters["clean"] = clean
     templates.filters["coded"] = coded
+    templates.filters["words"] = words
     return templates

@@ -5,6 +5,7 @@ from typing import Literal
 from halfwise.records.calibrated import CalibrationCheck
 from halfwise.records.planned import AdjustedConstant
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorName
+from halfwise.records.step import Step
 
 
 class Histogram(Record):
@@ -230,6 +231,7 @@ class Comparison(Record):
         outputs: Relative RMS error of each output that both have.
         builds: Number of engines that were built for it.
         notes: Further remarks, such as whether marking tensors changed an engine's outputs.
+        next_step: What to do next.
     """
 
     a: str
@@ -243,6 +245,7 @@ class Comparison(Record):
     builds: int = 0
     notes: tuple[str, ...] = ()
     amplified: tuple[NodeName, ...] = ()
+    next_step: tuple[Step, ...] = ()
 
     @property
     def different(self) -> bool:

@@ -9,6 +9,7 @@ from halfwise.records import Guard, GuardKind, KeptNode, NodeName, Observations,
 from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.plan import in_words
 from halfwise.reporting.quantisation import cause_line
+from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.wording import capital, count, sentence
 
 State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
@@ -22,10 +23,11 @@ LABELS: Mapping[State, str] = {
 }
 """In display order.
 
-"cause": a suspicion that its numbers make certain, on nodes that had to be kept, or a finding of a
-diagnosis's rung; "suspected": a possible one on such nodes, or any where the outputs fail;
-"mended": repairs answer it; "unexplained": nodes that had to be kept without any suspicion;
-"seen": observations, such as non-finite values; "harmless": suspicions although the outputs pass.
+"cause": a suspicion that its numbers make certain, on nodes that had to be kept, or what a
+diagnosis or engines found at nodes; "suspected": a possible one on such nodes, or any where the
+outputs fail; "mended": repairs answer it; "unexplained": nodes that had to be kept without any
+suspicion; "seen": observations, such as non-finite values; "harmless": suspicions although the
+outputs pass.
 """
 
 
@@ -68,8 +70,8 @@ def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
     groups = [
         *_suspicions(run, mended),
         *_unexplained(run),
-        *_rungs(run, observations),
-        *_seen(run),
+        *_engines(run),
+        *faults(run, observations),
     ]
     order = list(LABELS)
     return tuple(sorted(groups, key=lambda g: (order.index(g.state), -len(g.found))))
@@ -135,20 +137,40 @@ def _is_found(kept: KeptNode) -> bool:
     return kept.kept_by in ("search", "engine")
 
 
+def _engines(run: Run) -> Iterator[Causes]:
+    """Yield what engines show about why none of the low format passed, with the nodes."""
+    for engines in run.devices:
+        where = f" on {engines.worker.name}" if len(run.devices) > 1 else ""
+        for cause in engines.causes:
+            told = Found(None, sentence(f"{capital(engine_cause(cause), cause.nodes)}."))
+            found = (told, *(Found(node, "") for node in cause.nodes))
+            state: State = "cause" if cause.nodes else "seen"
+            yield Causes(f"What the engines{where} show", state, found)
+
+
+def faults(run: Run, observations: Observations | None) -> Iterator[Causes]:
+    """Yield what a diagnosis or a verification found wrong; nothing of other runs."""
+    yield from _rungs(run, observations)
+    yield from _seen(run)
+
+
 def _rungs(run: Run, observations: Observations | None) -> Iterator[Causes]:
     seen = () if observations is None else observations.tensors
     made = {one.producer: one.tensor for one in seen if one.detail is not None}
     for rung in run.diagnosis:
         if rung.passed is False:
-            texts = dict.fromkeys(rung.nodes, "")
-            for sign in rung.evidence:
-                if sign.severity == "error":
-                    for node in sign.nodes:
-                        texts[node] = texts.get(node) or sign.text
+            signs = sorted(rung.evidence, key=lambda sign: sign.severity != "error")
+            texts: dict[NodeName, str] = {}
+            for sign in signs:
+                for node in sign.nodes:
+                    if sign.severity == "error" or node in rung.nodes:
+                        texts.setdefault(node, sign.text)
+            texts |= {node: "" for node in rung.nodes if node not in texts}
             found = tuple(
                 Found(node, sentence(text), made.get(node)) for node, text in texts.items()
             )
-            yield Causes(sentence(rung.cause), "cause", found)
+            where = f", at {count(len(found), 'node')}" if found else f": {sentence(rung.cause)}"
+            yield Causes(f"Rung {rung.rung} ({rung.name}){where}", "cause", found)
 
 
 def _seen(run: Run) -> Iterator[Causes]:

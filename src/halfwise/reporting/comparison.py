@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from math import inf, log
 
 from halfwise.records import Comparison, NodeComparison, NodeName
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, commands, present
+from halfwise.reporting.steps import steps_told
 from halfwise.wording import clean, count, listed, number, ratio, sentence, shorten
 
 _AMPLIFIED = "{} amplified: out of tolerance although its inputs are within it"
@@ -32,6 +33,7 @@ def comparison(found: Comparison) -> Report:
         _way(found, found.path, "Path of the error to the output"),
         _born(found),
         _rest(found),
+        commands("Next", steps_told(found.next_step)),
     )
     about = (
         f"A: {sentence(found.a)} · B: {sentence(found.b)} · {count(len(found.samples), 'sample')} "

@@ -23,7 +23,7 @@ from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.rungs import rung_name
 from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed, beyond_seen
-from halfwise.wording import count, listed, number, ratio, shorten, verb
+from halfwise.wording import count, listed, number, ratio, sentence, verb
 
 _SKETCHED = "; plans without repairs were tried, not searched for"
 
@@ -51,11 +51,8 @@ def curve_table(run: Run) -> Table | None:
     told = f"error on the samples of the search{whose}, scores on {_heldout(run)}"
     sketched = any(c is not None and c.unrepaired for c in (curve, curve.beside))
     told += beyond_seen(run, ", both at") + (_SKETCHED if sketched else "")
-    return Table(
-        f"Plans to choose from: {told}",
-        columns,
-        tuple(rows),
-    ).without_empty_columns()
+    table = Table("Plans to choose from", columns, tuple(rows), note=told)
+    return table.without_empty_columns()
 
 
 def _full_rows(run: Run, names: list[str]) -> list[tuple[str, ...]]:
@@ -116,7 +113,7 @@ def part_table(run: Run) -> Table | None:
     least, plan = _place(curve, curve.front[0] if curve.front else None), _place(curve, curve.plan)
     rows = [
         (
-            shorten(f"{_kind(row)}", 40),
+            sentence(_kind(row)),
             str(row.count),
             *_change(_place(curve, row.alone), least),
             *_change(_place(curve, row.without), plan),
@@ -125,10 +122,10 @@ def part_table(run: Run) -> Table | None:
     ]
     columns = (Column("part"), *(Column(c, "right") for c in ("nodes", "alone", "error")))
     return Table(
-        "What each part of the plan contributes: alone, and the plan without it; errors over what "
-        "is allowed",
+        "What each part of the plan contributes",
         (*columns, Column("without", "right"), Column("error", "right")),
         tuple(rows),
+        note="alone, and the plan without it; errors over what is allowed",
     )
 
 

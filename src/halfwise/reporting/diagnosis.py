@@ -26,6 +26,8 @@ QUESTIONS: dict[RungName, str] = {
     "precision": "which nodes does the low format break?",
     "kernels": "does the engine match its emulation?",
 }
+_FIRST = 3
+"""Most pieces of evidence on the first screen."""
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
@@ -55,7 +57,10 @@ def diagnosed_screen(run: Run) -> Report:
         return replace(whole, parts=(Table(ladder.title, ladder.columns[:3], answers), *rest))
     where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
     errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
-    seen = lines_of("Evidence", (f"{sign.text}{_at(sign.nodes)}" for sign in errors))
+    lines = [f"{sign.text}{_at(sign.nodes)}" for sign in errors[:_FIRST]]
+    if left := len(errors) - len(lines):
+        lines.append(f"and {left} more in the full report")
+    seen = lines_of("Evidence", lines)
     parts = present(where, seen, commands("Next", steps_told(failed.advice)))
     return replace(whole, parts=parts)
 

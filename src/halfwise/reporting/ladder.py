@@ -32,8 +32,8 @@ def ladder_table(run: Run) -> Table | None:
     figures += ("ms", "beside above", "size", "memory")
     columns = (Column("rung"), *(Column(figure, "right") for figure in figures), Column(""))
     rows = tuple(_row(rung, names, run) for rung in run.rungs)
-    title = "The ladder: errors on the samples of the search, scores on held-out samples"
-    return Table(title, columns, rows).without_empty_columns()
+    note = "errors on the samples of the search, scores on held-out samples"
+    return Table("The ladder", columns, rows, note=note).without_empty_columns()
 
 
 def brief_ladder(run: Run) -> Table | None:

@@ -17,9 +17,11 @@ from halfwise.records import (
     Repair,
     Run,
 )
+from halfwise.reporting.causes import faults
 from halfwise.reporting.plan import in_words
 from halfwise.reporting.precision import WORDS
 from halfwise.reporting.repairs import DONE
+from halfwise.reporting.trouble import low_name
 from halfwise.wording import count, listed, number, ratio, sentence
 
 
@@ -37,6 +39,7 @@ class NodeFacts:
         seen: Its tensor with the largest finite magnitude in FP32.
         nonfinite: NaN and infinite elements of all its tensors in FP32.
         guards: Suspicions that arise at it, gravest first.
+        faults: What a diagnosis or a verification found at it.
         repairs: Repairs that change it.
         engine: Its precision in the engine.
         layers: The engine's layers that compute it.
@@ -51,6 +54,7 @@ class NodeFacts:
     seen: Observation | None = None
     nonfinite: int = 0
     guards: list[Guard] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
     engine: NodePrecision | None = None
     layers: list[EngineLayer] = field(default_factory=list)
@@ -68,12 +72,11 @@ def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName,
         facts[growth.node].growth = growth
     for guard in run.guards:
         facts[guard.node].guards.append(guard)
-    for seen in observations.tensors if observations is not None else ():
-        if seen.producer is not None:
-            found = facts[seen.producer]
-            found.nonfinite += seen.nonfinite
-            if found.seen is None or found.seen.absmax < seen.absmax:
-                found.seen = seen
+    found = [(one, group) for group in faults(run, observations) for one in group.found]
+    for one, group in found:
+        if one.node is not None:
+            facts[one.node].faults.append(one.text or group.title)
+    _seen_facts(observations, facts)
     if (proof := engine_proof(run)) is not None:
         for node in proof.nodes:
             facts[node.node].engine = node
@@ -81,6 +84,23 @@ def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName,
             for name in layer.nodes:
                 facts[name].layers.append(layer)
     return facts
+
+
+def _seen_facts(observations: Observations | None, facts: Mapping[NodeName, NodeFacts]) -> None:
+    for seen in observations.tensors if observations is not None else ():
+        if seen.producer is not None:
+            found = facts[seen.producer]
+            found.nonfinite += seen.nonfinite
+            if found.seen is None or found.seen.absmax < seen.absmax:
+                found.seen = seen
+
+
+def grown_with(run: Run) -> str:
+    """Return what is low where `Run.growth` was measured, such as "everything in FP16"."""
+    kept = 0 if run.followed is None else len(run.followed.kept)
+    but = f" but {count(kept, 'node')}" if kept else ""
+    unrepaired = run.followed is None and run.plan is not None and run.plan.repairs
+    return f"{low_name(run)}{but}{', before repairs' if unrepaired else ''}"
 
 
 def _plan_facts(run: Run, facts: Mapping[NodeName, NodeFacts]) -> None:
@@ -160,6 +180,8 @@ def _planned(facts: NodeFacts) -> Iterator[tuple[str, str]]:
         yield "reason", "Reads its inputs through Q and DQ, for INT8."
     for i, guard in enumerate(facts.guards):
         yield _numbered("suspected", i), guard.message
+    for i, fault in enumerate(facts.faults):
+        yield _numbered("found", i), fault
     for i, repair in enumerate(facts.repairs):
         formula = f": {repair.identity}" if repair.identity else ""
         yield _numbered("repaired", i), f"{repair.rule}, {DONE[repair.rule]}{formula}"

@@ -88,7 +88,8 @@ def _draw(shown: Report, console: Console) -> None:
     console.print(Text(shown.about, style="dim", overflow="fold"))
     for part in shown.parts:
         console.print()
-        console.print(Text(part.title, style="bold"))
+        note = f": {part.note}" if isinstance(part, Table) and part.note else ""
+        console.print(Text(f"{part.title}{note}", style="bold"))
         if isinstance(part, Table):
             console.print(Padding(_grid(part, console.width - 2), (0, 0, 0, 2), expand=False))
         else:

@@ -25,7 +25,7 @@ def test_a_run_without_engines_has_fp32_everything_low_and_its_plan() -> None:
     fp32, low, own = classic_rows(found)
     assert (fp32.name, fp32.how, fp32.metrics, fp32.bytes) == (
         "FP32",
-        "the reference",
+        "reference",
         {"top1": 1.0},
         4000,
     )
@@ -59,7 +59,7 @@ def test_each_rung_has_a_row_and_int8_one_with_nothing_left_out() -> None:
 def test_engines_have_times_and_sizes_of_their_own_on_every_device() -> None:
     def device(name: str, **changed: object) -> Engines:
         found = engines(**changed)
-        return found.model_copy(update={"worker": found.worker.model_copy(update={"gpu": name})})
+        return found.model_copy(update={"worker": found.worker.model_copy(update={"name": name})})
 
     lost = result("mixed", 9, 1.0, verdict=None, latency=None, failure="It does not run.")
     found = run(engines=device("A"), further=(device("B", results=(lost,)),))
@@ -68,10 +68,15 @@ def test_engines_have_times_and_sizes_of_their_own_on_every_device() -> None:
         ("mixed", "engine on A"),
         ("mixed", "engine on B"),
     ]
-    twins = run(engines=device("A"), further=(device("A"),))
-    assert classic_rows(twins)[-1].how == "engine on local, A"
+    assert classic_rows(run(engines=device("A")))[-1].how == "engine"
     assert (rows[3].latency, rows[3].bytes, rows[3].kept) == (latency(1.05), 10 * 2**20, 13)
     assert (rows[4].passed, rows[4].errors, rows[4].latency) == (None, None, None)
+
+
+def test_engines_of_a_run_without_a_plan_are_there() -> None:
+    wrong = result("FP32, TF32 off", 1, 1.0, verdict=verdict(passed=False), rung="fp32")
+    (row,) = classic_rows(run(plan=None, engines=engines(results=(wrong,))))
+    assert (row.name, row.how, row.passed) == ("FP32 without TF32", "engine", False)
 
 
 def test_a_verified_candidate_is_one_row() -> None:

@@ -1,6 +1,7 @@
 """Causes are told as records have them, nothing stronger."""
 
 from halfwise.records import (
+    Cause,
     FailedRun,
     Guard,
     IntermediateNonfinite,
@@ -14,6 +15,7 @@ from halfwise.records import (
 from halfwise.reporting.causes import causes
 from halfwise.reporting.trouble import trouble
 from tests.unit.reporting import runs
+from tests.unit.reporting.engine_runs import engines
 
 
 def guard(node, severity, kind="overflow"):
@@ -95,9 +97,9 @@ def test_diagnose_tells_the_rung_that_failed_and_its_nodes() -> None:
     signs = (
         Sign(severity="error", text="a is broken", nodes=(NodeName("a"),)),
         Sign(severity="error", text="a is told once", nodes=(NodeName("a"),)),
-        Sign(severity="info", text="worth knowing", nodes=(NodeName("c"),)),
+        Sign(severity="info", text="worth knowing", nodes=(NodeName("c"), NodeName("d"))),
     )
-    nodes = (NodeName("a"), NodeName("b"))
+    nodes = (NodeName("b"), NodeName("d"), NodeName("a"))
     wrong = Rung(
         rung=3,
         name="model",
@@ -110,8 +112,21 @@ def test_diagnose_tells_the_rung_that_failed_and_its_nodes() -> None:
     passed = wrong.model_copy(update={"passed": True})
     run = runs.verification(kind="diagnose", diagnosis=(passed, wrong))
     (group,) = causes(run, None)
-    assert (group.title, group.state) == ("Broken", "cause")
-    assert [(one.node, one.text) for one in group.found] == [("a", "a is broken"), ("b", "")]
+    assert (group.title, group.state) == ("Rung 3 (model), at 3 nodes", "cause")
+    assert [(one.node, one.text) for one in group.found] == [
+        ("a", "a is broken"),
+        ("d", "worth knowing"),
+        ("b", ""),
+    ]
+
+
+def test_what_engines_show_at_nodes_is_a_cause() -> None:
+    kernel = Cause(kind="kernel", builds=(3,), nodes=(NodeName("a"),), excess=9.0)
+    unclear = Cause(kind="unknown", builds=(4,), excess=2.0)
+    found = causes(runs.run(engines=engines(causes=(kernel, unclear))), None)
+    shown = [group for group in found if group.title == "What the engines show"]
+    assert [(group.state, len(group.found)) for group in shown] == [("cause", 2), ("seen", 1)]
+    assert "to blame in a" in shown[0].found[0].text
 
 
 def test_a_run_without_anything_wrong_has_no_causes() -> None:

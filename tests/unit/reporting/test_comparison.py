@@ -1,4 +1,4 @@
-from halfwise.records import NodeName
+from halfwise.records import NodeName, Step
 from halfwise.reporting.comparison import comparison as shown
 from halfwise.reporting.parts import MOST_ROWS, Table
 from tests.unit.reporting.comparisons import comparison, node
@@ -125,3 +125,9 @@ def test_names_cannot_repaint_the_terminal():
     evil = "\x1b[2J"
     found = comparison(first=(NodeName(evil),), nodes=(node(evil, "born"),), path=())
     assert "\x1b" not in shown(found).title + texts(found)
+
+
+def test_what_to_do_next_is_a_command():
+    step = Step(kind="fix", command=("halfwise", "fix", "a b.onnx"))
+    told = parts(comparison(next_step=(step,)))["Next"].lines
+    assert told[0].endswith(": halfwise fix 'a b.onnx'")

@@ -44,7 +44,7 @@ def test_what_was_tried_without_repairs_is_told_as_not_searched():
     table = curve_table(run(curve=MADE.model_copy(update={"unrepaired": bare})))
     assert table is not None
     assert [row[-1] for row in table.rows[3:]] == ["tried without repairs"] * 2
-    assert table.title.endswith("plans without repairs were tried, not searched for")
+    assert table.note.endswith("plans without repairs were tried, not searched for")
     assert "without repairs" in chosen_line(
         MADE.model_copy(update={"unrepaired": bare}), ONE, Criterion()
     )
@@ -86,7 +86,7 @@ def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
     assert overflowing(made) in report(made).caution
     table = curve_table(made)
     assert table is not None
-    assert table.title.endswith("held-out samples, both at 2 × the ranges seen")
+    assert table.note.endswith("held-out samples, both at 2 × the ranges seen")
     assert overflowing(run(curve=curve(low, PLAN, plan=1), guards=near)) == ""
     assert overflowing(made.model_copy(update={"verdict": verdict(passed=False)})) == ""
     assert overflowing(run()) == ""
@@ -149,7 +149,7 @@ def test_what_errors_are_over_is_told_where_something_else_decides():
     found = run(curve=MADE.model_copy(update={"criterion": Criterion(rel_max=1e-5)}))
     table = curve_table(found)
     assert table is not None
-    assert "samples of the search (rel max ≤ 1e−5), scores" in table.title
+    assert "samples of the search (rel max ≤ 1e−5), scores" in table.note
 
 
 def test_what_is_chosen_is_told_with_what_decides():

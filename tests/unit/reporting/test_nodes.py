@@ -2,15 +2,27 @@ import pytest
 
 from halfwise.records import (
     EngineLayer,
+    Followed,
     Growth,
+    IntermediateNonfinite,
     NodeName,
     NodePrecision,
     Repair,
+    TensorName,
     Unsupported,
 )
-from halfwise.reporting.nodes import node_facts, type_words, words_on
+from halfwise.reporting.nodes import grown_with, node_facts, type_words, words_on
 from tests.unit.reporting.engine_runs import engines, proof, result
-from tests.unit.reporting.runs import guard, kept, observation, observations, plan, run
+from tests.unit.reporting.runs import (
+    guard,
+    kept,
+    observation,
+    observations,
+    plan,
+    run,
+    verdict,
+    verification,
+)
 
 POW, MOVE, PIN = NodeName("/norm/Pow"), NodeName("/Reshape"), NodeName("/Custom")
 REPAIR = Repair(rule="fold", nodes=(POW,), identity="(x + b)·w = x·w + b·w")
@@ -100,3 +112,25 @@ def test_words_are_clean():
 )
 def test_types_of_a_node(op, read, given, words):
     assert type_words(op, read, given) == words
+
+
+def test_what_verify_finds_inside_is_told_at_its_node():
+    inside = IntermediateNonfinite(tensor=TensorName("t"), producer=POW, elements=2)
+    found = verification(verdict=verdict(intermediate_nonfinite=(inside,)))
+    assert told(found, POW) == {"found": "2 values of t"}
+
+
+@pytest.mark.parametrize(
+    ("repairs", "followed", "words"),
+    [
+        ((), None, "everything in FP16"),
+        ((REPAIR,), None, "everything in FP16, before repairs"),
+        (
+            (REPAIR,),
+            Followed(kept=(POW,), error=2.0, tried=(), origin=None, accumulates=False),
+            "everything in FP16 but 1 node",
+        ),
+    ],
+)
+def test_what_is_low_where_errors_are_followed(repairs, followed, words):
+    assert grown_with(run(plan=plan((), repairs=repairs), followed=followed)) == words

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import AUTO, rises, usual
-from halfwise.page.classic import Classic, classic_rows
+from halfwise.page.classic import EMULATED, REFERENCE, Classic, classic_rows
 from halfwise.page.columns import front_coded
 from halfwise.page.data import Data
 from halfwise.page.plans import Names, groups
@@ -60,6 +60,8 @@ def _metrics(run: Run) -> Iterator[Data]:
 
 
 _SMALLER = {"mean error": "mean_abs", "median error": "median_abs"}
+_MINOR = ("p99 ms", "GPU memory", *_SMALLER)
+"""Columns that are left to wide screens."""
 _TIMES = {"ms": "median_ms", "p99 ms": "p99_ms"}
 
 
@@ -70,8 +72,11 @@ def _classic(rows: Sequence[Classic]) -> Data:
     titles += ["size", "GPU memory", *_SMALLER]
     cells = [[*_cells(row, metrics)] for row in rows]
     used = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in cells)]
+    if emulated := {row.how for row in rows} <= {REFERENCE, EMULATED}:
+        used.remove(1)
     return {
-        "columns": [titles[i] for i in used],
+        "title": f"Each precision, {'emulated, ' * emulated}on the judged samples",
+        "columns": [{"title": titles[i], "minor": titles[i] in _MINOR} for i in used],
         "rows": [[row[i] for i in used] for row in cells],
     }
 

@@ -3,6 +3,7 @@
 from halfwise.page.columns import drawn, front_coded
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
+from halfwise.reporting.nodes import grown_with
 
 
 def depth(stored: Stored) -> Section | None:
@@ -11,7 +12,6 @@ def depth(stored: Stored) -> Section | None:
     if not run.growth:
         return None
     followed = run.followed
-    kept = () if followed is None else followed.kept
     origin = None if followed is None or followed.origin is None else followed.origin.node
     return Section(
         "depth",
@@ -22,9 +22,7 @@ def depth(stored: Stored) -> Section | None:
             "error": [drawn(step.error) for step in run.growth],
             "inherited": [drawn(step.inherited) for step in run.growth],
             "origin": origin,
-            "low": "" if run.plan is None else run.plan.low.upper(),
-            "kept": len(kept),
-            "repaired": followed is None and run.plan is not None and bool(run.plan.repairs),
+            "grown": grown_with(run),
         },
         scripts=("columns", "scatter"),
         libraries=("uplot",),

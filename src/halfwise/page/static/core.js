@@ -97,12 +97,17 @@ function fragment(name, key) {
 // Returns a link to `key` in a section; plain text where the section has nothing to open.
 function link(name, key, text = key) {
   if (document.getElementById(name) === null) {
-    return make("span", {}, text);
+    return make("span", {}, parted(text));
   }
   const href = fragment(name, key);
   // Setting the same address again fires no event.
   const again = () => location.hash === href && follow();
-  return make("a", { href, title: key, onclick: again }, text);
+  return make("a", { href, title: key, onclick: again }, parted(text));
+}
+
+// Returns a name that breaks after slashes first.
+function parted(text) {
+  return text.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]).slice(0, -1);
 }
 
 // Shows `key` in a section, and puts it in the address.

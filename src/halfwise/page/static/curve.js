@@ -6,6 +6,8 @@ const { make, section, number, table, scatter, glyph, link, columns } = halfwise
 const MOST_NAMES = 400;
 // Largest number of characters in the label of a limit.
 const MOST_LIMIT = 30;
+// Columns of all plans that are left to wide screens.
+const MINOR = new Set(["of", "Casts", "evaluation"]);
 const LOOKS = {
   plan: [{ shape: "circle", colour: 0 }, { shape: "square", colour: 2 }],
   bare: [{ shape: "triangle", colour: 3 }, { shape: "wedge", colour: 4 }],
@@ -18,8 +20,8 @@ section("curve", (root, { plans, classic }) => {
     drawPlans(root, { ...plans, names: columns.names(plans.names) });
   }
   if (classic.rows.length) {
-    root.append(make("h3", {}, "Each precision, on the judged samples"));
-    table(root, { name: "Each precision", ...classic });
+    root.append(make("h3", {}, classic.title));
+    table(root, { ...classic, name: "Each precision" });
   }
 });
 
@@ -27,6 +29,9 @@ function drawPlans(root, plans) {
   const groups = looking(plans.groups);
   const points = groups.flatMap((group) => group.points);
   const axes = { x: horizontal(plans).filter(known), y: vertical(plans).filter(known) };
+  if (!axes.x.length || !axes.y.length) {
+    return;
+  }
   const state = { x: axes.x[0], y: axes.y[0], hidden: new Set() };
 
   function known(axis) {
@@ -251,6 +256,6 @@ function all(root, groups, plans, show) {
   const details = make("details", { class: "tall" }, make("summary", {}, `All ${points.length} as a table`));
   root.append(details);
   table(details, {
-    name: "Plans", columns: used.map((i) => titles[i]), rows: rows.map((row) => used.map((i) => row[i])),
+    name: "Plans", columns: used.map((i) => ({ title: titles[i], minor: MINOR.has(titles[i]) })), rows: rows.map((row) => used.map((i) => row[i])),
   });
 }

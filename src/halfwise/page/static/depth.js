@@ -14,9 +14,8 @@ section("depth", (root, data) => {
     label: node.name === data.origin ? "most of it starts here" : null,
   }));
   const told = make("div", { class: "told", "aria-live": "polite" });
-  const but = data.kept ? ` but ${data.kept} ${data.kept === 1 ? "node" : "nodes"}` : "";
-  root.append(make("p", { class: "note" }, `Relative RMS error after compute nodes on one sample, with everything in ${data.low}${but}`
-    + `${data.repaired ? ", before repairs" : ""}. Filled: the inputs have less than a fifth of that error, so it may start there.`));
+  root.append(make("p", { class: "note" }, `Relative RMS error after compute nodes on one sample, with ${data.grown}. `
+    + "Filled: the inputs have less than a fifth of that error, so it may start there."));
   scatter(root, () => ({
     label: `Relative error along ${nodes.length} nodes`, height: 300, small: points.length > 300,
     x: { title: "place in the graph", integer: true }, y: { title: "relative RMS error", log: true },
@@ -48,7 +47,7 @@ function list(root, nodes) {
   root.append(details);
   table(details, {
     name: "Error along the graph", rows,
-    columns: [{ title: "node", align: "left" }, "place", "depth", "error", "of its inputs", "times"],
+    columns: [{ title: "node", align: "left" }, { title: "place", minor: true }, "depth", "error", "of its inputs", "times"],
   });
 }
 

@@ -38,6 +38,7 @@ function elements(graph, kinds, state, { find, redraw, fit, setView, setSteps })
     const used = new Set([...canvas.querySelectorAll(".stripe")].flatMap((bar) => [...bar.classList]));
     legend.replaceChildren(...state.measure.legend.filter(([cls]) => used.has(cls)).map(([cls, label]) =>
       make("li", {}, make("span", { class: `key ${cls}` }), label)),
+    state.measure.note ? make("li", {}, state.measure.note) : "",
     ...MARKS.filter(([name]) => graph.marks[name].size > 0).map(([name, sign]) => make("li", {}, `${sign} ${name}`)),
     canvas.querySelector(".cluster.layer") === null ? "" : make("li", {}, make("span", { class: "key layer" }), "layer of the engine"));
   }

@@ -46,11 +46,12 @@ function byType(name, title, wordOf) {
   };
 }
 
-function byNumber(name, title, { value, limits, legend, words = number, fact = title.toLowerCase() }) {
+function byNumber(name, title, { value, limits, legend, words = number, fact = title.toLowerCase(), note = "" }) {
   return {
     name,
     title,
     fact,
+    note,
     of(nodes) {
       const found = value(nodes);
       if (found === null) {
@@ -83,7 +84,7 @@ function measures(graph) {
   }
   if (graph.error.length > 0) {
     found.push(byNumber("error", "Error", {
-      fact: "largest error",
+      fact: "largest error", note: `with ${graph.grown}`,
       value: largest(graph.error), limits: [1e-4, 1e-3, 1e-2, 1e-1],
       legend: ["below 1e−4 (relative RMS)", "to 1e−3", "to 0.01", "to 0.1", "more"],
     }));

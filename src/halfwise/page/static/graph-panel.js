@@ -16,7 +16,7 @@ function panel(graph, key, act) {
     case "t": return tensorPanel(graph, at, act);
     case "o": return tensorPanel(graph, at, act);
     default: return [make("h3", {}, "Whole graph"),
-      make("p", { class: "note" }, "Select a node to see what is known of it, or a box to unfold it."),
+      make("p", { class: "note" }, `${graph.isOriginal ? "This is the original model. " : ""}Select a node to see what is known of it, or a box to unfold it.`),
       ...summary(graph, [...graph.names.keys()], act)];
   }
 }
@@ -57,7 +57,7 @@ function figures(graph, node) {
     ["in the engine", engineWord(graph.engine[node])],
     ["added", added],
     ["body", body],
-    ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS; ${inherited} in its inputs`],
+    ["error", number(graph.error[node] ?? null) && `${number(graph.error[node])} relative RMS with ${graph.grown}; ${inherited} in its inputs`],
     ["largest |x|", largest && `${largest} in FP32${sample ? `, ${sample}` : ""}`],
     ["not finite", graph.nonfinite[node] ? `${graph.nonfinite[node]} values in FP32` : ""],
   ];
@@ -146,7 +146,8 @@ function summary(graph, nodes, act) {
     facts([
       ["nodes", String(nodes.length)],
       ["operators", ops.slice(0, FEW).join(", ") + (ops.length > FEW ? " and others" : "")],
-      ...measures(graph).map((measure) => [measure.fact ?? measure.title.toLowerCase(), measure.of(nodes).text]),
+      ...measures(graph).map((measure) => [measure.fact ?? measure.title.toLowerCase(),
+        [measure.of(nodes).text, measure.note].filter(Boolean).join(" ")]),
     ]),
     ...lists.filter(([, found]) => found.length > 0).flatMap(([name, found]) => [
       make("h4", {}, `${found.length} ${name}`),

@@ -70,7 +70,8 @@ function one(place, engine, shared) {
       { text: word("tactic"), node: () => make("span", { class: "layer", title: word("tactic") }, word("tactic")) },
     ];
   });
-  const titles = ["layer", "type", "precision", "ms", "of time", "nodes", "reads → gives", "weights", "kernel"];
+  const titles = ["layer", "type", "precision", "ms", "of time", "nodes",
+    ...["reads → gives", "weights", "kernel"].map((title) => ({ title, minor: true }))];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => (row[i]?.text ?? row[i]?.value ?? row[i] ?? "") !== ""));
   place.replaceChildren();
   for (const line of [...engine.findings.map((found) => `Not as requested: ${found}`), ...engine.remarks]) {

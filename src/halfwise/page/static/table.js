@@ -73,19 +73,20 @@ function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-// Appends a table to root and returns its element. `columns` are titles or {title, align}; `rows`
+// Appends a table to root and returns its element. `columns` are titles or {title, align, minor}; `rows`
 // are lists of cells, of which `most` are shown at first; columns without any are in the CSV
-// alone. `name` is that of its CSV file and what a screen reader calls it.
+// alone, and so are those that are `minor` where not all find room. `name` is that of its CSV file and what a screen reader calls it.
 function table(root, { name, columns, rows, most = MOST }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
-  const kinds = aligned.map((align, i) => (rows.some((row) => shown(row[i]).length > PROSE) ? `${align} prose` : align));
+  const kinds = aligned.map((align, i) => [align, rows.some((row) => shown(row[i]).length > PROSE) ? "prose" : "",
+    heads[i].minor ? "minor" : ""].filter(Boolean).join(" "));
   const empty = heads.map((_, i) => rows.every((row) => shown(row[i]) === ""));
   const state = { column: -1, direction: 1, words: "", all: rows.length <= most };
   const body = make("tbody");
   const headings = heads.map((column, i) => {
     const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
-    return make("th", { scope: "col", class: aligned[i], hidden: empty[i] }, column.title === "" ? null : button);
+    return make("th", { scope: "col", class: heads[i].minor ? `${aligned[i]} minor` : aligned[i], hidden: empty[i] }, column.title === "" ? null : button);
   });
 
   function fill() {
@@ -108,6 +109,16 @@ function table(root, { name, columns, rows, most = MOST }) {
     fill();
   }
 
+  function fit() {
+    const isWide = () => scroll.scrollWidth > scroll.clientWidth;
+    if (fewer !== null) {
+      whole.classList.remove("tight");
+      whole.classList.toggle("tight", isWide());
+    }
+    hint.hidden = !isWide();
+    scroll.classList.toggle("wide", !hint.hidden);
+  }
+
   const more = make("button", { type: "button", class: "quiet", onclick: () => {
     state.all = true;
     fill();
@@ -119,13 +130,15 @@ function table(root, { name, columns, rows, most = MOST }) {
     } });
   const save = make("button", { type: "button", class: "quiet", "aria-label": `${name} as CSV`,
     onclick: () => download(name, csv({ columns: heads, rows })) }, "CSV");
+  const fewer = heads.some(({ minor }, i) => minor && !empty[i]) ? make("span", { class: "note fewer" }, "More columns in the") : null;
   fill();
   const grid = make("table", {}, make("thead", {}, make("tr", {}, headings)), body);
   const scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, grid);
   const hint = make("p", { class: "note wider", hidden: true }, "Scroll sideways for more columns →");
-  new ResizeObserver(() => { hint.hidden = scroll.scrollWidth <= scroll.clientWidth; }).observe(scroll);
-  const whole = make("div", { class: "table" }, hint, scroll, make("div", { class: "tools" }, filter, more, save));
+  const whole = make("div", { class: "table" }, hint, scroll, make("div", { class: "tools" }, filter, more, fewer, save));
   root.append(whole);
+  // In the next frame: what changes a size while sizes are told is an error.
+  new ResizeObserver(() => requestAnimationFrame(fit)).observe(scroll);
   return whole;
 }
 

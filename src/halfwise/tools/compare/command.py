@@ -16,6 +16,7 @@ from halfwise.emulation.bounded import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.next_steps import diagnose_step, fix_step
 from halfwise.fixing.repair.making import repaired_at
 from halfwise.fixing.repair.metadata import further, with_readable
 from halfwise.fixing.rewrite import with_opset_for
@@ -29,7 +30,7 @@ from halfwise.options.engines import TENSORRT
 from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Comparison
+from halfwise.records import Comparison, Step
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
@@ -94,7 +95,17 @@ def compare(
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
             found = find_divergence(walk, 1 if maker is None else maker.rounds)
-        return found.model_copy(update={"notes": (*notes, *found.notes)})
+        steps = (_next(case, request, b),) if found.differs else ()
+        return found.model_copy(update={"notes": (*notes, *found.notes), "next_step": steps})
+
+
+def _next(case: Case, request: Request, other: str) -> Step:
+    """Return what to do if a `compare` with the source `other` finds outputs that differ."""
+    kind, _, low = other.partition(":")
+    if other.endswith(".onnx") or (kind == "emulation" and low != "tf32"):
+        to = {"to": low} if low == BF16.name else {}
+        return fix_step(case, replace(request, given=request.given | to), None)
+    return diagnose_step(case, request, None)
 
 
 Load = Callable[[Path], Network]

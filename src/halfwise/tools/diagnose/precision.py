@@ -13,11 +13,11 @@ from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
 from halfwise.options.repairs import RULES
-from halfwise.records import KeptNode, NodeName, Rung, Sign, said
+from halfwise.records import Guard, KeptNode, NodeName, Rung, Sign, said
 from halfwise.reporting.guards import explained, worded
 from halfwise.tools.compare.sides import all_low
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import count, listed
+from halfwise.wording import capital, count
 
 _MOST = 8
 """Kept nodes and suspicions reported; `fix` writes all to run.json."""
@@ -59,9 +59,7 @@ def precision(subject: Subject) -> Rung:
     fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
     headroom, metric = subject.settings.headroom, case.criterion.metric
     signs += _reasons(explained(_worst_first(fixed), told, headroom, metric))
-    signs += [
-        Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
-    ]
+    signs += map(_suspicion, guards[:_MOST])
     if len(guards) < len(told):
         harmless = count(len(told) - len(guards), "other suspicion")
         signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
@@ -91,6 +89,11 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
     return sorted(fixed.plan.keep, key=severity, reverse=True)
 
 
+def _suspicion(guard: Guard) -> Sign:
+    text = capital(guard.message, (guard.node, guard.tensor or ""))
+    return Sign(severity="warning", text=text, nodes=guard.nodes)
+
+
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept: each reason once, without fixes, which are advice."""
     told: dict[str, list[NodeName]] = {}
@@ -104,13 +107,13 @@ def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
 
 def _cause(fixed: Fixed, low: str) -> str:
     """Return the cause, as far as the search got."""
-    nodes = tuple(k.node for k in fixed.plan.keep)
+    kept = len(fixed.plan.keep)
     if not fixed.found.passed:
         return f"{low} breaks the model, and the search found no plan that passes."
     more = "" if fixed.plan.minimal else "; the search did not finish, so fewer may do"
     return (
-        f"{low} breaks the model. With the graph as it is, keeping {count(len(nodes), 'node')} in "
-        f"FP32 is enough{more}: {listed(nodes)}."
+        f"{low} breaks the model. With the graph as it is, keeping {count(kept, 'node')} in "
+        f"FP32 is enough{more}."
     )
 
 

@@ -13,7 +13,8 @@ def table(**changed):
     assert section is not None
     data: Any = section.data
     found = data["classic"]
-    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    titles = [column["title"] for column in found["columns"]]
+    return [dict(zip(titles, row, strict=True)) for row in found["rows"]]
 
 
 def test_columns_that_nothing_fills_are_left_out_and_the_unknown_is_empty() -> None:

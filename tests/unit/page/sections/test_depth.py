@@ -19,8 +19,7 @@ def test_the_error_after_each_node_is_there_with_where_it_is_born() -> None:
     data: Any = section.data
     assert data["names"] == [0, "a", 1, "b"]
     assert (data["error"], data["inherited"]) == ([0.001235, inf], [0.0, 0.001])
-    assert (data["origin"], data["kept"], data["low"]) == ("ab", 1, "FP16")
-    assert not data["repaired"]
+    assert (data["origin"], data["grown"]) == ("ab", "everything in FP16 but 1 node")
 
 
 def test_a_run_that_measured_none_has_no_such_section() -> None:

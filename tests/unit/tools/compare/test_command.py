@@ -34,6 +34,21 @@ def test_the_same_is_the_same(files, b):
     assert len(found.samples) == 3
 
 
+def test_low_types_that_differ_are_to_be_fixed_and_others_diagnosed(tmp_path):
+    ill, model, data = models.layer_norm(), tmp_path / "m.onnx", tmp_path / "x.npz"
+    onnx.save(ill.proto, model)
+    np.savez(data, **dict(ill.inputs))  # type: ignore[arg-type]
+    (output,) = ill.proto.graph.output
+    wrong = tmp_path / "wrong.npz"
+    zeros = {output.name: np.zeros((8, 4, 32), np.float32)}
+    np.savez(wrong, **zeros)  # type: ignore[arg-type]
+    assert api.compare(model, data, b="emulation:tf32").next_step == ()
+    for b, words in (("emulation", ("halfwise", "fix")), (str(wrong), ("halfwise", "diagnose"))):
+        (step,) = api.compare(model, data, b=b).next_step
+        assert step.command is not None
+        assert step.command[:5] == (*words, str(model), "--inputs", str(data))
+
+
 def test_another_file(files):
     found = compare(files, str(files / "altered.onnx"))
     assert found.first == ("b",)
