@@ -23,6 +23,17 @@ _KINDS = {
     stat.S_IFLNK: "a link",
 }
 
+_MISTAKEN = (
+    (b"version https://git-lfs", "a pointer of Git LFS", "Fetch the file itself: git lfs pull."),
+    (b"<", "a web page", "Download the file itself."),
+    (
+        b"PK\3\4",
+        "a zip archive, as PyTorch and NumPy write",
+        "Export a PyTorch model with `halfwise export-torch` or torch.onnx.export.",
+    ),
+)
+"""First bytes of files that are taken for others, what such a file is, and what to do."""
+
 
 def kind_of(mode: int) -> str:
     """Return what a file other than a regular one is, by its mode, such as `a named pipe`."""
@@ -51,11 +62,23 @@ def is_special(path: Path) -> bool:
 
 def no_file(path: str | Path, kinds: str = "file") -> str:
     """Return the sentence for a path where there is no regular file, or none of `kinds`."""
-    return (
-        f"{path} is a folder, not a {kinds}."
-        if Path(path).is_dir()
-        else f"There is no {kinds} {path}."
-    )
+    try:
+        mode = Path(path).stat().st_mode
+    except PermissionError as error:
+        return f"{path} cannot be read: {error.strerror}."
+    except (OSError, ValueError):
+        return f"There is no {kinds} {path}."
+    return f"{path} is {kind_of(mode)}, not a file."
+
+
+def mistaken(head: bytes) -> tuple[str, str] | None:
+    """Return what a file with these first bytes is, and what to do; None if nothing known."""
+    return next(((what, hint) for start, what, hint in _MISTAKEN if head.startswith(start)), None)
+
+
+def unreadable(path: Path, error: OSError, kinds: str = "file") -> str:
+    """Return the sentence for a file, one of `kinds`, that `error` kept from being read."""
+    return f"{path} cannot be read: {error.strerror}." if is_regular(path) else no_file(path, kinds)
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -24,6 +24,7 @@ OBSERVATIONS_FILE = "observations.json"
 EVIDENCE_FILE = "evidence.json"
 MODEL_FILE = "model.onnx"
 _PARTIAL = ".halfwise."
+_REPEAT = "Restore it from a copy, or repeat the run."
 
 
 def engine_file(worker: str = "") -> str:
@@ -218,16 +219,18 @@ def read_run(folder: Path) -> Run:
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RecordMismatch(
-            f"{folder} is not a run folder: {path.name} cannot be read ({why}).",
-            "Give the folder that -o named.",
+            _no_run(folder, path, error), "Give the folder that -o named."
         ) from error
     try:
         found = json.loads(text).get("schema_version")
     # ValueError: not JSON, or a number of thousands of digits; RecursionError: nested too deeply.
     except (ValueError, AttributeError, RecursionError) as error:
-        raise RecordMismatch(f"{path} is damaged: {error}.", "Repeat the run.") from error
+        raise RecordMismatch(f"{path} is damaged: it is not a JSON object.", _REPEAT) from error
+    if found is None:
+        raise RecordMismatch(
+            f"{path} is not the record of a run: it has no schema version.", _REPEAT
+        )
     if found != SCHEMA_VERSION:
         raise RecordMismatch(
             f"{path} has schema version {str(found)[:20]}; this halfwise reads {SCHEMA_VERSION}.",
@@ -239,8 +242,22 @@ def read_run(folder: Path) -> Run:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RecordMismatch(
-            f"{path} does not match its schema at {place}: {first['msg']}.", "Repeat the run."
+            f"{path} is damaged: {place} is missing, or not what a record holds there.", _REPEAT
         ) from error
+
+
+def _no_run(folder: Path, path: Path, error: OSError | UnicodeDecodeError) -> str:
+    """Return the sentence for a folder whose run, at `path`, cannot be read."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        return f"{folder} is not a run folder: {path.name} cannot be read ({why})."
+    if folder.is_dir():
+        return f"{folder} is not a run folder: it has no {path.name}."
+    return (
+        f"{folder} is a file, not a run folder."
+        if folder.exists()
+        else f"There is no run folder {folder}."
+    )
 
 
 def users_model(run: Run) -> Path:
@@ -286,7 +303,11 @@ def on_one_device(run: Run, name: str | None) -> Run:
     if name is None and len(names) < 2:
         return run
     if name is None or name not in names:
-        told = ", ".join(names) or "none"
         wrong = "has several devices" if name is None else f"has no device {name}"
-        raise UsageError(f"The run {wrong}: {told}.", "Name one of them: --trt-worker NAME.")
+        raise UsageError(
+            f"The run {wrong}: {', '.join(names)}."
+            if names
+            else f"--trt-worker {name} does not apply: the run is not one for several devices.",
+            "Name one of them: --trt-worker NAME." if names else "Leave it out.",
+        )
     return run.on(name)

@@ -7,7 +7,7 @@ breaks could fake lines of a report, and thousands of characters could drown it.
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isinf, isnan
 from pathlib import PurePath
 
@@ -154,6 +154,11 @@ def command(*words: PurePath | str) -> str:
 def count(quantity: int, noun: str) -> str:
     """Return a count with its noun, such as `1 node` or `3 nodes`."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes, separated by commas; `none` without names."""
+    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def dimensions(sizes: Sequence[int | str | None] | None) -> str:

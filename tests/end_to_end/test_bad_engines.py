@@ -92,7 +92,7 @@ def test_what_is_no_engine(refused, fake_worker, tmp_path):
     option = worker(fake_worker())
     assert "has no valid engine header" in refused(7, "inspect", "o.engine", *option)
     assert "is empty" in refused(3, "inspect", "empty.engine", *option)
-    assert "cannot be read" in refused(3, "inspect", "absent.engine", *option)
+    assert "There is no engine absent.engine" in refused(3, "inspect", "absent.engine", *option)
     message = refused(3, "verify", "m.onnx", "u.engine", "--inputs", "x.npz", *option)
     assert "Ultralytics' metadata" in message
     assert "tail -c +21" in message
@@ -205,8 +205,8 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
         (("run", "m.onnx", "--target", "tensorrt"), 3, "There is no file run"),
         (("run", "--target", "tensorrt", "--max-abs", "1"), 2, "--max-abs does not apply"),
         (("run", "--target", "tensorrt", "-o", "new"), 2, "--out does not apply"),
-        (("m.onnx", "--target", "tensorrt"), 7, "is not a run folder"),
-        (("absent", "--target", "tensorrt"), 7, "is not a run folder"),
+        (("m.onnx", "--target", "tensorrt"), 7, "There is no run folder"),
+        (("absent", "--target", "tensorrt"), 7, "There is no run folder"),
     ],
 )
 def test_combinations_without_a_meaning(refused, arguments, code, expected):

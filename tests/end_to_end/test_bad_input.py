@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -312,3 +313,29 @@ def test_a_run_folder_that_is_none(refused, tmp_path, content):
     (tmp_path / "odd" / "run.json").write_text(content)
     assert "run.json" in refused(7, "report", "odd")
     refused(7, "report", "absent")
+
+
+@pytest.mark.usefixtures("files")
+def test_what_is_mistaken_for_a_model(refused):
+    Path("pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    assert "a pointer of Git LFS, not an ONNX model" in refused(3, *fixing("pointer.onnx"))
+    assert "a zip archive" in refused(3, *fixing("model.npz"))
+
+
+def test_a_model_that_nothing_here_reads(refused, files):
+    proto = onnx.load(files[0])
+    proto.opset_import[0].version = 99
+    onnx.save(proto, files[0])
+    assert "opset 99; onnx" in refused(3, *fixing(files[0]))
+    del proto.graph.output[:]
+    onnx.save(proto, files[0])
+    assert "has no outputs" in refused(3, *fixing(files[0]))
+
+
+def test_an_array_of_another_name_is_told_and_one_without_a_name_is_not(call, files):
+    for name, told in (("other", True), ("arr_0", False)):
+        with np.load(files[1]) as given:
+            np.savez("named.npz", **{name: given["x"]})
+        ended = call("observe", files[0], "--inputs", "named.npz")
+        assert ended.code == 0
+        assert ("is used for input 'x'" in ended.err) is told

@@ -134,7 +134,7 @@ def test_an_engine_may_not_become_slower(call, saved, fake_worker):
 def test_what_is_no_baseline_is_refused(judged, refused, tmp_path):
     assert judged(1.001, "before").code == 0
     alone = ("verify", "before.onnx", "before.onnx", "--inputs", "model.npz")
-    assert "not a run folder" in refused(7, *alone, "--baseline", "nowhere")
+    assert "no run folder" in refused(7, *alone, "--baseline", "nowhere")
     assert "without --baseline" in refused(2, *alone, "--may-worsen", "5%")
     for wrong in ("lots", "error", "speed=5%", "-1", "nan", "error=", "inf%"):
         told = refused(2, *alone, "--baseline", "before", f"--may-worsen={wrong}")

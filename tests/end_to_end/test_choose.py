@@ -44,7 +44,7 @@ def test_choices_that_cannot_be_made_are_told(fix, call, refused):
     assert "the nearest costs" in refused(3, "choose", "run", "--worth", "0.1")
     call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "verified")
     assert "no plans to choose from" in refused(7, "choose", "verified")
-    assert "not a run folder" in refused(7, "choose", "nowhere")
+    assert "no run folder" in refused(7, "choose", "nowhere")
 
 
 def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):

@@ -200,7 +200,7 @@ def test_the_file_stands_for_its_folder(tmp_path):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(RecordMismatch, match="not a run folder"):
+    with pytest.raises(RecordMismatch, match=r"There is no run folder .*absent"):
         read_run(tmp_path / "absent")
     with pytest.raises(RecordMismatch, match="not a run folder"):
         read_run(tmp_path)

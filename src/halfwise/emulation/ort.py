@@ -20,6 +20,7 @@ from halfwise.case import CPU, Runtime
 from halfwise.emulation import arena, bounded
 from halfwise.emulation.handing_over import given, lent, ort_value
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
+from halfwise.files import is_regular, no_file
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.serialisation import weightless
@@ -40,6 +41,8 @@ The text after the last match is its message about the innermost node (onnxrunti
 sequential_executor.cc).
 """
 
+_LIBRARY = "Give a shared library of custom operators built for this version of ONNX Runtime."
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
 """A location in ONNX Runtime's own source, with the function's signature."""
 
@@ -229,12 +232,15 @@ def _quantises_to_floats(model: ir.Model) -> bool:
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
     for library in libraries:
+        if not is_regular(library):
+            raise CaseError(no_file(library), _LIBRARY)
         try:
-            options.register_custom_ops_library(str(library))
+            # The loader would look for a bare name in its own folders, not in this one.
+            options.register_custom_ops_library(str(library.absolute()))
         except OrtFailure as error:
             raise CaseError(
                 f"ONNX Runtime cannot load {library}: {_first_line(error)}",
-                "Give a shared library of custom operators built for this version of ONNX Runtime.",
+                _LIBRARY,
             ) from error
 
 
@@ -252,7 +258,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
         )
     return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
-        "Check it with `python -m onnx.checker`, or export it again.",
+        "Export it again: for an older opset or IR version, if the message names one.",
     )
 
 
@@ -293,7 +299,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:500]
+    return _SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0]))[:500]
 
 
 @dataclass(frozen=True)

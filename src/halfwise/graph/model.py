@@ -30,6 +30,7 @@ from halfwise.graph.intake import (
     contradicted,
     declared_shapes,
     refuse_maps,
+    refuse_unusable,
     repair,
     take_types,
 )
@@ -257,20 +258,29 @@ def _explaining_refusals(path: Path | None) -> Iterator[None]:
         yield
     except REFUSALS as error:
         raise CaseError(
-            f"ONNX refuses the graph in {path or 'the model'}: {error.__cause__ or error}",
-            check_again(path),
+            f"ONNX refuses the graph in {path or 'the model'}: {_said(error)}", check_again(path)
         ) from error
 
 
+def _said(error: Exception) -> str:
+    """Return what ONNX says first, on one line: onnx-ir wraps that in errors of its own."""
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    if isinstance(first, UnicodeDecodeError):
+        return "a name in it is not UTF-8, so the file is probably damaged"
+    return " ".join(str(first).split())
+
+
 def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
+    refuse_unusable(proto, path or "The model")
     refuse_maps(proto)
     try:
         with silent():
             return repair(proto), ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CaseError(
-            f"The graph in {path or 'the model'} cannot be read: {error.__cause__ or error}",
-            check_again(path),
+            f"The graph in {path or 'the model'} cannot be read: {_said(error)}", check_again(path)
         ) from error
 
 

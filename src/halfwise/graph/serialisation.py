@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, is_special, no_file, open_regular
+from halfwise.files import is_regular, is_special, mistaken, no_file, open_regular, unreadable
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.scratch import scratch
 
@@ -304,7 +304,6 @@ def read_proto(path: Path) -> onnx.ModelProto:
     Raises:
         CaseError: not a file, not ONNX, or truncated.
     """
-    hint = "Expected a binary ONNX file as written by onnx.save or an exporter."
     if not is_regular(path):
         raise CaseError(no_file(path), "Give the path of an ONNX model.")
     if (size := path.stat().st_size) > PROTOBUF_BYTES:
@@ -315,19 +314,25 @@ def read_proto(path: Path) -> onnx.ModelProto:
         )
     try:
         with open_regular(path) as stream:
+            head = stream.read(_SHOWN)
+            stream.seek(0)
             proto = onnx.load_model(stream, format="protobuf", load_external_data=False)
     except OSError as error:
-        raise CaseError(f"{path} cannot be read: {error.strerror}.", hint) from error
+        raise CaseError(unreadable(path, error), "Check its permissions.") from error
     except (DecodeError, ValueError) as error:
-        raise CaseError(
-            f"{path} is not an ONNX model, or it is truncated: {error}", hint
-        ) from error
+        raise _no_model(path, head) from error
     if not proto.graph.node and not proto.graph.output:
-        raise CaseError(
-            f"{path} is not an ONNX model: it holds no graph.",
-            hint,
-        )
+        raise _no_model(path, head)
     return proto
+
+
+def _no_model(path: Path, head: bytes) -> CaseError:
+    what, hint = mistaken(head) or (
+        "",
+        "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
+    )
+    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
+    return CaseError(f"{path} is {told}.", hint)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import open_regular
+from halfwise.files import mistaken, open_regular, unreadable
 from halfwise.memory import refuse_beyond
 
 ARRAY_SUFFIXES = (".npz", ".npy")
@@ -22,6 +22,8 @@ _LENGTH_AT = 8
 """Where a `.npy` file stores the length of its header (numpy.lib.format)."""
 _HEADER_BYTES = 1 << 20
 """NumPy refuses headers of more than 10,000 bytes too, but only after reading them."""
+_STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
+_AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
     "Save large arrays as .npy, which is read in parts. If the array is small, the file is damaged."
 )
@@ -187,11 +189,25 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     # NumPy has no error class for these two; tests pin the wording.
     if "Object arrays" in str(error) or "Python objects" in str(error):
         return _pickled(where)
-    reason = "wrong file header" if "pickled" in str(error) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return CaseError(unreadable(path, error), _AGAIN)
+    head = _head(path)
+    own = head.startswith(_STARTS)
+    if not own and (found := mistaken(head)):
+        return CaseError(f"{path.name} is {found[0]}, not arrays.", found[1])
+    reason = str(error) if own else "wrong file header" if head else "it is empty"
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
-        "Save it again with np.save(path, array) or np.savez(path, name=array, …).",
+        _AGAIN,
     )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open_regular(path) as stream:
+            return stream.read(100)
+    except OSError:
+        return b""
 
 
 def _pickled(where: str) -> CaseError:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.user_code import RAISED, described
-from halfwise.wording import dimensions, number
+from halfwise.wording import dimensions, number, quoted
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
             arrays[name] = np.asarray(value)
         except RAISED as error:
             raise CaseError(
-                f"{where}: input '{name}' is a {type(value).__name__} that is not an array "
+                f"{where}: input '{name}' is of type {type(value).__name__}, which is no array "
                 f"({described(error)}); expected a NumPy array.",
                 "Make it rectangular and convert it with np.asarray(...).",
             ) from error
@@ -102,13 +102,14 @@ def match_names(
     unknown = [name for name in arrays if name not in expected]
     if unknown:
         raise CaseError(
-            f"{where}: found unknown input {_quote(unknown)}; expected {_quote(expected)}.", hint
+            f"{where} holds {quoted(unknown)}, which is no input of the model; expected "
+            f"{quoted(expected)}.",
+            hint,
         )
     missing = [name for name in expected if name not in arrays]
     if missing:
-        raise CaseError(
-            f"{where}: missing input {_quote(missing)}, found only {_quote(list(arrays))}.", hint
-        )
+        held = f"only {quoted(arrays)}" if arrays else "no arrays"
+        raise CaseError(f"{where} holds {held}; expected {quoted(expected)}.", hint)
     return {name: arrays[name] for name in expected}
 
 
@@ -130,7 +131,7 @@ def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
             or (stored.name, spec.dtype.name) in _CHECKED_CASTS
         )
     if not accepted:
-        kind = "Python objects" if stored.kind == "O" else stored.name
+        kind = {"O": "Python objects", "U": "str", "S": "bytes"}.get(stored.kind, stored.name)
         raise CaseError(
             f"{where}: input '{spec.name}' has dtype {kind}; expected {spec.dtype.name}.",
             f"Convert it to {spec.dtype.name} as in training, and save it again.",
@@ -276,10 +277,6 @@ def fit_to(
     named = match_names(arrays, specs, where)
     shaped = {spec.name: as_one_sample(named[spec.name], spec, where) for spec in specs}
     return fit_sample(shaped, specs, where)
-
-
-def _quote(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "nothing"
 
 
 def _is_text(dtype: np.dtype[Any]) -> bool:

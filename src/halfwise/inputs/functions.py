@@ -16,6 +16,7 @@ from typing import Any
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import is_regular, no_file
 from halfwise.user_code import guarded
+from halfwise.wording import count
 
 _numbers = itertools.count()
 _END = object()
@@ -55,7 +56,7 @@ class UserFunction:
         result = self()
         if not isinstance(result, Iterable) or isinstance(result, Mapping):
             raise CaseError(
-                f"{self.spec} returned a {type(result).__name__}; expected a generator or a list "
+                f"{self.spec} returned {type(result).__name__}; expected a generator or a list "
                 "of dictionaries.",
                 "Yield one dictionary {input name: array} per sample.",
             )
@@ -78,9 +79,9 @@ class UserFunction:
             signature.bind(*arguments)
         except TypeError as error:
             raise CaseError(
-                f"{self.spec} takes the arguments {signature}; expected a function that can be "
-                f"called with {len(arguments)} ({error}).",
-                "Give the other arguments default values.",
+                f"{self.spec}{signature} cannot be called with "
+                f"{count(len(arguments), 'argument')}: {error}.",
+                "Let it take that many; others need default values.",
             ) from error
 
 
@@ -113,9 +114,9 @@ def load_function(spec: str) -> UserFunction:
     with guarded(spec):
         function = getattr(module, name, None)
     if not callable(function):
-        what = "no function" if function is None else f"a {type(function).__name__}"
+        what = "missing" if function is None else f"of type {type(function).__name__}"
         raise CaseError(
-            f"{spec}: found {what} called '{name}' in {path.name}; expected a function.",
+            f"'{name}' in {path.name} is {what}; expected a function.",
             f"Define it at the top level of {path.name}.",
         )
     return UserFunction(spec, path, function)

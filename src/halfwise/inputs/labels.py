@@ -30,6 +30,8 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     Raises:
         CaseError: The file is missing, broken or of another kind, or does not hold `count` labels.
     """
+    if not is_regular(path):
+        raise CaseError(no_file(path), "Give a file of labels.")
     readers: dict[str, Callable[[Path], Sequence[Any]]] = {
         ".json": _read_json,
         **dict.fromkeys((".npy", ".npz"), partial(_read_array, count=count)),
@@ -43,12 +45,10 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
             f"{', '.join(readers)}.",
             "Write the labels to a .txt file, one per line.",
         )
-    if not is_regular(path):
-        raise CaseError(no_file(path), "Give a file of labels.")
     labels = reader(path)
     if len(labels) != count:
         raise CaseError(
-            f"Labels {path.name}: found {len(labels)} labels; expected {count}, one per sample.",
+            f"Labels {path.name}: found {len(labels)} for {count} samples; expected as many.",
             "Give them in the order of the samples, without a header line.",
         )
     return tuple(labels)

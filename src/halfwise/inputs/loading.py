@@ -9,7 +9,7 @@ from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import no_file
 from halfwise.inputs.array_files import ARRAY_SUFFIXES
-from halfwise.inputs.fitting import InputSpec, format_inputs
+from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.pairs import Paired, demand_sources, pair_files, split_sources
 from halfwise.inputs.reading import (
     load_array_files,
@@ -23,6 +23,7 @@ from halfwise.inputs.recorded import SUFFIX, load_feeds
 from halfwise.inputs.samples import LoadedSamples
 from halfwise.inputs.synthetic import judge_inputs, random_samples
 from halfwise.records import Note
+from halfwise.wording import listed
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 IMAGES = "images"
@@ -216,10 +217,10 @@ def paired_files(
     found = {name: data_files(path) for name, path in sources.items()}
     held = {kind if files else "" for kind, files in found.values()}
     if len(held) > 1 or not held <= set(kinds):
-        each = ", ".join(f"'{n}' {k if files else 'nothing'}" for n, (k, files) in found.items())
+        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in found.items())
         raise CaseError(
-            f"The sources of the inputs hold {each}; expected {' in all or '.join(kinds)} in all.",
-            "A .npz file holds all inputs: put such files into one folder, and give that folder.",
+            f"The sources hold {each}; expected {' or '.join(kinds)}, of one kind for all inputs.",
+            "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
     paired, notes = pair_files({name: files for name, (_, files) in found.items()})
     one_each = all(path.is_file() for path in sources.values())
@@ -233,11 +234,11 @@ def _folders_by_input(
     expected = [spec.name for spec in specs]
     if set(found) == set(expected):
         return {name: found[name] for name in expected}
-    what = f"the sub-folders {', '.join(found)}" if found else "no inputs"
+    names = [entry.name for entry in entries]
     raise CaseError(
-        f"{folder.name}: found {what}; expected {', '.join(ARRAY_SUFFIXES)} or image files, or one "
-        f"sub-folder for each input: {', '.join(expected)}.",
-        f"The model's inputs are: {format_inputs(specs)}.",
+        f"{folder.name} holds {listed(names) or 'nothing'}; expected {', '.join(ARRAY_SUFFIXES)} "
+        f"or image files, or one sub-folder for each input: {', '.join(expected)}.",
+        "Give the folder that holds the data itself.",
     )
 
 

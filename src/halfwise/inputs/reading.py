@@ -125,7 +125,7 @@ def _apply(
         return as_arrays(result, where)
     if len(specs) > 1 or result is None:
         raise CaseError(
-            f"{where}: {spec} returned a {type(result).__name__}; expected "
+            f"{where}: {spec} returned {type(result).__name__}; expected "
             f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
             f"Return a value for: {format_inputs(specs)}.",
         )
@@ -156,8 +156,8 @@ def load_sequence(items: object, specs: Sequence[InputSpec], where: str) -> Load
     """
     if not isinstance(items, Sequence):
         raise CaseError(
-            f"The inputs are a {type(items).__name__}; expected a path, a mapping of arrays or a "
-            "sequence of such mappings.",
+            f"The inputs are of type {type(items).__name__}; expected a path, a mapping of arrays "
+            "or a sequence of such mappings.",
             "Give {input name: array}.",
         )
     return _load_arrays(
@@ -205,7 +205,8 @@ def _load_arrays(
 def _arrays(item: object, where: str) -> dict[str, NDArray[Any]]:
     if not isinstance(item, Mapping):
         raise CaseError(
-            f"{where} is a {type(item).__name__}; expected a dictionary {{input name: array}}.",
+            f"{where} is of type {type(item).__name__}; expected a dictionary "
+            "{input name: array}.",
             "Name the input even if the model has only one.",
         )
     return as_arrays(item, where)

@@ -30,6 +30,10 @@ MOST_SAMPLES = 1_000_000
 """More than any run would get through; anything larger is not a list of samples, or is a trap."""
 
 
+UNNAMED = "arr_0"
+"""NumPy's name for an array that is saved without one."""
+
+
 @dataclass(frozen=True)
 class LoadedSamples:
     """Samples, and how the user's data was read.
@@ -111,7 +115,7 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
         raise CaseError(
             f"{where}: input '{spec.name}' is empty ({dimensions(shape)}); expected at least "
             "one sample.",
-            "Export the data again.",
+            "Save at least one sample.",
         )
     check_fixed_axes(sample_shape, spec, where, _batch_hint(shape, spec))
     return layout
@@ -214,7 +218,7 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     for block in blocks:
         given = (block.peek or block.read)()
         arrays = match_names(given, specs, block.where)
-        for name in given.keys() - arrays.keys():
+        for name in given.keys() - arrays.keys() - {UNNAMED}:
             taken: dict[str, Fact] = {"array": name, "where": block.where, "input": specs[0].name}
             notes.setdefault((name, "", ""), Note(kind="array", facts=taken))
         layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}

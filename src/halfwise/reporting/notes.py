@@ -93,7 +93,7 @@ def _layout(facts: Mapping[str, Any]) -> str:
         else "the model declares no rank, so every array is one sample",
     }
     return (
-        f"input '{facts['input']}': {dimensions(facts['shape'])} is read as "
+        f"input '{facts['input']}': {dimensions(facts['shape'])} holds "
         f"{count(facts['samples'], 'sample')} of {dimensions(facts['sample'])} "
         f"({why[facts['layout']]}){_converted(facts)}"
     )
@@ -112,7 +112,7 @@ def _converted(facts: Mapping[str, Any]) -> str:
     if "stored" not in facts:
         return ""
     how = _CASTS.get(facts["cast"], facts["cast"])
-    return f"; {facts['stored']} is read as {facts['dtype']} ({how})"
+    return f"; {facts['stored']} is converted to {facts['dtype']} ({how})"
 
 
 def _ignored(facts: Mapping[str, Any]) -> str:

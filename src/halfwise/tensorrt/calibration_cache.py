@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from halfwise.errors import CaseError
-from halfwise.files import read_text
+from halfwise.files import read_text, unreadable
 
 _HEADER = re.compile(r"TRT-(?P<major>\d\d?)(?P<minor>\d|\d\d)(?P<patch>\d\d)-(?P<kind>\w+)")
 """Versions up to 9 have four digits, such as 8601; from 10 on six, such as 100300."""
@@ -46,7 +46,7 @@ def read_cache(path: Path) -> CalibrationCache:
     try:
         lines = read_text(path).splitlines()
     except OSError as error:
-        raise CaseError(f"{path} cannot be read: {error.strerror}.", _EXPECTED) from error
+        raise CaseError(unreadable(path, error, "calibration cache"), _EXPECTED) from error
     except UnicodeDecodeError as error:
         raise CaseError(f"{path} is not a calibration cache: it is not text.", _EXPECTED) from error
     header = _HEADER.fullmatch(lines[0].strip()) if lines else None

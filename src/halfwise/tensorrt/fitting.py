@@ -18,7 +18,7 @@ from halfwise.errors import CaseError
 from halfwise.formats import BF16
 from halfwise.graph.sizes import declared_axes
 from halfwise.tensorrt.versions import since
-from halfwise.wording import dimensions
+from halfwise.wording import dimensions, quoted
 
 _NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
 _NAMES |= {"bf16": "bfloat16", "boolean": "bool"}
@@ -84,7 +84,7 @@ def check_names(found: Sequence[str], expected: Sequence[str], kind: str) -> Non
     """
     if set(found) != set(expected):
         raise CaseError(
-            f"The engine's {kind} are {_listed(found)}, the model's {_listed(expected)}.",
+            f"The engine's {kind} are {quoted(found)}, the model's {quoted(expected)}.",
             "Give the model that this engine was built from.",
         )
 
@@ -188,7 +188,3 @@ def _kind(dtype: np.dtype[Any]) -> str:
     if dtype == BF16.dtype:
         return "float"
     return {"f": "float", "i": "integer", "u": "integer", "b": "bool"}.get(dtype.kind, dtype.name)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"

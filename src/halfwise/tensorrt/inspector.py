@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.files import open_regular
+from halfwise.files import open_regular, unreadable
 from halfwise.graph.model import Network
 from halfwise.records import EngineLayer, NetworkLayer, NodeName
 from halfwise.tensorrt.kernels import data_type, layer_precision
@@ -154,7 +154,7 @@ def demand_engine(path: Path) -> Path:
             head = file.read(5)
     except OSError as error:
         raise CaseError(
-            f"The engine {path} cannot be read: {error.strerror}.", "Give an engine file."
+            unreadable(path, error, "engine"), "Give an engine file: `halfwise build` makes one."
         ) from error
     if not head:
         raise CaseError(f"The engine {path} is empty.", "Build it again.")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from halfwise.errors import CaseError
-from halfwise.files import open_regular
+from halfwise.files import open_regular, unreadable
 from halfwise.graph.unchecked import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
@@ -32,7 +32,7 @@ def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) 
                 return _explained(stream, str(path), places)
         except OSError as error:
             raise CaseError(
-                f"The log {path} cannot be read: {error.strerror}.",
+                unreadable(path, error, "log"),
                 "Give a file with the builder's output, or - for standard input.",
             ) from error
     return _explained(log, "the log", places)

@@ -74,7 +74,7 @@ class Module:
         module, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
         if not isinstance(module, torch.nn.Module):
             raise CaseError(
-                f"{source} returned a {type(module).__name__}, not a torch.nn.Module.",
+                f"{source} returned {type(module).__name__}, not a torch.nn.Module.",
                 "Return the module, or a pair of module and example inputs.",
             )
         low = {str(p.dtype).removeprefix("torch.") for p in module.parameters()} & {*_LOW_TYPES}

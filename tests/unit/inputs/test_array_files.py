@@ -55,7 +55,7 @@ def test_npy_files_of_several_inputs_are_named_after_them(tmp_path):
     samples = load_array_files(files, [X, Y], "data").samples
     assert samples.ids[3] == "data[3]"
     assert samples[3]["y"] == [3]
-    with pytest.raises(CaseError, match="missing input 'y'"):
+    with pytest.raises(CaseError, match="holds only 'x'; expected 'x', 'y'"):
         load_array_files(files[:1], [X, Y], "x.npy")
 
 
@@ -227,5 +227,5 @@ def test_a_pipe_is_no_array_file(tmp_path):
     path = tmp_path / "d.npz"
     os.mkfifo(path)
     for read in (read_npz, peek_npz, read_npy):
-        with pytest.raises(CaseError, match="a named pipe, not a regular file"):
+        with pytest.raises(CaseError, match="is a named pipe, not a file"):
             read(path)

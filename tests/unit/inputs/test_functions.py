@@ -55,9 +55,9 @@ def test_a_missing_file_or_function_is_an_error(write, tmp_path):
     with pytest.raises(CaseError, match="There is no file"):
         load_function(f"{tmp_path}/absent.py:f")
     path = write("g = 3")
-    with pytest.raises(CaseError, match=r"found no function called 'f' in user.py"):
+    with pytest.raises(CaseError, match=r"'f' in user.py is missing"):
         load_function(path + ":f")
-    with pytest.raises(CaseError, match="found a int called 'g'"):
+    with pytest.raises(CaseError, match=r"'g' in user.py is of type int; expected a function"):
         load_function(path + ":g")
 
 
@@ -87,7 +87,7 @@ def test_errors_while_running_name_type_and_line(write):
 
 
 def test_other_arguments_are_an_error(write):
-    with pytest.raises(CaseError, match=r"takes the arguments \(a, b\).* called with 1"):
+    with pytest.raises(CaseError, match=r":f\(a, b\) cannot be called with 1 argument"):
         load_function(write("def f(a, b): ...") + ":f")(1)
 
 
@@ -98,7 +98,7 @@ def test_a_stream_is_a_generator_or_a_list(write, body):
 
 @pytest.mark.parametrize(("body", "kind"), [("pass", "NoneType"), ("return {'x': 1}", "dict")])
 def test_a_stream_of_anything_else_is_an_error(write, body, kind):
-    with pytest.raises(CaseError, match=f"returned a {kind}; expected a generator or a list"):
+    with pytest.raises(CaseError, match=f"returned {kind}; expected a generator or a list"):
         list(load_function(write(f"def f():\n    {body}") + ":f").stream())
 
 

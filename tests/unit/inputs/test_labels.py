@@ -37,15 +37,15 @@ def test_array_labels(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("l.json", b"[1, 2]", "found 2 labels; expected 3, one per sample"),
+        ("l.json", b"[1, 2]", "found 2 for 3 samples"),
         ("l.json", b"[1, 2", "found broken JSON"),
         ("l.json", b"[" * 100_000, "found broken JSON"),
         ("l.json", b"[" + b"9" * 10_000 + b"]", "found broken JSON"),
         ("l.csv", b"a" * 200_000, "line 1 cannot be read"),
         ("l.json", json.dumps({"a": 1}).encode(), "found a dict; expected a list"),
-        ("l.txt", b"label\n1\n2\n3\n", "found 4 labels; expected 3"),
+        ("l.txt", b"label\n1\n2\n3\n", "found 4 for 3 samples"),
         ("l.txt", b"1\n\n3\n", "line 2 is empty"),
-        ("l.txt", b"", "found 0 labels"),
+        ("l.txt", b"", "found 0 for 3 samples"),
         ("l.txt", b"\xff\xfe1", "found bytes that are not UTF-8"),
         ("l.csv", b"1\n2,5\n3\n", "line 2 has 2 columns; expected one"),
         ("l.npy", b"hello", "not a readable .npy file"),

@@ -45,7 +45,7 @@ def test_notes_say_what_was_understood():
     wide = InputSpec("x", np.dtype(np.float32), ("n", 500))
     notes = [*map(told, load_samples({"x": noise.T}, [wide]).notes)]
     assert notes[0] == "3 samples"
-    assert "3×500 is read as 3 samples of 1×500" in notes[1]
+    assert "3×500 holds 3 samples of 1×500" in notes[1]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_notes_say_what_was_understood():
             "data.pkl",
             "data.pkl: found the suffix '.pkl'; expected .npz, .npy, .json or .py:function",
         ),
-        ("code.py:absent", "found no function called 'absent'"),
+        ("code.py:absent", "'absent' in code.py is missing"),
     ],
 )
 def test_what_cannot_be_inputs_is_an_error(tmp_path, source, message):
@@ -157,7 +157,7 @@ def test_what_is_ignored_is_noted_and_hidden_files_are_not(folder):
 
 def test_the_current_folder_has_a_name(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(CaseError, match=r"^data: found no inputs"):
+    with pytest.raises(CaseError, match=r"^data holds nothing; expected"):
         load_samples(type(folder)("."), [WIDE])
 
 
@@ -170,7 +170,7 @@ def test_mixed_kinds_are_an_error(folder):
 
 def test_sub_folders_have_to_be_named_after_the_inputs(folder):
     (folder / "cats").mkdir()
-    with pytest.raises(CaseError, match=r"the sub-folders cats; expected .* each input: x, y"):
+    with pytest.raises(CaseError, match=r"holds cats; expected .* each input: x, y"):
         load_samples(folder, [WIDE, Y])
 
 
@@ -178,10 +178,10 @@ def test_sub_folders_of_other_or_different_kinds_are_an_error(folder):
     for name in "xy":
         (folder / name).mkdir()
     np.save(folder / "x" / "a.npy", ONE)
-    with pytest.raises(CaseError, match=r"inputs hold 'x' .npy, 'y' nothing"):
+    with pytest.raises(CaseError, match=r"hold .npy for 'x', nothing for 'y'"):
         load_samples(folder, [WIDE, Y])
     (folder / "y" / "a.png").touch()
-    with pytest.raises(CaseError, match=r"inputs hold 'x' .npy, 'y' images"):
+    with pytest.raises(CaseError, match=r"hold .npy for 'x', images for 'y'"):
         load_samples(folder, [WIDE, Y])
 
 
@@ -198,7 +198,9 @@ def test_sub_folders_of_npz_are_told_where_these_go(folder):
     for name in "xy":
         (folder / name).mkdir()
         np.savez(folder / name / "a.npz", ONE)
-    with pytest.raises(CaseError, match=r"'x' .npz, 'y' .npz; expected images in all or .npy"):
+    with pytest.raises(
+        CaseError, match=r".npz for 'x', .npz for 'y'; expected images or .npy, of one kind"
+    ):
         load_samples(folder, [WIDE, Y])
 
 
@@ -259,9 +261,9 @@ def test_a_function_that_takes_neither_is_told_what_it_is_called_with(sources, t
         ("x={}/one,y={}/one/../one", "The inputs 'x' and 'y' are both read from"),
         ("x={}/one,x={}/two", "Input 'x' is named twice"),
         ("x={}/one,y=", "Input 'y' has no source in"),
-        ("x={}/one,y={}/two_images", "hold 'x' .npy, 'y' images; expected images in all or .npy"),
+        ("x={}/one,y={}/two_images", "hold .npy for 'x', images for 'y'; expected images or .npy"),
         ("x={}/one,y={}/two.npy", "do not pair up .'x' 3, 'y' 1; "),
-        ("x={}/one,y={}/empty", "'y' nothing"),
+        ("x={}/one,y={}/empty", "nothing for 'y'"),
     ],
 )
 def test_sources_that_cannot_be_used_are_named(sources, given, message):

@@ -106,9 +106,7 @@ def test_inputs_have_to_agree_on_the_number_of_samples():
 
 def test_notes_say_what_was_understood():
     note = layout_note(Layout("batched", 9), (9, 4), spec("n", 4), {})
-    assert told(note) == (
-        "input 'x': 9×4 is read as 9 samples of 1×4 (the first axis counts samples)"
-    )
+    assert told(note) == ("input 'x': 9×4 holds 9 samples of 1×4 (the first axis counts samples)")
     assert "1 sample of 4 (it has" in told(layout_note(Layout("single", 1), (4,), spec(4), {}))
     scalar = layout_note(Layout("stacked", 2), (2,), spec(), {})
     assert "2 samples of scalar (the first axis" in told(scalar)
@@ -147,7 +145,7 @@ def test_blocks_read_alike_share_their_notes():
     blocks = [block(f"{i}.npz", x=np.ones((2, i)), scale=[1, 2]) for i in range(1, 5)]
     notes = [*map(told, load_stacks(blocks, SPECS).notes)]
     assert len(notes) == 3
-    assert "2×1 is read as 2 samples of 1×1" in notes[1]
+    assert "2×1 holds 2 samples of 1×1" in notes[1]
 
 
 def test_a_dtype_is_refused_before_any_sample_is_loaded():
@@ -166,8 +164,10 @@ def test_values_are_checked_when_the_sample_is_loaded():
 def test_conversions_are_noted():
     double = Block("a", lambda: {"x": np.ones((2, 2)), "scale": np.ones(2, np.float16)})
     notes = [*map(told, load_stacks([double], SPECS).notes)]
-    assert notes[1].endswith("counts samples); float64 is read as float32 (rounded to nearest)")
-    assert notes[2].endswith("float16 is read as float32 (lossless)")
+    assert notes[1].endswith(
+        "counts samples); float64 is converted to float32 (rounded to nearest)"
+    )
+    assert notes[2].endswith("float16 is converted to float32 (lossless)")
 
 
 def test_singles_are_read_only_when_asked_for():

@@ -48,5 +48,5 @@ def test_what_is_no_cache(tmp_path, content, why):
 
 
 def test_what_is_no_file(tmp_path):
-    with pytest.raises(CaseError, match="cannot be read"):
+    with pytest.raises(CaseError, match="is a folder, not a file"):
         read_cache(tmp_path)

@@ -81,7 +81,7 @@ def test_what_is_no_module():
     from tests import torch_modules
 
     for made, message in (
-        (3, "returned a int, not a torch.nn.Module"),
+        (3, "returned int, not a torch.nn.Module"),
         (torch_modules.half(), "stores float16"),
         ((torch_modules.Frozen(), "x"), "are not tensors"),
     ):

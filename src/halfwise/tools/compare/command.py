@@ -35,7 +35,7 @@ from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
 from halfwise.tools.compare.sides import emulated, reference
-from halfwise.wording import count
+from halfwise.wording import count, quoted
 
 SOURCES = (
     "ort, ort:optimised, emulation:fp16, emulation:bf16, emulation:tf32, emulation:FILE.onnx, "
@@ -269,6 +269,7 @@ def _demand_inputs(case: Case, found: set[str], path: Path) -> None:
     expected = {str(v.name) for v in case.network.graph.inputs}
     if found != expected:
         raise CaseError(
-            f"The inputs of {path} are {sorted(found)}, the model's {sorted(expected)}.",
+            f"The inputs of {path} are {quoted(sorted(found))}, the model's "
+            f"{quoted(sorted(expected))}.",
             "Give a model with the same names of inputs and tensors.",
         )

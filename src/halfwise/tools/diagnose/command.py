@@ -32,6 +32,7 @@ from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
 from halfwise.tools.diagnose.precision import precision
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.diagnose.tf32 import tf32
+from halfwise.wording import count
 
 
 @bounded
@@ -170,7 +171,7 @@ def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) ->
     others = load_case(model, data, request.criterion, split=False).calibration
     if len(others) != len(samples):
         raise CaseError(
-            f"--inputs-b has {len(others)} samples, --inputs has {len(samples)}.",
+            f"--inputs-b has {count(len(others), 'sample')}; expected {len(samples)}, as --inputs.",
             "Give the same samples, in the same order, from both pipelines.",
         )
     return others

@@ -21,6 +21,7 @@ from halfwise.options.loading import tell
 from halfwise.options.metric import without_outputs
 from halfwise.progress import Watcher
 from halfwise.records import Fact, Note, Observations, Run
+from halfwise.wording import quoted
 
 
 def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
@@ -43,7 +44,8 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     lacking = [name for name in dict.fromkeys(own) if name not in given]
     if any(name not in inner for name in lacking) or len(lacking) == len(set(own)):
         raise CaseError(
-            f"The candidate's outputs are {sorted(given)}, the model's {sorted(set(own))}.",
+            f"The candidate's outputs are {quoted(sorted(given))}, the model's "
+            f"{quoted(sorted(set(own)))}.",
             "Give a candidate made from this model, with the same output names; it may have more.",
         )
     left_out = {
@@ -101,7 +103,7 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
         if not any(map(is_low_custom, candidate.model.graph.all_nodes())):
             raise CaseError(
                 f"{candidate.path or 'The candidate'} is not a valid model: {refusal.message}",
-                "Run `python -m onnx.checker` on it, and convert the model again.",
+                "Convert the model again.",
             ) from refusal
     except (CaseError, RunFailed):
         return
