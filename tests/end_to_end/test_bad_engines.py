@@ -205,7 +205,7 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
         (("run", "m.onnx", "--target", "tensorrt"), 3, "There is no file run"),
         (("run", "--target", "tensorrt", "--max-abs", "1"), 2, "--max-abs does not apply"),
         (("run", "--target", "tensorrt", "-o", "new"), 2, "--out does not apply"),
-        (("m.onnx", "--target", "tensorrt"), 7, "There is no run folder"),
+        (("m.onnx", "--target", "tensorrt"), 7, "is a file, not a run folder"),
         (("absent", "--target", "tensorrt"), 7, "There is no run folder"),
     ],
 )
