@@ -84,30 +84,6 @@ def refuse_maps(proto: onnx.ModelProto) -> None:
                 )
 
 
-def refuse_unusable(proto: onnx.ModelProto, what: object) -> None:
-    """Refuse a model, called `what`, that has no outputs or is newer than the installed onnx.
-
-    Raises:
-        CaseError: it is one.
-    """
-    if not proto.graph.output:
-        raise CaseError(
-            f"{what} has no outputs, so there is nothing to judge.",
-            "Export it again, with at least one output.",
-        )
-    opset = max((i.version for i in proto.opset_import if i.domain in ONNX_DOMAINS), default=1)
-    known = {
-        "opset": (opset, onnx.defs.onnx_opset_version()),
-        "IR version": (proto.ir_version, onnx.IR_VERSION),
-    }
-    for kind, (own, newest) in known.items():
-        if own > newest:
-            raise CaseError(
-                f"{what} has {kind} {own}; onnx {onnx.__version__} here reads up to {newest}.",
-                f"Export it for an older {kind}, or install a newer onnx and onnxruntime.",
-            )
-
-
 def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
     """Name graphs, make sparse constants dense and drop repeated descriptions, in place.
 

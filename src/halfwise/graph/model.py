@@ -30,7 +30,6 @@ from halfwise.graph.intake import (
     contradicted,
     declared_shapes,
     refuse_maps,
-    refuse_unusable,
     repair,
     take_types,
 )
@@ -41,6 +40,7 @@ from halfwise.graph.normal_form import (
     name_cast_types,
     name_uniquely,
     open_negative_sizes,
+    refuse_unusable,
 )
 from halfwise.graph.serialisation import (
     external_files,

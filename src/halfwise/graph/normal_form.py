@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.intake import ONNX_DOMAINS
 
 MOST_NODES = 1_000_000
 """A hundred times a large model. Forty functions that call the next twice: 10^12 nodes."""
@@ -17,6 +19,30 @@ _CALL = "halfwise.call."
 _OWN = "halfwise.name"
 _UNCOUNTED = 10**15
 _SHOWN = 5
+
+
+def refuse_unusable(proto: onnx.ModelProto, what: object) -> None:
+    """Refuse a model, called `what`, that has no outputs or is newer than the installed onnx.
+
+    Raises:
+        CaseError: it is one.
+    """
+    if not proto.graph.output:
+        raise CaseError(
+            f"{what} has no outputs, so there is nothing to judge.",
+            "Export it again, with at least one output.",
+        )
+    opset = max((i.version for i in proto.opset_import if i.domain in ONNX_DOMAINS), default=1)
+    known = {
+        "opset": (opset, onnx.defs.onnx_opset_version()),
+        "IR version": (proto.ir_version, onnx.IR_VERSION),
+    }
+    for kind, (own, newest) in known.items():
+        if own > newest:
+            raise CaseError(
+                f"{what} has {kind} {own}; onnx {onnx.__version__} here reads up to {newest}.",
+                f"Export it for an older {kind}, or install a newer onnx and onnxruntime.",
+            )
 
 
 def inline_functions(model: ir.Model) -> None:
