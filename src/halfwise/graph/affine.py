@@ -19,13 +19,13 @@ Array = NDArray[np.float64]
 
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")
 _LARGEST = 1 << 20
-"""Most elements of a constant folded with others; per-channel ones are far smaller."""
+"""Most elements of a constant that is folded; per-channel constants are far smaller."""
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """x → factor · x + offset; both f64 with the rank of x, and size 1 where they do not vary."""
+    """x → factor · x + offset; both f64 with the rank of x, size 1 where they do not vary."""
 
     factor: Array
     offset: Array
@@ -82,7 +82,7 @@ def chains(network: Network) -> Iterator[Chain]:
 
 
 def read_chain(nodes: Sequence[ir.Node]) -> Chain | None:
-    """Return the chain that `nodes` form; None if they form none that can be folded."""
+    """Return the chain that `nodes` form; None if they cannot be folded into one."""
     x = _variable(nodes[0])
     read = None if x is None else _Read(x, (_identity(_rank(x)),))
     for node in nodes:
@@ -100,7 +100,7 @@ class _Read:
     linear: "_Linear | None" = None
 
     def then(self, node: ir.Node) -> "_Read | None":
-        """Return this extended by the next node; None if that cannot be folded."""
+        """Return this read extended by the next node; None if that node cannot be folded."""
         if _variable(node) is not self.value:
             return None
         maps, linear = self.maps, self.linear
@@ -128,7 +128,7 @@ def _rank(value: ir.Value) -> int:
 
 
 def _only_reader(value: ir.Value) -> ir.Node | None:
-    """Return the only reader of `value`, in its graph, if it reads it once; else None."""
+    """Return the only reader of `value` in its graph if it reads the value once; else None."""
     uses = tuple(value.uses())
     if len(uses) != 1 or value.is_graph_output():
         return None
@@ -154,7 +154,7 @@ def _array(value: ir.Value | None) -> Array:
 
 
 def _step(node: ir.Node, x: ir.Value) -> Affine | None:
-    """Return the map that an elementwise node applies to `x`; None if the shape changes."""
+    """Return the map that an elementwise node applies to `x`; None if it cannot be folded."""
     rank = _rank(x)
     one = np.ones((1,) * rank)
     if node.op_type == "BatchNormalization":
@@ -174,7 +174,7 @@ def _step(node: ir.Node, x: ir.Value) -> Affine | None:
 
 
 def _addend(value: ir.Value | None, x: ir.Value) -> Array | None:
-    """Return a constant operand with the rank of x; None if it is large, or enlarges x."""
+    """Return a constant operand with the rank of x; None if it is too large, or enlarges x."""
     if value is None or value.const_value is None or value.const_value.size > _LARGEST:
         return None
     array, rank = _array(value), _rank(x)
@@ -198,7 +198,7 @@ def _batch_norm(node: ir.Node, rank: int) -> Affine | None:
     weight, bias, mean, variance = (
         _array(v).reshape((1, -1) + (1,) * (rank - 2)) for v in node.inputs[1:]
     )
-    # eps is FP32 in ONNX, and ONNX Runtime adds it as such.
+    # eps is FP32 in ONNX, and ONNX Runtime adds it in FP32.
     inside = variance + float(np.float32(eps))
     if not (inside > 0).all():
         return None
@@ -301,14 +301,14 @@ class _Linear:
         return own.reshape(*own.shape, *(1,) * (len(self.shape) - 2))
 
     def summed(self, weight: Array, shift: Array) -> Array:
-        """Return the result for an x whose channels are constant, `shift`: f64[channels]."""
+        """Return the result, f64[channels], for an x whose channels are constant: `shift`."""
         product = weight * self.along(shift, inputs=True)
         axis = tuple(range(1, product.ndim)) if self._leads else 0
         return np.asarray(product.sum(axis))
 
 
 def _by_channel(linear: _Linear, before: Affine, after: Affine) -> tuple[Array, ...] | None:
-    """Return factor and offset before and after a linear node, by channel; else None."""
+    """Return factor and offset before and after a linear node, per channel; None if impossible."""
     axis = 1 if linear.is_convolution else -1
     inner = _vector(before.factor, axis, linear.inputs)
     shift = _vector(before.offset, axis, linear.inputs)
@@ -316,12 +316,12 @@ def _by_channel(linear: _Linear, before: Affine, after: Affine) -> tuple[Array, 
     offset = _vector(after.offset, axis, linear.channels)
     if inner is None or shift is None or outer is None or offset is None:
         return None
-    # An offset does not reach the zeros that pad x.
+    # An offset is not added to the zeros that pad x.
     return None if shift.any() and not linear.takes_offset else (inner, shift, outer, offset)
 
 
 def folded_weights(chain: Chain) -> tuple[Array, Array]:
-    """Return the weight and per-channel bias of one linear node that replaces the chain."""
+    """Return f64 weight and bias [channels] of the one linear node that replaces `chain`."""
     assert chain.linear is not None
     assert chain.after is not None
     linear = _Linear(chain.linear)
@@ -336,7 +336,7 @@ def folded_weights(chain: Chain) -> tuple[Array, Array]:
 
 
 def _vector(array: Array, axis: int, size: int) -> Array | None:
-    """Return f64[size] of an array that varies along `axis` alone, else None."""
+    """Return f64[size] of an array that varies along `axis` only, else None."""
     if array.size == 1:
         return np.full(size, array.reshape(-1)[0])
     return array.reshape(-1) if array.shape[axis] == array.size == size else None

@@ -34,16 +34,16 @@ class Body:
     around: tuple[Key, ...]
 
     def computes(self, *, low: bool) -> bool:
-        """Return whether a node in it, at any depth, computes with floats: FP16 or BF16 if `low`.
+        """Return whether a node in it, at any depth, computes with floats (if `low`: low floats).
 
-        Data movement, shape computations and constants lose no precision.
+        Data movement, shape computations and constants lose no precision and do not count.
         """
         types = LOW_TYPES if low else FLOATS
         return any(_computes(node, types) for node in self.graph.all_nodes())
 
     @property
     def can_run(self) -> bool:
-        """Whether some input may reach it: not if its condition is the same for all inputs."""
+        """Whether inputs may decide if it runs; false for an If with the same condition always."""
         return self.node.op_type != "If" or not is_fixed(self.node.inputs[0])
 
     def inputs(self, graph: ir.Graph) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
 
 
 def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
-    """Return the bodies of an If, Loop or Scan, each after its attribute's name."""
+    """Return (attribute name, body) for each body of an If, Loop or Scan; empty for other nodes."""
     if node.op_type not in ("If", "Loop", "Scan") or node.domain:
         return []
     graphs = (a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH)
@@ -84,7 +84,7 @@ def _computes(node: ir.Node, types: Container[ir.DataType | None]) -> bool:
 
 
 def is_fixed(value: ir.Value | None) -> bool:
-    """Return whether a value is the same for all inputs: it reads none, or only fixed shapes."""
+    """Return whether a value is the same for all inputs: it depends on none, or on fixed shapes."""
     waiting, seen = [value], set()
     while waiting:
         one = waiting.pop()
@@ -102,9 +102,9 @@ def is_fixed(value: ir.Value | None) -> bool:
 
 
 def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
-    """Return the sizes that decide a node's outputs; None if unknown, or if it reads values.
+    """Return the sizes that determine a node's outputs; None if unknown, or if it reads values.
 
-    Follows Gather: one size of a shape may be fixed while others are not.
+    This follows Gather: one size of a shape may be fixed while others are not.
     """
     value = node.inputs[0] if node.inputs else None
     if node.op_type == "Gather" and value is not None and node.inputs[1] is not None:
@@ -122,15 +122,15 @@ def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
 
 
 def alike(one: ir.Graph, other: ir.Graph, pairs: Pairs | None = None) -> bool:
-    """Return whether graphs have the same nodes in the same order, with attributes and constants.
+    """Return whether two graphs have equal nodes, attributes and constants in the same order.
 
-    Values from outside are compared by name, seen through Casts: what one model reads in FP32,
-    the other may read through a Cast.
+    Values from outside are compared by name, past Casts: a value that one model reads in FP32, the
+    other may read through a Cast. Constants with NaN count as different.
 
     Args:
         one: A body.
-        other: A body, of another model.
-        pairs: Values around them known to be the same; for a nested body.
+        other: A body of another model.
+        pairs: Values around them that are known to be the same; for a nested body.
     """
     nodes, others = list(one), list(other)
     sizes = [(len(g.inputs), len(g.outputs), g.num_nodes()) for g in (one, other)]

@@ -18,12 +18,15 @@ _RUNS = "halfwise::runs"
 def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
     """Add an output for each body to a model, in place; return the outputs' names.
 
-    Each is int64[1], above 0 if the body ran at least once. A count leaves each enclosing body as
-    one more output; other branches give 0, and iterations are summed.
+    Each output is int64[1]: how often the body ran. A count leaves each enclosing body as one more
+    output; other branches output 0, and iterations are summed.
 
     Args:
-        model: Any; names of nodes are unique.
-        wanted: Bodies by node and attribute.
+        model: Any model whose node names are unique.
+        wanted: Keys of the bodies to count.
+
+    Raises:
+        KeyError: the model has no such body.
     """
     found = _Telling(opset_of(model), lambda body, k: _constant([1], body, k, k)).told(model.graph)
     values = [found[key] for key in wanted]
@@ -35,11 +38,11 @@ def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]
     """Add an output for each body to a model, in place, with the shapes of the body's tensors.
 
     Args:
-        model: Of opset 10 or later; names of nodes and values are unique.
+        model: Of opset 10 or later, with unique names of nodes and values.
 
     Returns:
-        By body, the name of its output, for `seen_in_body`, and the float tensors it covers: the
-        body's inputs and what its nodes compute.
+        For each body, the name of its output (for `seen_in_body`) and the float tensors that it
+        covers: the body's inputs and the outputs of its nodes.
     """
     names = {
         key: tuple(map(tensor_name, _told_of(body.graph)))
@@ -69,7 +72,7 @@ def seen_in_body(
 
 
 _AXES = 8
-"""Axes reported per tensor: TensorRT takes no tensor with more."""
+"""Axes reported per tensor: TensorRT's maximum."""
 
 
 def _told_of(body: ir.Graph) -> list[ir.Value]:
@@ -78,7 +81,7 @@ def _told_of(body: ir.Graph) -> list[ir.Value]:
 
 
 def _shapes(body: ir.Graph, key: Key) -> ir.Value:
-    """Append nodes that give int64[1 + `_AXES` · tensors]: 1, then the shapes, padded with -1."""
+    """Append nodes that output int64[1 + `_AXES` · tensors]: 1, then the shapes, padded with -1."""
     values = _told_of(body)
     filling, start, end = (
         _constant(numbers, body, key, key, part)
@@ -105,7 +108,7 @@ class _Telling:
     """Carries values out of bodies.
 
     Attributes:
-        opset: The model's.
+        opset: The model's opset.
         tell: Appends nodes to a body and returns their result: a vector of known length.
     """
 

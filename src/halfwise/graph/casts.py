@@ -1,9 +1,9 @@
 """Rewrite a network into a strongly typed mixed-precision model; nothing else rewrites precision.
 
-A low node's float slots get the low type, every other node stays FP32 or gets BF16, and a value
-whose consumers want another type than its producer gives gets a Cast: one per value and type. The
-same holds in the bodies of a low If, Loop or Scan; a value read from outside is cast outside.
-Mathematics, names and order of the nodes do not change; with every node in FP32 the result is the
+A low node's float slots get the low type; every other node stays FP32 or gets BF16. If a consumer
+needs another type than the producer outputs, a Cast is inserted: one per value and type. The same
+holds in the bodies of a low If, Loop or Scan; a value read from outside is cast outside. The
+mathematics, names and order of nodes do not change; with every node in FP32, the result is the
 original.
 """
 
@@ -63,9 +63,9 @@ def rewrite(
         fp32: Names of the free nodes that stay in FP32 (compute and moving nodes alike).
         fmt: The low format.
         low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
-        weights: The network's weights in the low format, if already made.
-        bf16: Nodes outside `fp32` that get BF16 instead of the low format: without bodies, and
-            with BF16 allowed in the same slots.
+        weights: The network's weights in the low format, if already converted.
+        bf16: Nodes outside `fp32` that get BF16 instead of the low format. They have no bodies, and
+            take BF16 in the same slots.
     """
     model = network.copy()
     weights = weights or LowWeights(network.model, fmt)
@@ -79,11 +79,11 @@ def rewrite(
 def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
     """Return the original name of each tensor that a Cast converts from FP32, FP16 or BF16.
 
-    If an output is converted, that is the output's name; otherwise, the name of the first
-    tensor converted. Tensors that no Cast makes or reads are left out.
+    If a graph output is among the conversions, that is the output's name; otherwise, it is the name
+    of the first tensor converted. Tensors that no such Cast reads or outputs are left out.
 
     Args:
-        graph: Main graph of a mixed model, `rewrite`'s or another's.
+        graph: Main graph of a mixed model, whether from `rewrite` or from elsewhere.
     """
     sources: dict[ir.Value, ir.Value] = {}
     names: dict[ir.Value, TensorName] = {}
@@ -101,7 +101,7 @@ def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
 
 
 def is_low_custom(node: ir.Node) -> bool:
-    """Return whether `node` is of a custom domain and reads or gives FP16 or BF16."""
+    """Return whether `node` is of a custom domain and reads or outputs FP16 or BF16."""
     values = (*node.inputs, *node.outputs)
     return not is_standard(node) and any(v and v.dtype in LOW_TYPES for v in values)
 
@@ -109,7 +109,8 @@ def is_low_custom(node: ir.Node) -> bool:
 def reads_low_weights(model: ir.Model) -> bool:
     """Return whether nodes other than Casts read weights in low formats, in bodies too.
 
-    Where it lacks a kernel for that, ONNX Runtime widens each with a Cast, placed after all nodes.
+    Where ONNX Runtime lacks a kernel, it widens each such weight with a Cast placed after all
+    nodes.
     """
     return any(
         value is not None and value.is_initializer() and value.dtype in LOW_TYPES
@@ -143,7 +144,8 @@ def adjusted_constants(
 ) -> tuple[AdjustedConstant, ...]:
     """Return the constants of low nodes or `low_io` that change by more than rounding.
 
-    They have finite values beyond the range, or are a single value that would underflow to zero.
+    They hold finite values beyond the range, or a single value that would underflow to zero.
+    Arguments are as for `rewrite`.
     """
     found: list[AdjustedConstant] = []
     formals = roles.low_formals(fp32)
@@ -175,7 +177,8 @@ def _low_readers(
 def adjusted_elements(array: NDArray[Any], fmt: Format) -> int:
     """Return how many elements change by more than rounding: finite ones beyond a format's range.
 
-    1 for a single value that would underflow to zero.
+    NaN and infinities do not count. The result is 1 for a constant with a single value that would
+    underflow to zero, and 0 for an empty array.
     """
     sizes = (np.abs(piece.astype(np.float32, copy=False)) for piece in pieces(array))
     beyond = sum(int(np.count_nonzero((s > fmt.max) & np.isfinite(s))) for s in sizes)
@@ -201,7 +204,7 @@ def _adjusted(
 
 
 def _cast_from(graph: ir.Graph) -> list[ir.Value]:
-    """Return the float values of `graph` that may need a Cast; most constants do not."""
+    """Return the float values of `graph` that may need a Cast; most constants never do."""
     constants = [v for v in graph.initializers.values() if v.is_graph_output()]
     computed = [v for n in graph for v in n.outputs]
     return [v for v in (*graph.inputs, *constants, *computed) if is_float(v)]

@@ -1,8 +1,8 @@
 """Convert a whole network: upcast FP16 and BF16 storage to FP32, or raise the operator set.
 
-Every FP16 and BF16 number is an FP32 number, so upcasting is exact: the result is the model
-without its roundings, the reference of an FP16 export. FP64 stays. The caller must check that a
-raised operator set computes the same: adapters have had faults.
+Every FP16 and BF16 number is an FP32 number, so upcasting is exact: the result is the model without
+its roundings, which is the reference of an FP16 export. FP64 stays. Callers must check that a model
+with a raised operator set computes the same: ONNX's adapters have had bugs.
 """
 
 from collections.abc import Collection, Container, Iterator, Mapping
@@ -34,7 +34,7 @@ _FAILURES = (
     onnx.shape_inference.InferenceError,
     *(IndexError, KeyError, RuntimeError, TypeError, ValueError),
 )
-"""What the converter raises, including exceptions that escape from its C++ containers."""
+"""Exceptions of the converter, including those that escape from its C++ containers."""
 _SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
 """Operators that a later opset renamed (ONNX operator changelog)."""
 
@@ -45,8 +45,8 @@ class Stored:
 
     Attributes:
         formats: Names of the low formats, FP16 first.
-        io: Low graph inputs and outputs → their element type.
-        islands: Compute nodes in FP32 that could be low, as others are: the author's choice.
+        io: Element types of the low graph inputs and outputs, by name.
+        islands: Compute nodes in FP32 that could be low while others are: the author's choice.
     """
 
     formats: tuple[str, ...] = ()
@@ -61,9 +61,13 @@ def upcast(network: Network) -> tuple[Network, Stored]:
     name for a graph input, a constant or another output. Bodies of If, Loop and Scan, sequences
     and optionals are upcast too. A model without low tensors is returned unchanged.
 
-    A node is an island if it has an FP32 tensor and no low one, not even in its bodies, and its
+    A node is an island if it has an FP32 tensor but no low one, including its bodies, and its
     operator's schema lets it be low in the model's own format. If no compute node is low (only
     weights or inputs are), there are no islands.
+
+    Raises:
+        CaseError: not enough temporary space for the weights of a large model, or the model stores
+            BF16 and its opset has no Cast to BF16.
     """
     formats = {t: name for t, name in LOW_TYPES.items() if t in _element_types(network.model)}
     if not formats:
@@ -87,7 +91,7 @@ def upcast(network: Network) -> tuple[Network, Stored]:
 def low_nodes(
     network: Network, types: Collection[ir.DataType] = tuple(LOW_TYPES)
 ) -> frozenset[NodeName]:
-    """Return the nodes of the main graph that read or give a low tensor, in their bodies too."""
+    """Return the nodes of the main graph that read or output low tensors, also in their bodies."""
     return frozenset(
         node_name(n) for n in network.nodes() if any(v.dtype in types for v in _touched(n))
     )
@@ -111,7 +115,7 @@ TO_FP64 = Widening((ir.DataType.FLOAT,), ir.DataType.DOUBLE)
 
 
 def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
-    """Give every low value, constant and type attribute of `model` FP32 instead, in place.
+    """Widen every value, constant and type attribute of `model`, in place; see `Widening`.
 
     Raises:
         CaseError: not enough temporary space for the weights of a large model.
@@ -129,7 +133,7 @@ def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
 
 
 def upcast_type(given: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.TypeProtocol | None:
-    """Return `given` with FP32 for FP16 and BF16 elements, in sequences and optionals too."""
+    """Return `given` with its element type widened, also in sequences and optionals."""
     if isinstance(given, ir.SequenceType | ir.OptionalType):
         element = upcast_type(given.elem_type, to)
         assert element is not None
@@ -140,16 +144,16 @@ def upcast_type(given: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.Typ
 
 
 def upcast_tensor(tensor: ir.TensorProtocol, to: Widening = TO_FP32) -> ir.TensorProtocol:
-    """Return a tensor in FP32 if it is FP16 or BF16, else itself; exact."""
+    """Return a tensor widened exactly, or itself if its type is not among those widened."""
     if tensor.dtype not in to.given:
         return tensor
     return ir.tensor(np.asarray(tensor.numpy()).astype(to.wide.numpy()), name=tensor.name)
 
 
 def upcast_attribute(node: ir.Node, attribute: ir.Attr, to: Widening = TO_FP32) -> None:
-    """Put FP32 in place of FP16 and BF16 in a tensor, a type or the number of an element type.
+    """Widen an attribute of `node` in place: a tensor, a type or the number of an element type.
 
-    Other attributes stay, graphs too.
+    Other attributes stay, including graphs.
     """
     name = attribute.name
     if attribute.type == ir.AttributeType.TENSOR:
@@ -175,14 +179,14 @@ def _is_low(value: ir.Value) -> bool:
 
 
 def _computes_fp32(node: ir.Node) -> bool:
-    # An output without a type comes from a custom operator: nothing is known about it.
+    # An output without a type comes from a custom operator, of which nothing is known.
     values = [v for v in _touched(node) if v.name]
     known = all(v.type is not None for v in values)
     return known and any(map(is_float, values)) and not any(map(_is_low, values))
 
 
 def _touched(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that the node and the nodes in its bodies read and give."""
+    """Yield the values that the node and the nodes in its bodies read and output."""
     yield from (v for v in (*node.inputs, *node.outputs) if v is not None)
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
@@ -191,7 +195,7 @@ def _touched(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _drop_casts(graph: ir.Graph) -> None:
-    """Remove Casts from FP32 to FP32 whose output name nothing needs."""
+    """Remove Casts from FP32 to FP32 whose output name is not needed."""
     for node in list(graph):
         if not is_standard(node, "Cast"):
             continue
@@ -221,11 +225,11 @@ def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tupl
 def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     """Return `network` at a later opset, in normal form; constants are shared, not copied.
 
-    Inputs, outputs and nodes keep names and types, even if their operator is renamed (Upsample).
-    Nodes that the converter adds get new names.
+    Inputs, outputs and nodes keep their names and types, even if their operator is renamed
+    (Upsample). Nodes that the converter adds get new names.
 
     Raises:
-        CaseError: ONNX's converter fails, makes a model that ONNX refuses, or replaces a node by
+        CaseError: ONNX's converter fails, produces a model that ONNX refuses, or replaces a node by
             nodes that cannot be traced back to it.
     """
     proto, arrays = skeleton(network.model)
@@ -233,7 +237,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
         hide_unknown(proto)
         proto = version_converter.convert_version(proto, opset)
         _show_unknown(proto)
-        # The converter gives some of the values it adds a wrong rank.
+        # The converter gives a wrong rank to some of the values that it adds.
         for graph in graphs_in(proto.graph):
             del graph.value_info[:]
         model = ir.serde.deserialize_model(proto)
@@ -280,14 +284,14 @@ def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
 
 
 def _return_names(source: ir.Model, model: ir.Model) -> None:
-    """Restore the names of renamed operators' nodes and outputs: rules use them."""
+    """Restore the names of nodes and outputs whose operators were renamed: rules use them."""
     names = {n.name for n in model.graph.all_nodes()}
     added = [n for n in model.graph.all_nodes() if not n.name]
     for old in [n for n in source.graph.all_nodes() if n.name not in names]:
         new = next((n for n in added if _succeeds(n, old)), None)
         if new is None:
             raise CaseError(
-                f"ONNX's converter replaces node {node_name(old)} ({old.op_type}).",
+                f"ONNX's converter replaces node {node_name(old)} ({old.op_type}) by other nodes.",
                 "Export the model at that opset.",
             )
         new.name, new.outputs[0].name = old.name, old.outputs[0].name
@@ -297,7 +301,7 @@ def _return_names(source: ir.Model, model: ir.Model) -> None:
 def _return_metadata(source: ir.Model, model: ir.Model) -> None:
     """Restore exporters' metadata, such as the line of code, which the converter drops.
 
-    Nodes that it adds get no name and no metadata.
+    Nodes that the converter adds get none.
     """
     known = {node.name: node for node in source.graph.all_nodes()}
     for node in model.graph.all_nodes():

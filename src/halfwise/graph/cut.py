@@ -1,4 +1,4 @@
-"""Minimum cuts: the cheapest way to split things between two sides."""
+"""Minimum cuts: the cheapest way to divide things between two sides."""
 
 from collections.abc import Hashable, Iterable
 from itertools import pairwise
@@ -16,9 +16,9 @@ def smallest_source_side(
 
     Args:
         costs: Two things, and the cost if the first is on the side of `source` and the second is
-            not: > 0, inf to forbid it. Costs of the same pair add up.
-        source: On one side.
-        target: On the other; every path to it has some finite cost.
+            not: > 0, or inf to forbid it. Costs of the same pair add up.
+        source: The thing that is always on the source side.
+        target: The thing that is never there; every path to it has a finite cost somewhere.
     """
     left: dict[_Thing, dict[_Thing, float]] = {source: {}, target: {}}
     for one, other, cost in costs:
@@ -31,7 +31,7 @@ def smallest_source_side(
 
 
 def _steps(left: dict[_Thing, dict[_Thing, float]], source: _Thing) -> dict[_Thing, int]:
-    """Return what is still reachable from `source`, with the number of steps."""
+    """Return the things still reachable from `source`, with the number of steps."""
     steps, waiting = {source: 0}, [source]
     for one in waiting:
         for other, capacity in left[one].items():
@@ -47,7 +47,7 @@ def _block(
     source: _Thing,
     target: _Thing,
 ) -> None:
-    """Send as much as fits along shortest paths."""
+    """Send as much flow as fits along shortest paths."""
     ahead = {one: [n for n in left[one] if steps.get(n) == steps[one] + 1] for one in steps}
     path = [source]
     while True:

@@ -20,13 +20,13 @@ CAPTURED = -1
 Uses = Mapping[ir.Value, list[tuple[ir.Node, int]]]
 FARTHEST = 24
 """Nodes after which a walk upstream ends: a guard is a local suspicion. If a whole network computes
-with tiny values, guards that each name all its nodes would say nothing and take O(n²)."""
+with tiny values, guards that each name all its nodes would say nothing and take O(n²) time."""
 GIVEN = "::given"
 """Suffix of the tensors that a region takes as inputs instead of computing them."""
 
 
 def operands(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return the values a node reads at its slots, then those its bodies capture, each once."""
+    """Return the values that a node reads at its slots, then those that its bodies capture."""
     own = (v for v in node.inputs if v is not None and v.name)
     return tuple(dict.fromkeys((*own, *captured(node))))
 
@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 
 def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
-    """Return `start` and all that `onward` leads to from it; each once, in depth-first order."""
+    """Return `start` and everything reachable through `onward`, each once, in depth-first order."""
     found: dict[_T, None] = {}
     waiting = list(start)
     while waiting:
@@ -92,12 +92,13 @@ def ancestors(
     before: Callable[[ir.Node], Iterable[ir.Node | None]],
     counts: Callable[[ir.Node], bool] = lambda _: True,
 ) -> list[ir.Node]:
-    """Return `start` and all that `before` leads to from it, nearest first.
+    """Return `start` and everything reachable through `before`, nearest first.
 
     Args:
         start: Where the walk begins; None is skipped, here and later.
-        before: The nodes that the walk goes to from one.
-        counts: Whether to return a node; others are passed. At most `FARTHEST` are returned.
+        before: Returns the nodes to visit after a node.
+        counts: Whether to return a node; other nodes are only passed through. At most `FARTHEST`
+            are returned.
     """
     found: list[ir.Node] = []
     seen: set[ir.Node] = set()
@@ -119,7 +120,7 @@ def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
 def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
     """Yield node and input slot wherever a node computes with elements of `value`.
 
-    For a body, its own nodes are yielded, even those that only pass elements out.
+    Inside a body, the body's own nodes are yielded, even those that only pass elements out of it.
     """
     seen = {value}
     waiting = [value]
@@ -143,12 +144,12 @@ def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
 
 
 def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
-    """Return whether `node` may be low, and then reads the input `slot` in the low format."""
+    """Return whether `node` may be low and, if low, reads the input `slot` in the low format."""
     return roles.part(node).reads_low(slot)
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
-    """Return the one constant whose elements `value` holds; None if it holds others."""
+    """Return the one constant whose elements `value` holds; None if it holds other elements."""
     while value is not None and value.const_value is None:
         node = value.producer()
         if node is None or not moves(node, roles):
@@ -161,9 +162,9 @@ def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
 def upstream(
     start: ir.Value | None, roles: Roles, follow: Callable[[ir.Node], Iterable[ir.Value | None]]
 ) -> list[ir.Node]:
-    """Return the producers of `start`, and of all values that `follow` leads to from there.
+    """Return the producers of `start`, and of all values reachable from there through `follow`.
 
-    Nearest first, and at most `FARTHEST`.
+    They come nearest first, at most `FARTHEST`.
     """
 
     def before(node: ir.Node) -> list[ir.Node]:
@@ -173,10 +174,11 @@ def upstream(
 
 
 def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
-    """Return a copy whose only outputs are `names`, without the nodes they do not need.
+    """Return a copy whose only outputs are `names`, without the nodes that they do not need.
 
-    Inputs stay. Names that are no tensor of the main graph are ignored; tensors are shared. Nodes
-    that stay keep all outputs: some kernels do not run without an optional output they had.
+    Inputs stay, and constants are shared. Names that no node of the main graph computes are
+    ignored. Nodes that stay keep all outputs: some kernels do not run without an optional output
+    that they had.
     """
     copy = model.clone()
     computed = {v.name: v for node in copy.graph for v in node.outputs if v.name}
@@ -186,7 +188,7 @@ def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
 
 
 def drop_unused_nodes(graph: ir.Graph) -> None:
-    """Remove the nodes of the main graph that no output needs, and constants left unused."""
+    """Remove nodes of a main graph that no output needs, and unused constants, in place."""
     for node in reversed(graph):
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):
             graph.remove(node, safe=True)
@@ -199,12 +201,15 @@ def region_model(
     """Return a model that computes `targets`, each from the nearest of the tensors `given`.
 
     A tensor `t` of `given` becomes an input "t::given", which readers of `t` read instead. So a
-    target that is given too is still computed, and targets after it start from the input.
+    target that is also given is still computed, and targets after it start from the input.
 
     Args:
         network: The model; not changed.
         targets: Tensors that nodes of the main graph compute.
-        given: Likewise; unneeded ones are left out.
+        given: Such tensors too; those that are not needed become no inputs.
+
+    Raises:
+        KeyError: no node of the main graph computes one of them.
     """
     copy = network.copy()
     graph = copy.graph
@@ -213,7 +218,7 @@ def region_model(
     for name in given:
         value = computed[name]
         start = ir.val(f"{name}{GIVEN}")
-        # Without a shape: a faulty candidate may give another shape.
+        # Without a shape: a faulty candidate may output another shape.
         start.type = value.type
         value.replace_all_uses_with(start)
         if start.uses():
@@ -227,7 +232,7 @@ def region_model(
 
 
 def between(network: Network, names: frozenset[NodeName]) -> frozenset[NodeName]:
-    """Return all nodes on paths from one of `names` to another, these included."""
+    """Return all nodes on paths between two of `names`, and `names` themselves."""
     nodes = list(network.nodes())
     after = _reached_from(nodes, names, forwards=True)
     return after & _reached_from(reversed(nodes), names, forwards=False)
@@ -247,7 +252,7 @@ def _reached_from(
 
 
 class Ancestry:
-    """Ancestors of tensors in a network, which is read once."""
+    """Ancestors of tensors in a network, which is read only once."""
 
     def __init__(self, network: Network) -> None:
         nodes = list(network.nodes())
@@ -258,7 +263,7 @@ class Ancestry:
     def between(self, given: Collection[TensorName], target: TensorName) -> tuple[NodeName, ...]:
         """Return the nodes that compute `target` from the nearest tensors `given`, in graph order.
 
-        Nodes that no graph input reaches are left out: their outputs are constant.
+        Nodes that depend on no graph input are left out: their outputs are constant.
         """
 
         def needed(name: TensorName) -> list[TensorName]:
@@ -278,10 +283,7 @@ def read_by(node: ir.Node) -> tuple[TensorName, ...]:
 def varying_tensors(
     network: Network, but: Collection[TensorName] = frozenset()
 ) -> frozenset[TensorName]:
-    """Return the tensors that depend on a graph input outside `but`; the others count as constant.
-
-    So do tensors that depend only on inputs in `but`.
-    """
+    """Return the tensors that depend on a graph input outside `but`; others count as constant."""
     found = {tensor_name(v) for v in network.graph.inputs}.difference(but)
     for node in network.nodes():
         if found.intersection(read_by(node)):

@@ -1,14 +1,15 @@
 """Wider islands of FP32 nodes, along the boundaries at which an engine builder fuses.
 
-A kept node in the middle of a fusible group costs more than its own time: the kernels around it
-fall apart. So a set of kept nodes grows to whole groups, each wider than the last:
+A kept node in the middle of a fusible group costs more than its own time: it breaks up the kernels
+around it. So a set of kept nodes grows to whole groups, each kind wider than the last:
 
 - *patterns*: a decomposed normalisation, activation or softmax (`graph.patterns`);
 - *layers*: a convolution or matrix product with bias, scale, activation and residual sum, which
   TensorRT fuses into one kernel ("Types of fusions" in its developer guide);
 - *attention cores*: both products of an attention, with scale, mask and softmax between them;
-- *branches*: all nodes between two points that all data passes, such as two residual sums;
-- *blocks*: parts that repeat along the model (`graph.repetition`), in whole branches if any.
+- *branches*: all nodes between two points that all data passes through, such as two residual sums;
+- *blocks*: parts that repeat along the model (`graph.repetition`), in whole branches if there are
+  any.
 """
 
 from collections import Counter
@@ -41,13 +42,13 @@ _ACTIVATIONS = frozenset(
 )
 _ARITHMETIC = frozenset(("Add", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where"))
 _LONGEST_WAY = 8
-"""Nodes between a product of an attention and its softmax: scale, masks, biases."""
+"""Most nodes between a product of an attention and its softmax: scale, masks, biases."""
 _LARGEST_ISLAND = 1 / 2
 """Largest share of the compute nodes for a branch or block to count as an island."""
 _REPEATED_SHARE = 1 / 3
-"""Share of the compute nodes that must occur equally often for a model to consist of blocks.
+"""Share of the compute nodes that must occur equally often in a model made of blocks.
 
-In a vision transformer of six blocks half do; in the CNNs of the benches at most a sixth.
+In a vision transformer of six blocks, half do; in the CNNs of bench/, at most a sixth.
 """
 
 
@@ -60,8 +61,8 @@ def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]
         kept: Nodes that stay in FP32.
 
     Returns:
-        What was completed, in a few words, and all nodes then kept: `kept` and more compute nodes.
-        Empty if `kept` is already whole.
+        For each island, a few words on what it completes, and all its nodes: `kept` and more
+        compute nodes. Empty if `kept` already consists of whole groups.
     """
     fusions = Fusions(network, roles)
     found: list[tuple[str, Group]] = []
@@ -75,10 +76,7 @@ def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]
 
 
 def closed(kept: Group, groups: Iterable[Group]) -> Group:
-    """Return `kept` with every group that shares a node with it; overlapping groups pull in more.
-
-    Only nodes in `kept` at the start, or added by groups of the same kind, count.
-    """
+    """Return `kept` with every group that shares a node with it; overlapping groups add more."""
     groups, grown = list(groups), kept
     while touched := [group for group in groups if group & grown and not group <= grown]:
         grown = grown.union(*touched)
@@ -90,12 +88,12 @@ class Fusions:
 
     def __init__(self, network: Network, roles: Roles) -> None:
         self.network, self.roles = network, roles
-        # Nodes that only carry shapes fuse with nothing.
+        # Nodes that only handle shapes fuse with nothing.
         self._nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
         self._place = {node_name(n): i for i, n in enumerate(self._nodes)}
 
     def kinds(self) -> Iterator[tuple[str, list[Group]]]:
-        """Yield name and groups of every kind, from small to large."""
+        """Yield name and groups of each kind, from the narrowest to the widest."""
         yield "whole normalisations and activations", self._patterns(*PATTERNS)
         yield "whole layers with bias, activation and residual sum", self._layers()
         yield "whole attention cores", self._cores()
@@ -150,7 +148,10 @@ class Fusions:
             value = node.outputs[0]
 
     def _readers(self, value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
-        """Yield the nodes that compute with `value`, past data movement; for a body, its node."""
+        """Yield the nodes that compute with `value`, past data movement; for a body, its node.
+
+        Each comes with its input slot and the data movement in between.
+        """
         for node, slot, passed in readers(value):
             part = self.roles.part(node)
             if part.role.role is not Role.BLIND:
@@ -243,7 +244,7 @@ class Fusions:
         if not shares or max(shares.values()) < _REPEATED_SHARE * len(classes):
             return []
         times = max(shares, key=lambda n: (shares[n], n))
-        # Of the parts in each block, the one at the most even distances.
+        # Of the parts that occur once per block, the most evenly spaced one marks its start.
         starts = min((m for m in members.values() if len(m) == times), key=self._unevenness)
         single = [frozenset((name,)) for name in classes]
         parts = self._branches if len(self._branches) >= times else single

@@ -1,8 +1,8 @@
-"""Repair flaws that ONNX Runtime ignores and ONNX's tools refuse, and infer types with ONNX.
+"""Repair flaws that ONNX Runtime ignores but ONNX's tools refuse, and infer types with ONNX.
 
 Exporters and editors leave files that run although they break a rule of ONNX: a graph without a
 name, an output without a shape, sizes that the model does not compute. Declared shapes of computed
-values are claims: ONNX Runtime warns if they are wrong, and goes on.
+values are only claims: if they are wrong, ONNX Runtime warns and goes on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,17 +22,17 @@ from halfwise.wording import number
 
 ONNX_DOMAINS = ("", "ai.onnx")
 UNKNOWN = "halfwise.unknown"
-"""Domain of operators that ONNX does not know, so it infers nothing from them."""
+"""Domain of operators that ONNX does not know, and from which it therefore infers nothing."""
 DROPPED = frozenset(
     (
         *("ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill"),
         *("ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
-"""Experimental operators that ONNX 1.5 dropped (onnx/checker.cc). ONNX Runtime runs most."""
+"""Experimental operators that ONNX 1.5 dropped (onnx/checker.cc). ONNX Runtime still runs most."""
 OF_ONNX_RUNTIME = frozenset(("LayerNormalization", "SimplifiedLayerNormalization"))
-"""Operators that ONNX Runtime's optimiser writes into ONNX's own domain at any opset: ONNX has the
-first from 17 on, and the second never."""
+"""Operators that ONNX Runtime's optimiser puts into ONNX's own domain at any opset: ONNX has the
+first since opset 17, and the second not at all."""
 LONGEST_SHAPE = 64
 """Elements of the longest vector that may be a shape."""
 Axes = tuple[int | str | None, ...]
@@ -40,7 +40,7 @@ Axes = tuple[int | str | None, ...]
 
 
 class Flaw(Enum):
-    """A flaw of a file that does not change what it computes."""
+    """A flaw in a file that does not change what the model computes."""
 
     NAMELESS = "a graph has no name"
     SPARSE = "a constant is stored sparse"
@@ -56,7 +56,7 @@ class Repair:
 
     Attributes:
         flaw: What was wrong.
-        names: The values that had it, in graph order; empty if the flawed thing has no name.
+        names: The affected values, in graph order; empty if the flaw concerns a graph or nodes.
     """
 
     flaw: Flaw
@@ -64,12 +64,12 @@ class Repair:
 
 
 def refuse_maps(proto: onnx.ModelProto) -> None:
-    """Refuse inputs and outputs that hold maps, which onnx-ir does not read.
+    """Refuse inputs and outputs that hold maps, which onnx-ir cannot read.
 
-    Classifiers of skl2onnx and onnxmltools have one by default: the output of a ZipMap.
+    Classifiers from skl2onnx and onnxmltools have one by default: the output of a ZipMap.
 
     Raises:
-        CaseError: there is one.
+        CaseError: an input or output holds a map.
     """
     for side, values in (("Input", proto.graph.input), ("Output", proto.graph.output)):
         for value in values:
@@ -85,9 +85,9 @@ def refuse_maps(proto: onnx.ModelProto) -> None:
 
 
 def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
-    """Name graphs, make sparse constants dense and drop repeated descriptions, in place.
+    """Name graphs, make sparse constants dense and drop repeated value descriptions, in place.
 
-    Values without a shape are listed too; inference gives them one where it can.
+    Inputs and outputs without a shape are listed too; inference gives outputs one where it can.
 
     Raises:
         ValueError: a sparse constant is malformed, or too large to be dense.
@@ -113,15 +113,15 @@ def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
 
 
 def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
-    """Return a graph in a form that ONNX's checker accepts, to check its nodes.
+    """Return a copy in a form that lets ONNX's checker check the nodes.
 
     The checker demands a shape for every input and output. Outputs without one are left out, and
-    such inputs become outputs of an unknown operator. Operators that only ONNX Runtime knows become
-    unknown too.
+    inputs without one become outputs of an unknown operator. Operators that only ONNX Runtime knows
+    become unknown too.
 
     Args:
-        proto: The graph; not changed.
-        any_operator: Whether any operator that ONNX does not know passes.
+        proto: The model; not changed.
+        any_operator: Whether to let any operator pass that ONNX does not know.
     """
     checked = onnx.ModelProto()
     checked.CopyFrom(proto)
@@ -141,11 +141,11 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
 
 
 def hide_unknown(proto: onnx.ModelProto, *, any_operator: bool = False) -> None:
-    """Move operators that ONNX Runtime knows and ONNX does not to another domain, in place.
+    """Move operators that ONNX Runtime knows but ONNX does not to the domain `UNKNOWN`, in place.
 
     Args:
-        proto: The graph.
-        any_operator: Whether to move any operator that no opset of ONNX has.
+        proto: The model.
+        any_operator: Whether to move every operator that no opset of ONNX has.
     """
     opset = max((i.version for i in proto.opset_import if i.domain in ONNX_DOMAINS), default=1)
     for node in (n for g in graphs_in(proto.graph) for n in g.node if n.domain in ONNX_DOMAINS):
@@ -163,9 +163,9 @@ def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
 
 
 def _describe_given(graph: onnx.GraphProto) -> None:
-    """Describe outputs that are inputs or constants like these, in place.
+    """Give outputs that are themselves inputs or constants the type of these, in place.
 
-    Otherwise, what an output lacks would count for the input too.
+    Otherwise, an output without a shape would make the input shapeless too.
     """
     given = {info.name: info.type for info in graph.input}
     for tensor in graph.initializer:
@@ -194,7 +194,7 @@ def _densify_constant(node: onnx.NodeProto) -> Iterable[str]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    """Return the dense form of a sparse tensor: zero where it has no value.
+    """Return the dense form of a sparse tensor: zero where it stores no value.
 
     Indices are int64[n] into the flattened tensor, or int64[n, rank] (ONNX IR, SparseTensorProto).
     """
@@ -236,7 +236,7 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a graph that ONNX's checker accepts, with the types and shapes that ONNX infers.
 
     Args:
-        proto: The graph, without large tensors; loses the declared sizes of computed values.
+        proto: The model, without large tensors; it loses the declared sizes of computed values.
 
     Raises:
         ValidationError, InferenceError: ONNX refuses a node, or types contradict each other.
@@ -246,7 +246,7 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         inferred = infer_shapes(proto, strict=True)
     except onnx.shape_inference.InferenceError:
-        # Ranks may be wrong too, or ONNX's inference, which fails for some of its functions.
+        # Declared ranks may be wrong too; or the inference is, which fails for some ONNX functions.
         forget_shapes(graphs_in(proto.graph))
         inferred = infer_shapes(proto, check_type=True)
     onnx.checker.check_model(checkable(inferred))
@@ -256,17 +256,17 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
 def infer_shapes(
     proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False
 ) -> onnx.ModelProto:
-    """Return a graph with the types and shapes that ONNX infers, also from constants' values.
+    """Return a model with the types and shapes that ONNX infers, also from constants' values.
 
     Args:
-        proto: The graph, without large tensors.
-        check_type: Raise if types contradict each other, instead of leaving them open.
-        strict: Raise if shapes do, too.
+        proto: The model, without large tensors.
+        check_type: Raise an InferenceError if types contradict each other; else leave them open.
+        strict: Raise it also if shapes contradict each other.
     """
     check_type |= strict
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=check_type, strict_mode=strict)
     if not any(is_long_vector(info) for info in inferred.graph.value_info):
-        # Propagating values finds more shapes, but mistakes a long vector for a shape: minutes.
+        # Propagating values finds more shapes, but takes minutes for a long vector.
         inferred = onnx.shape_inference.infer_shapes(
             inferred, check_type=check_type, data_prop=True
         )
@@ -274,7 +274,7 @@ def infer_shapes(
 
 
 def take_types(model: ir.Model, inferred: onnx.ModelProto) -> None:
-    """Give every computed value of `model`, in place, its type and shape in `inferred`."""
+    """Give every computed value of `model` its type and shape in `inferred`, in place."""
     types = {
         info.name: info.type
         for graph in graphs_in(inferred.graph)
@@ -319,8 +319,8 @@ def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> 
 def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
     """Drop declared sizes of computed values, in place; names of axes stay.
 
-    ONNX Runtime ignores wrong ones, which remain if only the inputs' sizes were changed.
-    Its If does not: it trusts the sizes of outputs.
+    Wrong sizes remain in a file if only the sizes of its inputs were changed. ONNX Runtime ignores
+    them, except for outputs of an If, whose sizes it trusts.
     """
     for graph in graphs:
         for info in _declared(graph):
@@ -337,12 +337,12 @@ def forget_shapes(graphs: Iterable[onnx.GraphProto]) -> None:
 
 
 def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Return the declarations of computed values: sizes of inputs and constants are known."""
+    """Return the declarations of computed values; those of inputs and constants are facts."""
     known = {value.name for value in (*graph.input, *graph.initializer)}
     return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
 
 
 def is_long_vector(info: onnx.ValueInfoProto) -> bool:
-    """Return whether a value is a vector known to be longer than any shape."""
+    """Return whether a value is a vector known to be longer than `LONGEST_SHAPE`."""
     dims = info.type.tensor_type.shape.dim
     return len(dims) == 1 and dims[0].dim_value > LONGEST_SHAPE

@@ -1,4 +1,4 @@
-"""Floats that hold whole numbers because they were made from integers, as integers again."""
+"""Turns floats that hold whole numbers because they were made from integers into integers again."""
 
 import numpy as np
 import onnx_ir as ir
@@ -20,10 +20,10 @@ FIRST_OPSET = 12
 
 
 def is_whole(value: ir.Value | None, depth: int = _DEEPEST) -> bool:
-    """Return whether a float `value` is whole whatever integers it is made from.
+    """Return whether a float `value` is whole, whatever integers it is made from.
 
-    Sums, differences, products, remainders, floored quotients and data movement, back to Casts
-    from integers and to constants. Exact below 2²⁴, where FP32 has all integers.
+    It is made by sums, differences, products, remainders, floored quotients and data movement from
+    Casts of integers and from whole constants. Exact below 2²⁴, where FP32 has all integers.
     """
     if value is None or depth == 0 or not is_float(value):
         return False
@@ -38,7 +38,7 @@ def is_whole(value: ir.Value | None, depth: int = _DEEPEST) -> bool:
 
 
 def from_integer(node: ir.Node) -> bool:
-    """Return whether a node is a Cast from an integer type to another."""
+    """Return whether a node is a Cast from an integer type."""
     source = node.inputs[0] if is_standard(node, "Cast") else None
     return source is not None and source.dtype is not None and source.dtype.is_integer()
 
@@ -89,7 +89,7 @@ class Integers:
 
 
 def _operands(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Return the operands that must be whole for the result to be; empty if that is not enough."""
+    """Return the operands whose being whole makes the result whole; empty if nothing does."""
     if not is_standard(node):
         return ()
     if node.op_type in _CLOSED:
@@ -101,7 +101,7 @@ def _operands(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def _floor_divided(node: ir.Node) -> ir.Value | None:
-    """Return a of ⌊a / c⌋ if c is a constant without zeros, else None."""
+    """Return a of ⌊a / c⌋ if c is a whole constant without zeros, else None."""
     quotient = node.inputs[0] if is_standard(node, "Floor") else None
     maker = quotient.producer() if quotient is not None else None
     if maker is None or not is_standard(maker, "Div") or not _is_divisor(maker.inputs[1]):

@@ -68,7 +68,7 @@ REFUSALS = (
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
-"""What onnx and onnx-ir raise on a graph that they refuse."""
+"""Exceptions that onnx and onnx-ir raise for a graph that they refuse."""
 QUANTISED = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -78,10 +78,10 @@ QUANTISED = (
     "ConvInteger",
     "QGemm",
 )
-"""Prefixes of the types of operators that quantise, dequantise or compute with quantised integers;
-of other domains too, such as ONNX Runtime's QLinearAdd."""
+"""Prefixes of op types that quantise, dequantise or compute with quantised integers, in any domain;
+for example, ONNX Runtime's QLinearAdd."""
 SMALL_BYTES = 1 << 16
-"""Results of larger constants are not stored; a 1 GiB model has at most 16,384 larger ones."""
+"""Largest constant whose results are stored; a 1 GiB model has at most 16,384 larger ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +92,8 @@ class Network:
         model: The model.
         path: Its file; None if made in memory.
         sha256: Hash of the file and its external data.
-        original_names: The user's node name by halfwise's, if they differ ("" for unnamed).
-        repairs: Harmless flaws of the file that were repaired.
+        original_names: For each renamed node, its name in the user's file ("" for unnamed).
+        repairs: Harmless flaws in the file that were repaired.
     """
 
     model: ir.Model
@@ -153,7 +153,7 @@ def tensor_name(value: ir.Value) -> TensorName:
 
 
 def constant_array(value: ir.Value) -> NDArray[np.generic]:
-    """Return the array of an initializer, of an ml_dtypes type if NumPy lacks it."""
+    """Return the array of an initializer; its dtype is from ml_dtypes if NumPy lacks the type."""
     assert value.const_value is not None
     return np.asarray(value.const_value.numpy())
 
@@ -163,7 +163,7 @@ def load_network(path: Path) -> Network:
 
     Raises:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
-            folder, or a graph that the ONNX checker refuses.
+            folder, inputs or outputs that hold maps, or a graph that the ONNX checker refuses.
     """
     proto = read_proto(path)
     digest = hashlib.sha256()
@@ -173,14 +173,14 @@ def load_network(path: Path) -> Network:
                 digest.update(block)
     folder = weights_folder(proto, path)
     repairs, model = _deserialise(proto, path)
-    # This frees the memory of a large one, once its weights are in a file.
+    # This frees the memory of a large model once its weights are in a file.
     del proto
     find_beside(model, folder)
     return normalise(model, path=path, sha256=digest.hexdigest(), repairs=repairs)
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
-    """Return a model made in memory in normal form (the library's entry point; same errors)."""
+    """Return a model from memory in normal form; `proto` stays. Errors are as in `load_network`."""
     refuse_files(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     own = onnx.ModelProto()
@@ -194,8 +194,8 @@ def normalise(
 ) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
-    Declared sizes of computed values are claims: they stay only where ONNX infers them too. Axis
-    names stay.
+    Declared sizes of computed values are only claims: they stay where ONNX infers the same. Names
+    of axes stay.
 
     Raises:
         CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
@@ -233,7 +233,7 @@ def normalise(
 
 
 def infer_again(network: Network) -> None:
-    """Infer types and shapes again, in place, from those that values have gained since.
+    """Infer types and shapes again, in place, after some values have gained theirs.
 
     Raises:
         CaseError: the types contradict each other.
@@ -243,7 +243,7 @@ def infer_again(network: Network) -> None:
 
 
 def check_again(path: Path | None) -> str:
-    """Return what to do about a model that ONNX refuses; `path` is None without a file."""
+    """Return a hint for a model that ONNX refuses; `path` is None if it has no file."""
     if path is None:
         return "Check it with onnx.checker.check_model, and export it again."
     # `python -m onnx.checker` checks nothing: the module does nothing when run.
@@ -290,7 +290,7 @@ def _check_nodes(model: ir.Model) -> None:
             if value is not None and value.producer() is None and value.graph is None:
                 raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
         axis = node.attributes.get("axis")
-        # ONNX and ONNX Runtime truncate a larger one to its low 32 bits.
+        # ONNX and ONNX Runtime truncate a larger axis to its low 32 bits.
         if axis is not None and axis.type is ir.AttributeType.INT and abs(axis.value) >> 31:
             raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
@@ -298,10 +298,10 @@ def _check_nodes(model: ir.Model) -> None:
 def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
-    The pass of onnx-ir only logs errors, and mistakes a sequence of tensors for a tensor.
+    onnx-ir's own pass only logs errors, and mistakes a sequence of tensors for a tensor.
 
     Returns:
-        The values whose declared shape is not the inferred one.
+        The values whose declared shape differs from the inferred one.
     """
     for node in model.graph.all_nodes():
         if is_standard(node, "Loop"):
@@ -326,12 +326,12 @@ def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
 
 
 def small_constant(value: ir.Value | None) -> NDArray[np.float32] | None:
-    """Return f32[*shape] of a float constant small enough to compute others from, else None.
+    """Return f32[*shape] of a constant of at most `SMALL_BYTES`, else None.
 
     A node that reads only constants is ready at once, and ONNX Runtime walks its list of ready
-    nodes whenever it adds one: with one such node per weight, loading takes n² steps. So results
-    of small constants are better stored as constants. Large constants are few, and copies of all
-    would not fit into memory.
+    nodes whenever it adds one: with one such node per weight, loading takes n² steps. So it is
+    better to store results computed from small constants. Large constants are few, and copies of
+    all of them would not fit into memory.
     """
     tensor = value.const_value if value is not None else None
     if tensor is None or tensor.nbytes > SMALL_BYTES:

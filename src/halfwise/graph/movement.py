@@ -1,8 +1,8 @@
-"""Precision of data-movement nodes: FP32 between kept nodes, else whatever saves Casts.
+"""Precision of data-movement nodes: FP32 between kept nodes, otherwise whatever saves Casts.
 
-Rounding commutes with moving data. So between an FP32 source and a kept consumer a moving node
-must be FP32 (it would round what the consumer needs). Everywhere else its precision changes no
-value: it is free, and chosen to save Casts.
+Rounding commutes with moving data. So between an FP32 source and a kept consumer, a moving node
+must be FP32: otherwise it would round what the consumer needs. Everywhere else its precision
+changes no value, so it is free to save Casts.
 """
 
 from collections.abc import Iterable
@@ -45,14 +45,14 @@ def carried(
 
 
 class _Moving(NamedTuple):
-    """What decides the precision of a moving node.
+    """What determines the precision of a moving node.
 
     Attributes:
         name: Its name.
         is_fed: Whether it always has an FP32 source.
         sources: The nodes whose outputs it reads.
         is_needed: Whether it always has an FP32 consumer.
-        consumers: The nodes of the main graph that read its outputs, in low if they are low.
+        consumers: The nodes of the main graph that read its outputs, low if they are low.
     """
 
     name: NodeName
@@ -63,7 +63,7 @@ class _Moving(NamedTuple):
 
 
 class Carrying:
-    """`carried` for many sets of kept nodes of one network, which is read once."""
+    """`carried` for many sets of kept nodes of one network, which is read only once."""
 
     def __init__(
         self, network: Network, roles: Roles, low_io: frozenset[TensorName] = frozenset()
@@ -118,13 +118,13 @@ def fewest_casts(
     """Return `assignment` with its numerically free moving nodes placed for the fewest Casts.
 
     A value costs one Cast for each direction in which a consumer differs from its producer. The
-    choice is a minimum cut, the only one with the fewest Casts and then the fewest FP32 nodes: the
-    intersection of two such cuts would be another with fewer.
+    choice is a minimum cut. The one with the fewest Casts and then the fewest FP32 nodes is unique:
+    the intersection of two would be another with fewer nodes.
 
     Args:
         network: The model.
         roles: Roles of its nodes.
-        assignment: All FP32 nodes, as `kept | carried(...)`.
+        assignment: All FP32 nodes: `kept | carried(...)`.
         fmt: The low format.
         fixed: Moving nodes whose state must not change (user rules).
         low_io: Float graph inputs and outputs that have the low type.
@@ -147,10 +147,10 @@ def fewest_casts(
 
 
 def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
-    """Return the moving nodes passed by constants that change by more than rounding.
+    """Return the moving nodes through which constants pass that change by more than rounding.
 
-    A constant saturates where a Cast overflows, and survives where a Cast underflows to zero, so
-    for these it matters where they become low.
+    A constant saturates where a Cast would overflow, and survives where a Cast would underflow to
+    zero. So for such constants, it matters where they become low.
     """
     adjusted: set[ir.Value] = {
         v
@@ -189,7 +189,7 @@ class _Casts:
         self.roles = roles
         self.assignment = assignment
         self.low_io = low_io
-        # Together less than one Cast: among equal numbers of Casts, fewer FP32 nodes win.
+        # All together cost less than one Cast: with equally many Casts, fewer FP32 nodes win.
         self.costs: list[tuple[_State, _State, float]] = [(name, False, 1.0) for name in free]
         self.one_cast = 2.0 * len(free)
 
@@ -224,10 +224,10 @@ class _Casts:
 
 
 class Following:
-    """Which nodes that only move data are BF16 because those before them are."""
+    """The nodes that only move data and are BF16 because the nodes before them are."""
 
     def __init__(self, network: Network, roles: Roles) -> None:
-        """Take the model and the roles of its nodes; they are read when needed."""
+        """Store the model and the roles of its nodes, which are read when needed."""
         self._network, self._roles = network, roles
 
     @cached_property
@@ -237,14 +237,14 @@ class Following:
         return [(node_name(n), _makers(n)) for n in self._network.nodes() if node_name(n) in may]
 
     def __call__(self, fp32: frozenset[NodeName], bf16: frozenset[NodeName]) -> frozenset[NodeName]:
-        """Return `bf16` and the nodes that only move data from its nodes.
+        """Return `bf16` and the nodes that only move data from these.
 
         Args:
             fp32: All nodes outside the low format.
             bf16: Compute nodes among them.
         """
         if not bf16:
-            return bf16  # and the opset may have no BF16
+            return bf16  # the opset may have no BF16
         found = set(bf16)
         for name, makers in self._moving:
             if name in fp32 and makers <= found:

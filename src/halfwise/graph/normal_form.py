@@ -1,4 +1,4 @@
-"""Steps to the normal form: calls inlined, CastLike as Cast, own names, whole constants."""
+"""Steps to the normal form: inlined calls, Cast for CastLike, unique names, complete constants."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ from halfwise.errors import CaseError
 from halfwise.graph.intake import ONNX_DOMAINS
 
 MOST_NODES = 1_000_000
-"""A hundred times a large model. Forty functions that call the next twice: 10^12 nodes."""
+"""A hundred times a large model. Forty functions that each call the next twice make 10^12 nodes."""
 MOST_CALLS = 200
-"""Greatest depth of function calls: node names and time grow with it."""
+"""Greatest depth of function calls; node names and time grow with it."""
 _CALL = "halfwise.call."
 _OWN = "halfwise.name"
 _UNCOUNTED = 10**15
@@ -48,7 +48,7 @@ def refuse_unusable(proto: onnx.ModelProto, what: object) -> None:
 def inline_functions(model: ir.Model) -> None:
     """Replace every call of a model-local function by the function's body, in place.
 
-    A node is named after the calls that lead to it from the main graph, and itself:
+    A node's name consists of the calls that lead to it from the main graph, and its own name:
     `/encoder/block/gelu/Mul`. Operator types replace missing names.
 
     Raises:
@@ -99,7 +99,7 @@ def _check_growth(model: ir.Model) -> None:
     try:
         for owner in TopologicalSorter(called).static_order():
             depth[owner] = 1 + max((depth[callee] for callee in called[owner]), default=0)
-            # A node that is no call counts as one; a call counts each time it is made.
+            # A node that is not a call counts as one; a called function counts once per call.
             own = sum(nodes.get(callee, 1) * n for callee, n in calls[owner].items())
             nodes[owner] = min(own, _UNCOUNTED)
     except CycleError as error:
@@ -107,14 +107,14 @@ def _check_growth(model: ir.Model) -> None:
         raise ValueError(f"functions call themselves: {circle}") from None
     if depth[""] > MOST_CALLS:
         raise CaseError(
-            f"The model's functions call each other {depth['']:,} deep; the limit is {MOST_CALLS}.",
+            f"The model nests function calls {depth['']:,} deep; the limit is {MOST_CALLS}.",
             "Inline them first: onnx.inliner.inline_local_functions(model).",
         )
     if nodes[""] > MOST_NODES:
         raise CaseError(
             f"The model's functions expand to {'at least ' * (nodes[''] == _UNCOUNTED)}"
             f"{nodes['']:,} nodes; the limit is {MOST_NODES:,}.",
-            "Check the functions: they may call each other more often than intended.",
+            "Check whether the functions call each other more often than intended.",
         )
 
 
@@ -127,7 +127,7 @@ def _check_versions(model: ir.Model) -> None:
             if name in called and own != version:
                 raise CaseError(
                     f"Function {function.domain}::{function.name} is written for version {version} "
-                    f"of the operator set {domain or 'ai.onnx'!r}, but the model uses {own}.",
+                    f"of operator set {domain or 'ai.onnx'!r}, but the model uses version {own}.",
                     "Inline it first: onnx.inliner.inline_local_functions(model, "
                     "convert_version=True).",
                 )
@@ -136,8 +136,8 @@ def _check_versions(model: ir.Model) -> None:
 def name_cast_types(graphs: Iterable[ir.Graph]) -> None:
     """Replace each CastLike by a Cast to the type of its second input, in place.
 
-    Names, outputs and attributes (`saturate`, `round_mode`) stay; Cast has the same attributes in
-    every version of ONNX with CastLike. A CastLike to an unknown type stays.
+    Names, outputs and attributes (`saturate`, `round_mode`) stay: in every opset with CastLike,
+    Cast has the same attributes. A CastLike to an unknown type stays.
     """
     for node in [n for graph in graphs for n in graph]:
         if node.op_type != "CastLike" or node.domain not in ("", "ai.onnx"):
@@ -151,9 +151,9 @@ def name_cast_types(graphs: Iterable[ir.Graph]) -> None:
 
 
 def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
-    """Remove initializers that no node reads and that are no output.
+    """Remove initializers that no node reads and that are not outputs, in place.
 
-    ONNX Runtime removes them itself, and then refuses the arrays passed for them.
+    ONNX Runtime would remove them itself, and then refuse the arrays passed for them.
     """
     for graph in graphs:
         for name, value in list(graph.initializers.items()):
@@ -168,7 +168,7 @@ def unreadable_constants(
 
     Args:
         graphs: The graphs to search.
-        errors: Types of such errors; others are raised.
+        errors: Types of errors to yield; others are raised.
     """
     for value in (v for graph in graphs for v in graph.initializers.values()):
         if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
@@ -179,7 +179,7 @@ def unreadable_constants(
 
 
 def check_constants(graphs: Iterable[ir.Graph]) -> None:
-    """Raise a ValueError for a constant whose data does not fill its shape."""
+    """Raise a ValueError for a constant whose data is missing or does not fill its shape."""
     for value, error in unreadable_constants(graphs, (ValueError, OSError)):
         raise ValueError(f"the data of constant {value.name!r} is incomplete: {error}")
 
@@ -187,12 +187,12 @@ def check_constants(graphs: Iterable[ir.Graph]) -> None:
 def name_uniquely(model: ir.Model) -> dict[str, str]:
     """Rename nodes and values without a unique name, in place.
 
-    ONNX lets bodies of If, Loop and Scan share names with each other, and nodes share any. Names
-    of graph inputs and outputs stay; then names of the main graph take precedence. An omitted
-    output stays nameless.
+    ONNX lets bodies of If, Loop and Scan share value names with each other, and does not require
+    node names to be unique. Names of graph inputs and outputs stay; next, names of the main graph
+    take precedence. An omitted output stays nameless.
 
     Returns:
-        The old node name by the new one, if they differ ("" for unnamed).
+        The old name of each renamed node, by its new name ("" for unnamed).
     """
     graphs = (model.graph, *model.graph.subgraphs())
     names = Names()
@@ -223,7 +223,7 @@ def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 class Names:
-    """Names in use, and for each the last number tried."""
+    """Names in use, each with the last number tried."""
 
     def __init__(self, graphs: Iterable[ir.Graph] = ()) -> None:
         """Take the names of all nodes and values in `graphs`."""
@@ -241,7 +241,7 @@ class Names:
 
 
 def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
-    """Make axes of negative size dynamic: exporters write -1, which ONNX Runtime reads as dynamic.
+    """Make axes of negative size dynamic, in place: ONNX Runtime reads exporters' -1 as dynamic.
 
     A size of 0 stays: ONNX Runtime refuses any other size for it.
     """

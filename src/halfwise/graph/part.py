@@ -1,4 +1,4 @@
-"""Some nodes of a model, for searches limited to them."""
+"""Part of a model, for searches that are limited to some of its nodes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from halfwise.records import NodeName
 
 @dataclass(frozen=True, eq=False)
 class Part(Network):
-    """A model of any size in which only some nodes are searched.
+    """A model of which only some nodes are searched.
 
     Attributes:
         names: Names of the nodes that `nodes` yields.
@@ -21,7 +21,7 @@ class Part(Network):
 
     @staticmethod
     def of(model: ir.Model, names: Iterable[NodeName]) -> "Part":
-        """Return a part of a model in normal form, or of one being changed."""
+        """Return a part of a model in normal form, or of a model that is being changed."""
         return Part(model, None, "", {}, names=frozenset(names))
 
     def nodes(self) -> Iterator[ir.Node]:

@@ -1,4 +1,4 @@
-"""Find nodes that play the same part in repeated blocks, by the structure around them."""
+"""Find nodes that play the same role in repeated blocks, by the structure around them."""
 
 from collections.abc import Hashable, Iterator
 
@@ -9,11 +9,11 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
 
 RADIUS = 2
-"""Compute nodes that a class looks at in each direction; data movement on the path is free.
+"""Compute nodes that a class covers in each direction; data movement on the path does not count.
 
-At 1 the two residual Adds of a transformer block are one class. At 2 they differ (the MatMuls
+At 1, the two residual Adds of a transformer block are one class. At 2, they differ (the MatMuls
 behind them have weights of other shapes), q, k and v differ, and 12 of the 13 LayerNorms of a
-six-block ViT are one class: the first follows the position embedding. At 3 the last one drops
+six-block ViT are one class: the first follows the position embedding. At 3, the last one drops
 out too, because no further block reads the same stream.
 """
 
@@ -21,7 +21,7 @@ _COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "O
 
 
 def repeated(network: Network, roles: Roles) -> dict[NodeName, int]:
-    """Return the class of every compute node: equal numbers for equal parts of repeated blocks.
+    """Return the class of every compute node: equal numbers for equal roles in repeated blocks.
 
     Weisfeiler-Lehman refinement (Shervashidze et al. 2011): a node starts from its operator,
     attributes, and the element types and shapes of its constants; each of `RADIUS` rounds adds the
@@ -50,7 +50,7 @@ def repeated(network: Network, roles: Roles) -> dict[NodeName, int]:
 
 
 class _Refinement:
-    """Labels of nodes, refined round by round. A label is the number of a structure seen before."""
+    """Labels of nodes, refined round by round. Each distinct structure has a number, its label."""
 
     def __init__(self, nodes: list[ir.Node], roles: Roles) -> None:
         self.nodes = nodes
@@ -136,7 +136,7 @@ def _content(attribute: ir.Attr) -> str:
 
 
 def _leaf(value: ir.Value | None) -> Hashable:
-    """Describe an operand that no float-carrying node computes."""
+    """Describe an operand that is absent, constant, or not computed by a node with floats."""
     if value is None:
         return ("absent",)
     kind = "constant" if value.const_value is not None else "input"

@@ -1,9 +1,10 @@
 """Precision roles of nodes: which slots may be low, and whether the node computes.
 
-Read from the ONNX operator schemas at the model's opset, so a new operator needs no code here.
+Roles come from the ONNX operator schemas at the model's opset, so a new operator needs no code
+here.
 
 An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its node in
-the main graph decides for all.
+the main graph decides for all of them.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -38,11 +39,12 @@ _FP32_ONLY = {
     ),
 }
 _INT8 = "reads data and weights through Q and DQ: INT8 where a backend fuses them, in FP32 here"
-"""Sums of up to about 1,000 integer products are exact in FP32; in FP16 they are not."""
+"""Why quantised nodes are pinned. Sums of up to about 1,000 products of INT8 numbers are exact in
+FP32, but not in FP16."""
 _BELOW_A_BYTE = frozenset(t for t in ir.DataType if t.name.endswith(("INT2", "INT4", "4E2M1")))
-"""Types that ONNX Runtime's If cannot output, so no emulation could switch the node."""
+"""Types that ONNX Runtime's If cannot output, so the emulation cannot switch the node."""
 _STASHED = {"LayerNormalization": (1, 2)}
-"""Outputs of the type that `stash_type` names, FP32 here, whatever the input's type."""
+"""Outputs whose type is set by `stash_type`, whatever the input's type; FP32 here."""
 FIRST_BF16_OPSET = 13
 """First opset whose Cast supports BF16."""
 TYPE_BLIND = frozenset(("Shape", "Size"))
@@ -66,8 +68,8 @@ class NodeRole:
     Attributes:
         role: The role.
         inputs: Per input slot, whether it takes the low format when the node is low; for a pinned
-            node, whether its kernel may.
-        outputs: Per output slot, whether it has the low format when the node is low; likewise.
+            node, whether its operator could take it.
+        outputs: Per output slot, the same.
         reason: Why a node is pinned; empty for others.
         formals: Float inputs and outputs of its bodies that are low when it is low.
         inside: Roles of all nodes in its bodies, at any depth, by name.
@@ -103,7 +105,7 @@ class Part:
         return self.role.free and self.decider not in fp32
 
     def reads_low(self, slot: int, fp32: Container[NodeName] = ()) -> bool:
-        """Return whether the node then takes its input `slot` in the low format."""
+        """Return whether the node is then low and takes its input `slot` in the low format."""
         return self.is_low(fp32) and self.role.inputs[slot]
 
 
@@ -111,7 +113,7 @@ class Roles(Mapping[NodeName, NodeRole]):
     """The role of every node of the main graph, by name; `part` covers bodies too."""
 
     def __init__(self, roles: Mapping[NodeName, NodeRole]) -> None:
-        """Take the roles of the main graph's nodes, in graph order."""
+        """Store the roles of the main graph's nodes, in graph order."""
         self._roles = roles
         self._parts = {name: Part(name, role) for name, role in roles.items()}
         for decider, role in roles.items():
@@ -156,8 +158,8 @@ def is_float(value: ir.Value | None) -> bool:
 def float_io(network: Network) -> frozenset[TensorName]:
     """Return the names of the float graph inputs and outputs.
 
-    An input that is itself an output is left out: no node computes it, so no emulation could round
-    an output that has the input's name.
+    An input that is itself an output is left out: no node computes it, so the emulation cannot
+    round an output that has the input's name.
     """
     inputs, outputs = set(network.graph.inputs), set(network.graph.outputs)
     return frozenset(tensor_name(v) for v in inputs ^ outputs if is_float(v))
@@ -175,8 +177,9 @@ def roles_of(
     Args:
         network: The model.
         low: The low type.
-        opset: Version of the default operator set to look operators up in; None for the model's.
-        custom: Roles of nodes whose operators have no ONNX schema; without it they are pinned.
+        opset: Version of the default operator set in which to look up operators; None for the
+            model's.
+        custom: Roles of nodes whose operators have no ONNX schema; others of these are pinned.
 
     Raises:
         CaseError: `low` is BF16, and the opset has no Cast to BF16.
@@ -212,7 +215,7 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
     if node.op_type in TYPE_BLIND or not touches:
         return NodeRole(Role.BLIND, inside=inside)
     if not onnx.defs.has(node.op_type, opset):
-        reason = f"is not in ONNX at opset {opset}, so the types that it takes are unknown"
+        reason = f"is not in ONNX at opset {opset}, so the types it takes are unknown"
         return NodeRole(Role.PINNED, reason=reason)
     schema = onnx.defs.get_schema(node.op_type, opset, "")
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
@@ -247,7 +250,7 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
 
 
 def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
-    """Return the bodies of an If, Loop or Scan; most other nodes have none."""
+    """Return the bodies of an If, Loop or Scan; empty for most other nodes."""
     found: list[ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
@@ -274,8 +277,8 @@ def _why_pinned(node: ir.Node) -> str:
         return ""
     reason = ""
     if node.op_type.startswith(QUANTISED):
-        # From opset 19 on these take FP16, too; but their rounding is the file's own choice, and
-        # a coarser input or scale would move results by whole steps.
+        # From opset 19 on, these also take FP16. But their rounding is the file's own choice, and a
+        # coarser input or scale would shift results by whole steps.
         reason = "quantises or dequantises"
     elif any(v.dtype in _BELOW_A_BYTE for v in node.outputs):
         reason = "writes elements smaller than a byte, which ONNX Runtime cannot switch"

@@ -19,9 +19,9 @@ def first_difference(network: Network, lowered: Network) -> str | None:
     """Return the name of the first node or output in which two models differ; None if equal.
 
     Casts between FP32, FP16 and BF16 that only `lowered` has are skipped, differences among these
-    types do not count, and constants in a low format must be stored as
-    `Format.store_constant` stores them. Nodes are found by name, also in bodies of If, Loop and
-    Scan. An operator that ONNX changed between the opsets differs.
+    types do not count, and constants in a low format must be stored as `Format.store_constant`
+    stores them. Nodes are matched by name, also in bodies of If, Loop and Scan. An operator that
+    ONNX changed between the two opsets counts as different.
     """
     own = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
@@ -42,10 +42,10 @@ def first_difference(network: Network, lowered: Network) -> str | None:
 
 
 def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
-    """Return the float tensors that are computed alike in both, but read differently somewhere.
+    """Return the float tensors that both compute alike, but that some node reads differently.
 
-    Nodes of the main graph are alike if they, and all before them, are the same, without bodies;
-    anything that only `other` has between two nodes makes a difference, even a Cast.
+    Nodes of the main graph are alike if they and all nodes before them are the same and have no
+    bodies. Anything that only `other` has between two nodes makes a difference, even a Cast.
     """
     theirs = {node_name(node): node for node in other.nodes()}
     same: set[NodeName | None] = {None}
@@ -68,14 +68,14 @@ def _casts_floats(node: ir.Node) -> bool:
 
 
 def _version(node: ir.Node, opset: int) -> int:
-    """Return the opset that last changed an operator, as of `opset`; 0 if it is unknown."""
+    """Return the last opset up to `opset` that changed an operator; 0 if it is unknown."""
     if not is_standard(node) or not onnx.defs.has(node.op_type, opset, ""):
         return 0
     return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
 
 
 def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
-    """Return whether two nodes compute the same, but for these Casts before `other`."""
+    """Return whether two nodes compute the same, apart from these Casts before `other`."""
     if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
         return False
     names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
@@ -93,7 +93,7 @@ def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
 
 
 def _type(node: ir.Node, name: str) -> int:
-    """Return the type that an attribute holds; FP32's if the node omits it."""
+    """Return the number of the type that an attribute holds; FP32's if the node omits it."""
     return node.attributes.get_int(name, int(ir.DataType.FLOAT))
 
 
@@ -116,7 +116,7 @@ def _same_attribute(one: ir.Attr | None, other: ir.Attr | None, casts: Container
 
 
 def _says_zeros(said: ir.Attr) -> bool:
-    """Return whether a ConstantOfShape that omits the attribute would fill with the same: zeros."""
+    """Return whether omitting the attribute means the same: a ConstantOfShape then fills zeros."""
     if said.name != "value" or said.type != ir.AttributeType.TENSOR:
         return False
     filling = said.as_tensor()

@@ -1,6 +1,6 @@
 """Where an infinity inside a model ends: in a saturating operator, a masked Softmax, or nowhere.
 
-This looks only at structure. Data must show that the reference saturates at the same elements.
+This considers only structure. Data must show that the reference saturates at the same elements.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,21 +22,21 @@ _SATURATING = frozenset(
         *("Celu", "Elu", "Exp", "Relu", "Selu", "Softplus", "ThresholdedRelu"),
     )
 )
-"""Operators with a finite limit at an infinity, on at least one side. A finite result is that
-side's limit, and larger inputs give it too."""
+"""Operators with a finite limit at infinity on at least one side. If the result at an infinity is
+finite, it is that side's limit, and large finite inputs give it too."""
 _COMPARISONS = frozenset(("Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
 _MONOTONE = frozenset(
     ("Abs", "Exp", "Identity", "LeakyRelu", "Log", "Neg", "Relu", "Softplus", "Sqrt", "ReduceMax")
 )
-"""Operators that pass on an infinity of one operand, and larger inputs as larger results."""
+"""Operators that pass on an infinity of one operand and turn larger inputs into larger results."""
 _SUMS = frozenset(("Add", "Sub", "Sum"))
 _WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
 _NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
 """Readers that do not enlarge a difference of 1/65504."""
 MASK_SHARE = 0.25
-"""A constant of this share of the range is a mask: below -0.25 · max, sums of a few masks and
-scores leave the range. -1e4, the usual choice for FP16, stays above (huggingface/transformers PR
-17306)."""
+"""Share of the range from which a constant counts as a mask: below -0.25 · max, sums of a few masks
+and scores leave the range. -1e4, the usual choice for FP16, is smaller in magnitude
+(huggingface/transformers PR 17306)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class End:
     """A reader at which infinities of a tensor end, if data confirm it.
 
     Attributes:
-        reader: Its name.
+        reader: The reader's name.
         tensor: What it reads.
         result: Its finite result, as the mixed model names it.
     """
@@ -61,9 +61,9 @@ class Fate:
     Attributes:
         ends: Where they end, if data confirm it.
         harmful: Names of nodes that compute with them and neither end them nor pass them to nodes
-            that do, without data movement and inserted Casts.
+            that do; data movement and inserted Casts are left out.
         given_out: Whether an output of the model holds them.
-        seen: Whether data showed the reference at the limit at each of the ends.
+        seen: Whether data showed that the reference is at the limit at each of the ends.
     """
 
     ends: dict[End, None] = field(default_factory=dict)
@@ -84,11 +84,11 @@ def activations(network: Network) -> frozenset[NodeName]:
 
 
 def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
-    """Return the tensor that inserted Casts of a mixed model convert, else `value`.
+    """Return the tensor before the Casts that the rewriter inserted, or `value` without such Casts.
 
     Args:
         value: A tensor of the mixed model.
-        own: Names of the nodes that the original has.
+        own: Names of the nodes of the original; other nodes are inserted Casts.
     """
     while (node := value.producer()) is not None and node_name(node) not in own:
         source = node.inputs[0]
@@ -100,7 +100,7 @@ def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
 def masked_by_constants(
     value: ir.Value, roles: Roles, seen: Mapping[TensorName, Observation], limit: float
 ) -> bool:
-    """Return whether large elements of `value` are selected constants, alone or added to scores.
+    """Return whether large elements of `value` are mask constants, alone or added to scores.
 
     Args:
         value: A tensor of the network's main graph.
@@ -133,14 +133,15 @@ def fates(
 ) -> dict[TensorName, Fate]:
     """Return the fate of each infinite tensor of a mixed model.
 
-    Bodies of If, Loop and Scan are not searched: a node whose body reads one counts as harmful.
+    Bodies of If, Loop and Scan are not searched: a node whose body reads such a tensor counts as
+    harmful.
 
     Args:
         graph: Main graph of the mixed model.
-        infinite: Its tensors with NaN or infinities that the reference lacks.
-        own: Names of the nodes that the original has; others are inserted Casts.
+        infinite: Its tensors with NaN or infinities that the reference does not have.
+        own: Names of the nodes of the original; other nodes are inserted Casts.
         gates: Names of nodes of decomposed activations (`activations`).
-        masked: Whether the infinities of a tensor come from mask constants.
+        masked: Returns whether the infinities of a tensor come from mask constants.
     """
     reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, uses_in(graph))
     found: dict[TensorName, Fate] = {}

@@ -1,8 +1,8 @@
 """Where small errors become large, and which values cannot become larger.
 
-- amplifiers: operators sensitive to a value's relative error, and those that pass such errors on;
-- decisions: where floats become discrete, and what leads there;
-- selected constants: tensors whose extremes no data enlarges.
+- amplifiers: operators sensitive to a value's relative error, and operators that pass it on;
+- decisions: nodes where floats become discrete, and the nodes that lead there;
+- selected constants: tensors whose extremes do not depend on the data.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,8 +70,8 @@ def amplifiers(network: Network, roles: Roles) -> Iterator[tuple[ir.Node, ir.Val
 def chain(value: ir.Value, roles: Roles) -> list[ir.Node]:
     """Return the compute nodes that cause relative errors of `value`, nearest first.
 
-    The walk passes data movement, sums, and operators that pass relative errors on; at most 24
-    nodes, including the last ones on each path, which do none of this.
+    The walk continues through data movement, sums, and operators that pass relative errors on. At
+    most `FARTHEST` nodes, including the last on each path, which does none of this.
     """
 
     def before(node: ir.Node) -> list[ir.Node | None]:
@@ -85,7 +85,7 @@ def _makers(values: Iterable[ir.Value | None]) -> list[ir.Node | None]:
 
 
 def hands_on(node: ir.Node) -> bool:
-    """Return whether its result's relative error follows from those of its inputs."""
+    """Return whether the relative error of a node's result follows from those of its inputs."""
     return node.op_type in SUMS or node.op_type in _FACTORS
 
 
@@ -143,7 +143,7 @@ def _decided(node: ir.Node) -> list[ir.Value]:
 
 
 def first_of(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """Return those of `nodes`, all of one graph, that no other of `nodes` leads to."""
+    """Return the nodes among `nodes`, all of one graph, that do not depend on others of them."""
     every = list(nodes)
     uses = uses_in(every[0].graph or ()) if every else {}
 

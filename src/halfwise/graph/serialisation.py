@@ -30,10 +30,10 @@ STAND_IN = "in-memory"
 def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
     """Return the files that hold weights of the model at `path`, by their names in the model.
 
-    They lie in its folder. In a cache such as Hugging Face's, the model itself is a symbolic link,
-    and the links next to it lead to the folder of its content, or deeper: weights may lie there.
-    The model never names files outside its folder; only links, which are the user's, may lead
-    out, and only to neighbours of the file that the user chose to read.
+    They lie in the model's folder. In a cache such as Hugging Face's, the model is a symbolic link,
+    and links next to it lead to the folder of its content, or deeper: weights may lie there too. A
+    model may not name files outside its folder; only the user's links may lead out of it, and only
+    to neighbours of the file that the user chose to read.
 
     Raises:
         CaseError: a file is missing, truncated, or lies elsewhere.
@@ -55,7 +55,7 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
         if not stored and not file.is_relative_to(folder):
             raise CaseError(
                 f"{path} refers to external data outside its own folder: {_short(location)}.",
-                "External data must be beside the model: copy it there and save the model again.",
+                "External data must be next to the model: copy it there and save the model again.",
             )
         if not is_regular(file):
             raise CaseError(
@@ -66,8 +66,8 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
         offset, length = (entries.get(key, "0") for key in ("offset", "length"))
         if not (_is_size(offset) and _is_size(length)):
             raise CaseError(
-                f"{path} gives external data {_short(location)} at {_short(offset)} of "
-                f"{_short(length)} bytes.",
+                f"{path} refers to external data {_short(location)} with offset {_short(offset)} "
+                f"and length {_short(length)}.",
                 "Offset and length must be numbers of bytes; save the model again.",
             )
         end = int(offset) + int(length)
@@ -111,8 +111,8 @@ def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
     """Yield a path of the model with files of zeros in place of links to external data.
 
     ONNX's checker refuses links and paths that are not UTF-8, and reads no data. The files are
-    sparse: they take no space. None is made under a name that leads out of the folder, which the
-    checker refuses anyway.
+    sparse: they take no space. A name that leads out of the folder gets no file; the checker
+    refuses it anyway.
 
     Raises:
         CaseError: see `external_files`.
@@ -162,7 +162,7 @@ def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
             raise CaseError(
                 f"{path} needs the external data file {_short(location)}, which is not a regular "
                 "file.",
-                "Copy the data to a file beside the model.",
+                "Copy the data to a file next to the model.",
             )
 
 
@@ -310,7 +310,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
         raise CaseError(
             f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "
             f"{PROTOBUF_BYTES:,}.",
-            "Save a larger model with its weights in a file beside it (external data).",
+            "Save larger models with their weights in a separate file (external data).",
         )
     try:
         with open_regular(path) as stream:

@@ -1,4 +1,4 @@
-"""Sizes of axes: declared, set by the elements of inputs, and baked into constants."""
+"""Sizes of axes: declared, set by elements of inputs, or baked into constants by the export."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """Operands of shape [directions, batch, hidden] (ONNX's operator reference)."""
 _READS_ROWS = ("Add", "Cast", "Concat", "Expand", "Gather", "GatherND", "Mul")
-"""Operators that row indices pass on the path to a gather."""
+"""Operators through which row indices pass on their way to a gather."""
 
 
 def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
@@ -49,7 +49,7 @@ def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
     """
     if value.shape is None:
         raise CaseError(
-            f"The model declares no rank for {value.name!r}, and no data shows it.",
+            f"The model declares no rank for {value.name!r}, and no data shows what it is.",
             "Give inputs if the command takes them, or a model whose inputs have a shape.",
         )
     return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
@@ -89,7 +89,7 @@ def _may_be_a_shape(value: ir.Value) -> bool:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A size of the export in a constant of a node.
+    """A size that the export fixed in a constant operand of a node.
 
     Attributes:
         node: The node, of the main graph.
@@ -116,8 +116,8 @@ class Frozen:
 def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
     """Return nodes that may have a batch size from the export baked into a constant.
 
-    These are Reshape, Expand and Concat nodes whose input has a dynamic first axis while their
-    constant fixes it. Some are intended.
+    These are Reshape, Expand and Concat nodes whose input has a dynamic first axis, which their
+    constant fixes. Some of them are intended.
     """
     return tuple(node_name(each.node) for each in frozen_batches(network))
 

@@ -1,8 +1,8 @@
 """Read an ONNX file as far as possible, including files that other commands refuse.
 
-A linter must say what is wrong with a file that nothing else accepts. So each step towards the
-normal form is taken if possible; otherwise the graph stays as it was. Users want the log of a
-model explained above all if a parser refuses it.
+A linter must say what is wrong with a file that nothing else accepts, and users need a log
+explained most when a parser has refused the model. So each step toward the normal form is taken if
+possible; otherwise the graph stays as it was.
 """
 
 import re
@@ -59,7 +59,7 @@ _UNREADABLE = (
     OverflowError,
     MemoryError,
 )
-"""What onnx-ir raises on unchecked files, beyond its errors on checked ones."""
+"""Exceptions that onnx-ir raises for unchecked files."""
 _NUMBERED = re.compile(r"^node (?P<number>\d+)$")
 _AGAIN = re.compile(r"_\d+$")
 """Suffix that TensorRT appends to a name already in use."""
@@ -74,7 +74,8 @@ class Place:
         op: Its operator.
         number: Its position in the file, from 1; nodes of bodies follow the node that holds them.
             None for a node outside the file's graph.
-        called: Halfwise's name for a nameless node; "" if it has a name, or is ambiguous.
+        called: halfwise's name for a nameless node; "" if the node has a name, or halfwise's name
+            is ambiguous.
     """
 
     name: NodeName
@@ -125,7 +126,7 @@ def read_unchecked(path: Path) -> Unchecked:
     """Return the model of an ONNX file, whatever is wrong with it.
 
     Raises:
-        CaseError: not a file, not an ONNX model, or external data that is no regular file.
+        CaseError: not a file, not an ONNX model, or external data that is not a regular file.
     """
     proto = read_proto(path)
     refuse_special_files(proto, path)
@@ -164,13 +165,13 @@ def _made_up(network: Network) -> dict[int | None, NodeName]:
 def _folder(proto: onnx.ModelProto, path: Path) -> Path:
     try:
         return weights_folder(proto, path)
-    except CaseError:  # told where the data is read
+    except CaseError:  # reported where the data is read
         return path.parent
 
 
 def _refusal(proto: onnx.ModelProto, path: Path) -> str:
     with ExitStack() as stack:
-        with suppress(CaseError, OSError):  # told where the data is read
+        with suppress(CaseError, OSError):  # reported where the data is read
             path = stack.enter_context(without_links(proto, path))
         try:
             # By path: a model may exceed the limit of a protobuf in memory.

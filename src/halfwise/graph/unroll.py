@@ -1,7 +1,7 @@
-"""Unroll GRU and LSTM, step by step: the same function without a recurrent kernel.
+"""Unroll GRU and LSTM into single steps: the same function without a recurrent kernel.
 
 A builder that computes such a node wrongly, or refuses it, may have correct kernels for the
-products, sums, Sigmoids and Tanhs it consists of.
+products, sums, Sigmoids and Tanhs that it consists of.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +19,7 @@ from halfwise.records import NodeName
 
 MOST_STEPS = 256
 """Longest sequence that is unrolled. Our choice: a GRU has about 12 nodes per step and direction,
-and builders are quick with some thousands of nodes, not with tens of thousands."""
+and builders are quick with a few thousand nodes, but not with tens of thousands."""
 _SIZES_ARE_READ = 13
 """First operator set in which Split takes sizes as an input."""
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
@@ -76,7 +76,7 @@ def _refusals(node: ir.Node) -> Iterator[str]:
         if told != _ACTIVATIONS[node.op_type] * len(_directions(node)):
             yield f"its activations are {', '.join(told)}"
     if any(name in attributes and attributes[name].value for name in ("clip", "input_forget")):
-        yield "it clips, or couples its gates"
+        yield "it clips values, or couples its gates"
     if _read(node, _PEEPHOLES) is not None:
         yield "it has peepholes"
     weights = [_read(node, slot) for slot in (_W, _R, _B)]

@@ -1,7 +1,7 @@
 """Weights of large models, original and rounded, in files mapped into memory.
 
-Pages of a mapped file are read on demand and dropped when memory is short, so a model may be
-larger than memory; several users of one array share them.
+Pages of a mapped file are read on demand and dropped when memory is short, so a model may be larger
+than memory. All users of an array share them.
 """
 
 import mmap
@@ -39,7 +39,7 @@ _AT_ONCE = 1 << 22
 _ALIGNMENT = 64
 """Best alignment for ONNX Runtime's kernels: a cache line."""
 _LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a file without a name
-"""For large temporary files (File Hierarchy Standard 3.0, 5.15); /tmp may be memory itself."""
+"""For large temporary files (File Hierarchy Standard 3.0, 5.15); /tmp may itself be in memory."""
 
 
 class MappedTensor(ir.Tensor[NDArray[np.generic]]):
@@ -69,7 +69,7 @@ class WeightFile:
             raise CaseError(
                 f"The weights need {size_of(size)} of temporary space in {folder}: "
                 f"{error.strerror}.",
-                "Name a folder with enough space: TMPDIR=FOLDER halfwise …",
+                "Set TMPDIR to a folder with enough space: TMPDIR=FOLDER halfwise …",
             ) from error
         self._used = 0
 
@@ -93,7 +93,7 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
     """Return whether the float weights in files have more than `large_from` bytes in FP32.
 
-    Low ones count as FP32, so a model and its mixed version are both large.
+    Low weights count as FP32, so if a model is large, so is its mixed version.
     """
     elements = sum(
         t.size for t in _weights(model) if isinstance(t, MappedTensor | ir.ExternalTensor)
@@ -149,7 +149,7 @@ def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
         if id(stored) in mapped:
             value.const_value = mapped[id(stored)]
         elif isinstance(stored, ir.serde.TensorProtoTensor) and stored.dtype != ir.DataType.STRING:
-            # A single one would keep the whole protobuf alive.
+            # A single tensor would keep the whole protobuf alive.
             value.const_value = ir.Tensor(stored.numpy(), dtype=stored.dtype, name=stored.name)
 
 
@@ -169,7 +169,10 @@ def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
 
 
 def blank_weights(model: ir.Model) -> None:
-    """Replace every large weight by FP32 zeros without memory, for callers that need only nodes."""
+    """Replace large float weights by FP32 zeros that take no memory, in place.
+
+    This is for callers that need only the nodes.
+    """
     for value in _values(model):
         tensor = value.const_value
         if tensor is not None and tensor.dtype in FLOATS and tensor.nbytes > LARGE_TENSOR_BYTES:

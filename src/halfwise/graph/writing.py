@@ -13,7 +13,7 @@ from halfwise.graph.normal_form import Names
 _REDUCED_AXES_ARE_READ = 18
 """First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
 _AXES_OF_SIZE_1_ARE_READ = 13
-"""First operator set in which Squeeze and Unsqueeze do."""
+"""First operator set in which Squeeze and Unsqueeze take their axes as an input."""
 
 Attribute = int | tuple[int, ...] | ir.Attr
 

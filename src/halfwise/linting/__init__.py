@@ -1,4 +1,4 @@
-"""Looks for known faults in a model without running it: one file per family of rules."""
+"""Find known faults in a model without running it: one file per family of rules."""
 
 from collections.abc import Collection
 
@@ -26,8 +26,8 @@ RULES: tuple[Rule, ...] = tuple(sorted(registered(), key=lambda rule: _ORDER.ind
 """Every rule, by family and then as defined."""
 
 _MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
-"""What rules raise on a graph that the checker refuses: too few operands, wrong types of
-attributes."""
+"""What rules may raise on a graph that the checker refuses, for example with too few operands or
+attributes of the wrong type."""
 
 
 def lint(
@@ -41,8 +41,8 @@ def lint(
         ignored: Ids of rules to leave out.
 
     Returns:
-        Findings, errors first, then warnings, then infos, within each by rule; and one sentence for
-        each thing that could not be checked, because the graph cannot be read, or because ONNX's
+        Findings: errors first, then warnings, then infos, each sorted by rule. And one sentence for
+        everything that could not be checked, because the graph cannot be read, or because ONNX's
         checker refuses it and a rule fails on it.
     """
     subject = Subject(model, tensorrt)

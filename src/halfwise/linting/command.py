@@ -1,4 +1,4 @@
-"""Finds faults without running anything: in a model, and in trtexec's constraints.
+"""Find faults without running anything: in a model, and in trtexec's constraints.
 
 `linted` and `checked` turn the findings into reports.
 """
@@ -26,9 +26,9 @@ from halfwise.wording import clean, command, count, listed, sentence, shorten
 _PRECISION = ("written_out", "numbers", "quantisation", "types")
 """Families of rules about precision; the others are about shapes, names and parsers."""
 _MOST_RULES = 4
-"""Rules named in a remark; the rest is counted."""
+"""Most rules named in a remark; the rest are counted."""
 _MOST_PLACES = 3
-"""Findings of one rule that are printed; the rest is counted (see --json)."""
+"""Most findings of one rule that are printed; the rest are counted (see --json)."""
 
 
 def lint(
@@ -43,8 +43,8 @@ def lint(
         ignore: Ids of rules to leave out.
 
     Raises:
-        CaseError: not a file, or no ONNX model at all.
-        UsageError: a version or rule that is not known.
+        CaseError: not a file, or not an ONNX model at all.
+        UsageError: an unknown version or rule.
     """
     version = None if trt_version is None else known_version(trt_version)
     ignored = tuple(dict.fromkeys(ignore))
@@ -72,10 +72,10 @@ def lint(
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
-    """Return one warning with the linter's findings on a model's file that matter in FP16.
+    """Return one warning about the linter's findings in a model's file that matter in FP16.
 
     These are errors, and warnings of the families about precision. Empty if there are none, if the
-    model is not a file, and for large models, which would be read twice.
+    model has no file, or if it is large: it would have to be read twice.
     """
     if network.path is None or is_large(network.model):
         return ()
@@ -108,14 +108,14 @@ def check_constraints(
     """Return what is wrong with precision constraints, as trtexec of that version reads them.
 
     Args:
-        spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or the
-            value of the former; as a shell takes it, or its words. Or the path of a shell script,
-            such as `halfwise export --as trtexec` writes, or its text.
+        spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or only
+            the value of `--layerPrecisions`; as one string for a shell, or as words. It may also
+            be the path or the text of a shell script like those of `halfwise export --as trtexec`.
         trt_version: Version of trtexec, such as "8.6".
-        model: The ONNX file; without it, the one that the command names.
+        model: The ONNX file; None for the one that the command names.
 
     Raises:
-        CaseError: not a file, or no ONNX model at all.
+        CaseError: not a file, or not an ONNX model at all.
         UsageError: an unknown version, no model, or nothing about precision in `spec`.
     """
     version = known_version(trt_version)
@@ -124,7 +124,7 @@ def check_constraints(
     given = read([_text(script)] if script else words)
     source = model or given.value("--onnx")
     if source and script and not model:
-        # It is read, as it runs, from its own folder.
+        # Scripts run in their own folder, so the path is relative to it.
         source = script.parent / source
     if not source:
         raise UsageError(
@@ -245,7 +245,7 @@ def _where(finding: Finding) -> str:
     if finding.node is None:
         return ""
     if finding.called:
-        # The name tells where; beside its number, that of the place would be taken for it.
+        # The name identifies the node; a place next to the name's number would be confusing.
         return f"{shorten(finding.called)} ({shorten(finding.op, 24)}, unnamed): "
     place = f", node {finding.place}" if finding.place is not None else ""
     return f"{shorten(finding.node) or 'unnamed'} ({shorten(finding.op, 24)}{place}): "

@@ -1,7 +1,7 @@
 """Known faults of exporters, exports in training mode, and damaged files.
 
-Faults of an exporter's version come from reports that name versions; if the file shows the fault
-itself, that is checked.
+Faults of certain versions come from reports that name the versions; where the file itself shows the
+fault, that is checked instead.
 """
 
 import re
@@ -18,7 +18,7 @@ _RESIZE_OPSET = 11
 _TORCHLIB = "pkg.onnxscript.torch_lib"
 _AGAIN = "Export again with another version of PyTorch."
 _MODE_SINCE = 7
-"""Before it, BatchNormalization and Dropout had `is_test`, which exporters set as they liked."""
+"""Before this opset, BatchNormalization and Dropout had `is_test`, which exporters set at will."""
 
 
 @rule(
@@ -28,9 +28,10 @@ _MODE_SINCE = 7
     reads_graph=False,
 )
 def resize(subject: Subject) -> Iterator[Found]:
-    """Before opset 11 ONNX cannot express PyTorch's interpolate, so results may differ.
+    """Before opset 11, ONNX cannot express PyTorch's interpolate, so results may differ.
 
-    Resize got coordinate_transformation_mode and nearest_mode then; the exporter warns about it.
+    Opset 11 gave Resize coordinate_transformation_mode and nearest_mode. The exporter warns about
+    it.
     """
     if subject.model.proto.producer_name != _TORCH or subject.opset >= _RESIZE_OPSET:
         return
@@ -47,15 +48,15 @@ def resize(subject: Subject) -> Iterator[Found]:
 def average_pool(subject: Subject) -> Iterator[Found]:
     """PyTorch 2.0 loses ceil_mode of an average pooling; 1.13 and 2.1 keep it.
 
-    Reported if the windows do not fill the input, so that it matters, or if that is unknown.
+    Reported if the windows do not fill the input, where it matters, or if that is unknown.
     """
     if _torch(subject) != (2, 0):
         return
     for node in subject.nodes():
         if is_standard(node, "AveragePool") and not _fills(node):
             yield Found(
-                "PyTorch 2.0 exported it, which loses ceil_mode: the last window may be missing",
-                f"{_AGAIN} Without ceil_mode in the pooling, nothing is wrong.",
+                "PyTorch 2.0 exported it and loses ceil_mode: the last window may be missing",
+                f"{_AGAIN} If the pooling does not use ceil_mode, nothing is wrong.",
                 node,
             )
 
@@ -67,7 +68,7 @@ def average_pool(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def lstm(subject: Subject) -> Iterator[Found]:
-    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 did not; fixed in February 2022."""
+    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 does not. Fixed in February 2022."""
     if _torch(subject) != (1, 10):
         return
     nodes = [(p, n) for p, n in standard_nodes(subject, "LSTM") if _direction(n) == "bidirectional"]
@@ -81,7 +82,7 @@ def lstm(subject: Subject) -> Iterator[Found]:
 
 @rule("exporter-bias", "error", "https://github.com/pytorch/pytorch/issues/166797")
 def bias(subject: Subject) -> Iterator[Found]:
-    """A Conv or Gemm whose bias has the wrong number of channels, after two names collided.
+    """A Conv or Gemm whose bias has the wrong number of channels, because two names collided.
 
     Reported for PyTorch's dynamo exporter from November 2025 on, when it folds a BatchNorm. ONNX's
     checker does not check biases.
@@ -92,7 +93,7 @@ def bias(subject: Subject) -> Iterator[Found]:
             continue
         yield Found(
             f"the bias {name_of(node.inputs[2])} has {given} elements for {channels} channels",
-            "Export again with optimize=False, or with the other exporter (dynamo=False).",
+            "Export again with optimize=False, or with the older exporter (dynamo=False).",
             node,
             name_of(node.inputs[2]),
         )
@@ -105,7 +106,7 @@ def bias(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def cast(subject: Subject) -> Iterator[Found]:
-    """A Cast to one type whose output is declared as another: ONNX Runtime does not load it.
+    """A Cast to one type whose output is declared as another: ONNX Runtime refuses the model.
 
     onnxconverter-common 1.15 leaves such Casts to FP32 when it converts to FP16; 1.14 did not.
     """
@@ -141,7 +142,7 @@ def early_dynamo(subject: Subject) -> Iterator[Found]:
     if any(f.domain == _TORCHLIB for f in subject.model.proto.functions):
         yield Found(
             f"the first dynamo exporter, of PyTorch {version[0]}.{version[1]}, exported the model",
-            "Export again with a later PyTorch, and compare the outputs with the framework's.",
+            "Export again with a later PyTorch, and compare the outputs with PyTorch's.",
         )
 
 
@@ -231,7 +232,7 @@ def unreadable(subject: Subject) -> Iterator[Found]:
     for name, reason in subject.model.broken.items():
         yield Found(
             f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",
-            "Copy the external data files beside the model, or export it again.",
+            "Copy the external data files next to the model, or export it again.",
             tensor=name,
         )
 
@@ -243,10 +244,10 @@ def unreadable(subject: Subject) -> Iterator[Found]:
     reads_graph=False,
 )
 def training(subject: Subject) -> Iterator[Found]:
-    """An export in training mode uses statistics of the batch, and drops values at inference.
+    """A model exported in training mode uses batch statistics, and drops values at inference.
 
-    BatchNormalization with training_mode (opset 14), or with the outputs that only training has
-    (before), and Dropout whose training_mode is a constant true.
+    Checked: BatchNormalization with training_mode (from opset 14) or with outputs that exist only
+    in training (before), and Dropout whose training_mode is a constant true.
     """
     true = _true_constants(subject.model.proto)
     for place, node in standard_nodes(subject, "BatchNormalization", "Dropout"):

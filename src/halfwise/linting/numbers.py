@@ -16,14 +16,14 @@ from halfwise.wording import number, verb
 _ADDERS = ("Add", "Sum", "Max", "Clip")
 """Operators that add an eps to a value."""
 _DEMANDING = {"Sqrt": (0,), "Log": (0,), "Reciprocal": (0,), "Div": (1,), "Pow": (0,)}
-"""Operands that must not become zero; Sqrt and Pow if a division follows."""
+"""Operands that must not become zero: a Sqrt or Pow often leads to a division."""
 _EDGE = -FP16.max / 4
-"""Beyond it, the sum of a few masks and scores leaves the range; -1e4, the usual choice for FP16
-(huggingface/transformers PR 17306), does not."""
+"""Below this, the sum of a few masks and scores leaves the range; with -1e4, the usual choice for
+FP16 (huggingface/transformers PR 17306), it does not."""
 _MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum", "Where"))
 """Operators between a mask constant and its Softmax."""
 _LONGEST_MASK_PATH = 8
-"""Nodes between a mask constant and its Softmax; exporters write at most Sub, Mul, Add, Clip."""
+"""Most nodes between a mask constant and its Softmax; exporters write Sub, Mul, Add, Clip."""
 _MASK_FIX = "Mask with -1e4 instead: its exponential is zero too."
 _WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
 _SCALE = (
@@ -31,7 +31,7 @@ _SCALE = (
     "by the inverse before any bias. Otherwise keep the nodes that read it in FP32."
 )
 _BOUNDS = {"Clip": (1, 2), "Max": (0, 1), "Min": (0, 1)}
-"""Operands that only bound another: saturated at 65504, they have the same effect."""
+"""Operands that only bound another: if they saturate at 65504, the effect is the same."""
 _FACTORS = {
     **dict.fromkeys(["Conv", "ConvTranspose", "LayerNormalization", "InstanceNormalization"], (1,)),
     **dict.fromkeys(["GroupNormalization", "RMSNormalization", "BatchNormalization"], (1,)),
@@ -39,17 +39,16 @@ _FACTORS = {
     **dict.fromkeys(["MatMul", "Gemm", "Mul", "Einsum"], (0, 1)),
     **dict.fromkeys(["LSTM", "GRU", "RNN"], (1, 2)),
 }
-"""Operands that are factors; a tiny addend is lost in a sum anyway."""
+"""Operands that are factors; tiny addends are lost in a sum anyway."""
 _VARIANCE = 4
 _MOSTLY = 0.5
-"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
+"""Share of tiny weights that is reported: a minority is usual, and harmless next to large ones."""
 _SIGNIFICANT = 1e-2
 """Relative change of a channel's scale that matters: the default tolerance of `halfwise fix`."""
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
 _OPEN_ENDED = {"Slice": (1, 2)}
-"""Operands in which a huge number means "to the end": the parser clamps it, which changes nothing.
-"""
+"""Operands in which a huge number means "to the end": clamping it changes nothing."""
 _INDICES = {
     **dict.fromkeys(["Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements"], (1,)),
     **dict.fromkeys(["ScatterND", "Reshape", "Expand", "Tile", "TopK", "Pad", "Unsqueeze"], (1,)),
@@ -61,12 +60,13 @@ _INDICES = {
 """Operands that are indices or sizes, according to ONNX's operator reference."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Clip", "Min", "Max", "Concat", "Gather", "Where")
 _LONGEST_INDEX_PATH = 6
-"""Nodes between a Cast and what takes indices; exporters write at most Clip, Mul, Add, Concat."""
+"""Most nodes between a Cast and the node that takes indices; exporters write Clip, Mul, Add,
+Concat."""
 
 
 @rule("eps-vanishes", "warning", "https://github.com/pytorch/pytorch/issues/32137")
 def eps_vanishing(subject: Subject) -> Iterator[Found]:
-    """An eps below FP16's smallest number, 6e-8, protects no divisor or logarithm there."""
+    """An eps below FP16's smallest number, 6e-8, no longer protects divisors or logarithms."""
     for node, eps, reader, name in _eps(subject):
         if eps < FP16.smallest_subnormal:
             tiny = number(FP16.smallest_subnormal)
@@ -85,7 +85,7 @@ def eps_vanishing(subject: Subject) -> Iterator[Found]:
 def eps_subnormal(subject: Subject) -> Iterator[Found]:
     """An eps between 6e-8 and 6.1e-5 is subnormal in FP16.
 
-    It has few bits there, and becomes zero if a kernel flushes subnormal numbers.
+    It has few bits, and becomes zero if a kernel flushes subnormal numbers.
     """
     for node, eps, reader, name in _eps(subject):
         if FP16.smallest_subnormal <= eps < FP16.smallest_normal:
@@ -104,7 +104,7 @@ def _eps(subject: Subject) -> Iterator[tuple[ir.Node, float, str, str]]:
     for node in subject.nodes():
         if node.op_type not in _ADDERS:
             continue
-        # Of a Clip only the lower bound may be an eps.
+        # Only the lower bound of a Clip may be an eps.
         bounds = node.inputs[1:2] if node.op_type == "Clip" else node.inputs
         constants = [v for v in bounds if v is not None and is_constant(v)]
         tiny = [(v, n) for v in constants if (n := scalar(v)) and 0 < n < FP16.smallest_normal]
@@ -125,9 +125,9 @@ def _demanding(value: ir.Value) -> str:
 
 @rule("mask-constant", "warning", "https://github.com/huggingface/transformers/pull/17306")
 def masks(subject: Subject) -> Iterator[Found]:
-    """A mask of -65504 or beyond plus a score is -inf in FP16; a row of those is NaN after Softmax.
+    """A mask of -65504 or below plus a score is -inf in FP16; a row of -inf is NaN after Softmax.
 
-    A mask of -inf gives NaN in such a row in any precision.
+    With a mask of -inf, such a row is NaN in any precision.
     """
     for value, extent in subject.extents.items():
         path = mask_readers(value, extent)
@@ -155,7 +155,7 @@ def masks(subject: Subject) -> Iterator[Found]:
 
 
 def mask_readers(value: ir.Value, extent: Extent) -> tuple[ir.Node, ...]:
-    """Return the nodes from a mask constant to the Softmax behind it; none for other constants."""
+    """Return the nodes from a mask constant to its Softmax; empty for other constants."""
     if extent.least > _EDGE:
         return ()
     return _path(
@@ -172,7 +172,7 @@ def _path(
     passes: Callable[[ir.Node], bool],
     longest: int,
 ) -> tuple[ir.Node, ...]:
-    """Return the nodes from a value to the nearest that `ends` accepts; empty without one.
+    """Return the nodes from a value to the nearest one that `ends` accepts; empty if none does.
 
     `ends` takes node and slot. At most `longest` nodes lie between, all accepted by `passes`.
     """
@@ -195,7 +195,7 @@ def _path(
 def beyond(subject: Subject) -> Iterator[Found]:
     """Numbers beyond 65504 are infinite in FP16; TensorRT stores them as 65504. Both are wrong.
 
-    Masks and variances have their own rules; bounds of Clip, Max and Min do no harm.
+    Masks and variances have their own rules; bounds of Clip, Max and Min are harmless.
     """
     for value, extent in subject.extents.items():
         if not extent.beyond or mask_readers(value, extent):
@@ -240,7 +240,8 @@ def subnormal(subject: Subject) -> Iterator[Found]:
 def variance(subject: Subject) -> Iterator[Found]:
     """A variance that FP16 cannot represent changes its channel's scale if stored in FP16.
 
-    To first order 1/√(v + eps) changes by δv / 2(v + eps); beyond 65504 it is lost.
+    To first order, the relative change of 1/√(v + eps) is δv / 2(v + eps); a variance beyond 65504
+    is lost.
     """
     for node in subject.nodes():
         if node.op_type != "BatchNormalization" or len(node.inputs) <= _VARIANCE:
@@ -302,7 +303,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 
 @rule("float-index", "warning", _HALF)
 def float_indices(subject: Subject) -> Iterator[Found]:
-    """Indices and sizes computed in floats: FP16 is exact for integers up to 2048 only."""
+    """Indices and sizes computed in floats: FP16 represents all integers only up to 2048."""
     for node in subject.nodes():
         is_cast = node.op_type == "Cast" and node.inputs and node.outputs
         source = node.inputs[0] if is_cast else None
@@ -315,7 +316,7 @@ def float_indices(subject: Subject) -> Iterator[Found]:
         if reader := _index_reader(output):
             yield Found(
                 f"{name_of(root)}, a {root.dtype}, becomes an index or size of {reader.op_type} "
-                f"{reader.name}: FP16 is not exact above 2048",
+                f"{reader.name}: FP16 cannot represent all integers above 2048",
                 "Compute it in integers, or keep the nodes that compute it in FP32.",
                 node,
                 name_of(root),

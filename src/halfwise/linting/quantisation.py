@@ -37,19 +37,20 @@ _PLACES = (
 )
 
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
-"""Types for weights alone: their readers compute with floats, as intended."""
+"""Types for weights only: their readers compute in floats, as intended."""
 _FOLDED = frozenset(
     (
         *("BatchNormalization", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish"),
         *("PRelu", "Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu"),
     )
 )
-"""Operators that fuse into the kernel of the product before, and do not commute with rounding."""
+"""Operators that fuse into the kernel of the product before them and do not commute with
+rounding."""
 
 
 @rule("quantised", "info", _TYPES, reads_graph=False)
 def quantised(subject: Subject) -> Iterator[Found]:
-    """Quantised operators fix the types around them, and lose accuracy themselves."""
+    """Quantised operators fix the types around them, and lose accuracy of their own."""
     found = [each for each in standard_nodes(subject) if each[1].op_type.startswith(QUANTISED)]
     if found:
         counts = Counter(node.op_type for _, node in found)
@@ -63,7 +64,7 @@ def quantised(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-zero-point", "warning", _PARSER)
 def zero_points(subject: Subject) -> Iterator[Found]:
-    """TensorRT quantises symmetrically: its parser fails at a zero point other than 0.
+    """TensorRT quantises symmetrically: its parser fails at zero points other than 0.
 
     An error with --trt-version.
     """
@@ -71,7 +72,7 @@ def zero_points(subject: Subject) -> Iterator[Found]:
         zero = _zero_point(node)
         if zero is not None and zero.any():
             yield Found(
-                f"its zero point is not 0 but {zero[zero != 0].flat[0]}",
+                f"its zero point is {zero[zero != 0].flat[0]}, not 0",
                 AGAIN,
                 node,
                 name_of(node.inputs[2]),
@@ -125,7 +126,7 @@ def scales(subject: Subject) -> Iterator[Found]:
         if wrong.size:
             many = f"{wrong.size} of {wide.size} scales are" if wide.size > 1 else "its scale is"
             yield Found(
-                f"{many} not a positive number but {wrong.flat[0]}",
+                f"{many} not a positive number: {wrong.flat[0]}",
                 "Calibrate again with data that reaches this tensor.",
                 node,
                 name_of(node.inputs[1]),
@@ -156,9 +157,9 @@ def per_tensor(subject: Subject) -> Iterator[Found]:
 
 @rule("quantisation-half", "warning", _PLACES)
 def half(subject: Subject) -> Iterator[Found]:
-    """A product with 8 bits in its data or its weights alone has no INT8 kernel.
+    """A product of which only the data or only the weights have 8 bits has no INT8 kernel.
 
-    It loses accuracy, and time for rounding. Weights of 4 bits are meant to be used this way.
+    Quantisation then costs accuracy and time. Weights of 4 bits are meant to be used this way.
     """
     nodes = {node_name(node): node for node in subject.network.nodes()}
     for name, pairs in half_quantised(subject.network).items():
@@ -170,7 +171,7 @@ def half(subject: Subject) -> Iterator[Found]:
         other, wide = name_of(node.inputs[1 - narrow]), bits[1 - narrow]
         yield Found(
             f"its {('data', 'weights')[narrow]} are quantised, but {other} is "
-            + (f"of {wide} bits, which no INT8 kernel takes" if wide else "not"),
+            + (f"{wide} bits wide, which no INT8 kernel takes" if wide else "not"),
             f"Quantise {other} {'to 8 bits' if wide else 'too'}, or neither.",
             node,
             other,
@@ -184,9 +185,9 @@ def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
 
 @rule("quantisation-splits", "info", _PLACES)
 def splits(subject: Subject) -> Iterator[Found]:
-    """Q and DQ keep an operator out of a product's kernel: two kernels, and one more rounding.
+    """Q and DQ that keep an operator out of a product's kernel cost a kernel and a rounding.
 
-    Checked: BatchNormalization, a bias and activations after a product in INT8.
+    Checked: BatchNormalization, bias and activations after a product in INT8.
     """
     products = quantised_nodes(subject.network)
     for pair in pairs_of(subject.network):
@@ -209,7 +210,7 @@ def splits(subject: Subject) -> Iterator[Found]:
 def float_sums(subject: Subject) -> Iterator[Found]:
     """The sum of an INT8 convolution and an unquantised tensor leaves the kernel in floats.
 
-    Reported if the sum is quantised again: with that tensor quantised, all is one kernel.
+    Reported if the sum is quantised again: with that tensor quantised, one kernel does it all.
     """
     network = subject.network
     products, read = quantised_nodes(network), pairs_read(network)
@@ -229,7 +230,7 @@ def float_sums(subject: Subject) -> Iterator[Found]:
 
 
 def _sum(pair: Pair) -> ir.Node | None:
-    """Return the Add that a pair quantises the result of, through a Relu; None if none."""
+    """Return the Add whose result a pair quantises, past a Relu; None if there is none."""
     maker = None if pair.source is None else pair.source.producer()
     if maker is not None and is_standard(maker, "Relu") and maker.inputs[0] is not None:
         maker = maker.inputs[0].producer()
@@ -237,10 +238,7 @@ def _sum(pair: Pair) -> ir.Node | None:
 
 
 def _steps(subject: Subject) -> Iterator[ir.Node]:
-    """Yield each QuantizeLinear, and each DequantizeLinear that is behind none of the same kind.
-
-    A pair has one finding.
-    """
+    """Yield each QuantizeLinear, and each DequantizeLinear without one: a pair has one finding."""
     for node in subject.nodes():
         if is_standard(node, "QuantizeLinear"):
             yield node
@@ -251,7 +249,7 @@ def _steps(subject: Subject) -> Iterator[ir.Node]:
 
 
 def _zero_point(node: ir.Node) -> NDArray[np.generic] | None:
-    """Return the integers of a constant zero point; None if it is none, or of FP8."""
+    """Return the integers of a constant zero point; None if there is none, or if it is FP8."""
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None or value.dtype is None or not value.dtype.is_integer():
         return None

@@ -1,4 +1,4 @@
-"""Rules: their definition, their input, and the register of all of them."""
+"""Rules: their definition, their input, and their registry."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Extent:
 
     Attributes:
         elements: Number of elements.
-        least: Smallest element, including -inf but not NaN; 0 without elements.
+        least: Smallest element, or 0 if none is negative; may be -inf, never NaN.
         largest: The largest finite magnitude.
         beyond: Number of finite elements beyond FP16's 65504.
-        nonzero: Number of non-zero elements.
-        subnormal: Number of non-zero elements below FP16's smallest normal number, 6.1e-5.
+        nonzero: Number of finite non-zero elements.
+        subnormal: Number of non-zero elements smaller than FP16's smallest normal number, 6.1e-5.
         zeroed: Number of non-zero elements that FP16 rounds to zero.
     """
 
@@ -56,7 +56,7 @@ def _extent(value: ir.Value) -> Extent:
     elements = beyond = nonzero = subnormal = zeroed = 0
     least = largest = 0.0
     for piece in pieces(constant_array(value)):
-        # FP64 stays: as FP32, 1e300 would be infinite.
+        # FP64 stays: 1e300 would be infinite in FP32.
         wide = piece if piece.dtype == np.float64 else piece.astype(np.float32)
         size = np.abs(wide)
         finite = size[np.isfinite(size)]
@@ -85,7 +85,7 @@ class Subject:
 
     @property
     def network(self) -> Network:
-        """The graph; if it cannot be read, only rules that need none run."""
+        """The graph; if it cannot be read, only rules that do not need it run."""
         assert self.model.network is not None
         return self.model.network
 
@@ -111,10 +111,10 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A finding of a rule: the node, what is wrong with numbers, and what to do.
+    """A finding of a rule: the node, what is wrong (with figures), and what to do.
 
     Attributes:
-        message: One sentence without a full stop at its end.
+        message: One sentence without its full stop.
         fix: One sentence.
         node: The node; None for the file as a whole.
         tensor: The tensor concerned, if any.
@@ -141,7 +141,7 @@ class Rule:
         source: URL of the documentation or report behind it.
         why: The harm, in a sentence or two.
         family: The module that it belongs to.
-        reads_graph: Whether it needs the graph in normal form; otherwise it reads the file alone.
+        reads_graph: Whether it needs the graph in normal form; otherwise it reads only the file.
         look: Finds the places.
     """
 
@@ -190,7 +190,7 @@ def rule(
 
 
 def registered() -> tuple[Rule, ...]:
-    """Return all rules whose files are imported, in order of definition."""
+    """Return all rules of the imported modules, in order of definition."""
     return tuple(_registered.values())
 
 

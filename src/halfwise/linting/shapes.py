@@ -1,4 +1,4 @@
-"""Sizes that the export fixed in constants, although an axis is declared dynamic."""
+"""Sizes that the export fixed in constants although the axis is declared dynamic."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule
 
 _FIX = (
-    "Export with this axis dynamic and read the size from the tensor (x.shape[0]), not from a "
-    "Python int; if the exporter folds it, switch constant folding off."
+    "Export with this axis dynamic, and read the size from the tensor (x.shape[0]), not from a "
+    "Python int. If the exporter folds it, switch off constant folding."
 )
 
 
@@ -49,7 +49,7 @@ def axis(subject: Subject) -> Iterator[Found]:
     """A length fixed in a constant breaks every other length.
 
     Checked: Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size. For the
-    first axis alone see frozen-batch.
+    first axis, see frozen-batch.
     """
     for each in frozen_lengths(subject.network):
         constant = each.constant

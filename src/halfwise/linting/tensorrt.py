@@ -1,4 +1,4 @@
-"""What a version of TensorRT cannot parse, and layers that its constraints must not touch."""
+"""What a version of TensorRT cannot parse, and layers that constraints must not touch."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def unconstrainable(subject: Subject) -> Iterator[Found]:
         return
     kinds = {
         "have a type of their own (a constraint ends the build in castLayer.cpp)": _OWN_TYPE,
-        "give integers or shapes": _NO_FLOATS,
+        "output integers or shapes": _NO_FLOATS,
         "are constants (fused away together with the constraint)": _CONSTANT,
     }
     for what, ops in kinds.items():

@@ -17,7 +17,7 @@ _CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
 
 @rule("unnamed-node", "info", _NAMES, reads_graph=False)
 def unnamed(subject: Subject) -> Iterator[Found]:
-    """TensorRT invents names for unnamed nodes, and nothing leads from them to the model.
+    """TensorRT invents names for unnamed nodes, and nothing maps them back to the model.
 
     Constants do not count.
     """
@@ -33,7 +33,7 @@ def unnamed(subject: Subject) -> Iterator[Found]:
 
 @rule("duplicate-name", "warning", _NAMES, reads_graph=False)
 def duplicates(subject: Subject) -> Iterator[Found]:
-    """TensorRT numbers nodes of one name, so a constraint reaches only the first."""
+    """TensorRT numbers nodes that share a name, so a constraint reaches only the first."""
     counts = Counter(node.name for _, node in subject.model.nodes if node.name)
     for place, node in subject.model.nodes:
         if (number := counts.pop(node.name, 0)) > 1:
@@ -56,10 +56,10 @@ def unused_nodes(subject: Subject) -> Iterator[Found]:
 
 @rule("unused-output", "info", _OPTIONAL, reads_graph=False)
 def unused_outputs(subject: Subject) -> Iterator[Found]:
-    """An optional output with a name is computed, and TensorRT's parser supports few of them.
+    """A named optional output is computed, and TensorRT's parser supports few of them.
 
-    Those of recurrent operators are excluded: exporters name them all, and they cost nothing. Those
-    of a BatchNormalization come with training mode, which has its own rule.
+    Outputs of recurrent operators are excluded: exporters name them all, and they cost nothing. So
+    are those of a BatchNormalization: they come with training mode, which has its own rule.
     """
     used = _used(subject.model.proto.graph)
     for place, node in subject.model.nodes:
@@ -101,7 +101,7 @@ def unused_constants(subject: Subject) -> Iterator[Found]:
 
 @rule("unused-input", "info", _UNUSED, reads_graph=False)
 def unused_inputs(subject: Subject) -> Iterator[Found]:
-    """A graph input that nothing reads: a builder may drop it, and then refuses data for it."""
+    """A graph input that nothing reads: a builder may drop it, and then refuse data for it."""
     graph = subject.model.proto.graph
     used = _used(graph)
     constants = {tensor.name for tensor in graph.initializer}

@@ -20,7 +20,7 @@ _BITS = {
     ir.DataType.INT8: 7,
     ir.DataType.UINT8: 8,
 }
-"""Bits of a type for the magnitude of a number, without its sign."""
+"""Bits of precision of a type, without the sign."""
 
 
 @rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
@@ -57,7 +57,7 @@ def doubles(subject: Subject) -> Iterator[Found]:
         if any(v.dtype == ir.DataType.DOUBLE for v in node.outputs):
             yield Found(
                 f"it writes {name_of(node.outputs[0])} in FP64, which becomes FP32",
-                "Export in FP32 (model.float()), or find out where FP64 is needed.",
+                "Export in FP32 (model.float()), or find out which node needs FP64.",
                 node,
                 name_of(node.outputs[0]),
             )

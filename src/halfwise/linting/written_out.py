@@ -1,4 +1,4 @@
-"""Operators written out as several nodes, although ONNX has one for them."""
+"""Operators written out as several nodes although ONNX has a single one."""
 
 from collections.abc import Iterator
 
@@ -72,7 +72,7 @@ def gelu(subject: Subject) -> Iterator[Found]:
 
 @rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
 def attention(subject: Subject) -> Iterator[Found]:
-    """TensorRT fuses attention of several nodes, but not with FP32 pinned inside it.
+    """TensorRT fuses attention written as several nodes, but not if some of them are kept in FP32.
 
     Attention is in opset 23, and in TensorRT since 10.14.
     """
@@ -101,7 +101,7 @@ def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: 
 
 
 def _inner_axes(nodes: Nodes) -> tuple[int, ...]:
-    """Return the axes that are reduced where these are not the last ones; else nothing."""
+    """Return the reduced axes if they are not the last ones; else empty."""
     for node in nodes:
         value: ir.Value | None = node.inputs[0] if node.inputs else None
         if node.op_type not in _REDUCTIONS or value is None or value.shape is None:

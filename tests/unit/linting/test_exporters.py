@@ -13,7 +13,7 @@ from tests.unit.linting.said import said
     ("fault", "message"),
     [
         ("early_resize", "PyTorch 1.4 exported it at opset 10, "),
-        ("lost_ceil_mode", "PyTorch 2.0 exported it, which loses ceil_mode"),
+        ("lost_ceil_mode", "PyTorch 2.0 exported it and loses ceil_mode"),
         ("folded_bias", "has 8 elements for 4 channels"),
         ("folded_bias_of_gemm", "has 4 elements for 6 channels"),
         ("declared_as_half", "it casts to FLOAT, but its output is declared as FLOAT16"),

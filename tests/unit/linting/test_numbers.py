@@ -50,6 +50,6 @@ def test_integers(tmp_path):
 
 def test_indices(tmp_path):
     assert said("index", tmp_path) == (
-        "floor_out, a FLOAT, becomes an index or size of Gather gather: FP16 is not exact "
-        "above 2048"
+        "floor_out, a FLOAT, becomes an index or size of Gather gather: FP16 cannot "
+        "represent all integers above 2048"
     )

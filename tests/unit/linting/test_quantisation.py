@@ -7,8 +7,8 @@ from tests.unit.linting.said import said
     ("fault", "message"),
     [
         ("quantised", "the model is quantised: 1 QuantizeLinear, 1 DequantizeLinear"),
-        ("asymmetric", "its zero point is not 0 but -128"),
-        ("asymmetric_weight", "its zero point is not 0 but 1"),
+        ("asymmetric", "its zero point is -128, not 0"),
+        ("asymmetric_weight", "its zero point is 1, not 0"),
         ("unsigned", "it is UINT8: TensorRT reads INT8, so values above 127 saturate"),
         (
             "without_zero_point",
@@ -16,7 +16,7 @@ from tests.unit.linting.said import said
         ),
         ("quantised_bias", "TensorRT does not dequantise INT32"),
         ("eight_bit_floats", "TensorRT 8.6 has no FP8"),
-        ("no_scale", "its scale is not a positive number but 0.0"),
+        ("no_scale", "its scale is not a positive number: 0.0"),
         (
             "one_scale",
             "1 of the 4 channels of its weights are over 100 times smaller than the largest, up to "
@@ -25,7 +25,8 @@ from tests.unit.linting.said import said
         ("one_scale_of_stored_weights", "1 of the 4 channels of its weights are over 100 times"),
         (
             "data_of_16_bits",
-            "its weights are quantised, but low_back_out is of 16 bits, which no INT8 kernel takes",
+            "its weights are quantised, but low_back_out is 16 bits wide, which no INT8 kernel "
+            "takes",
         ),
         ("only_weights", "its weights are quantised, but x is not"),
         (
@@ -33,7 +34,7 @@ from tests.unit.linting.said import said
             "Add bias would fuse into the kernel of this MatMul, but between_back is in the way",
         ),
         ("residual", "beside_out is not quantised, but is added to the INT8 Conv product"),
-        ("infinite_scale_of_a_channel", "1 of 4 scales are not a positive number but inf"),
+        ("infinite_scale_of_a_channel", "1 of 4 scales are not a positive number: inf"),
     ],
 )
 def test_what_is_said(fault, message, tmp_path):

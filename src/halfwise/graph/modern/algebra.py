@@ -1,6 +1,6 @@
 """Polynomials in a tensor x, its mean, the mean of its squares, and a reciprocal root.
 
-Every spelling of a normalisation is such a polynomial, and all its spellings are the same one.
+However a normalisation is written, it is such a polynomial, and always the same one.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,17 @@ SCALED: Powers = (1, 0, 0, 1)
 OFFSET: Powers = (0, 1, 0, 1)
 
 _HIGHEST = 4
-"""No normalisation has a term of higher power."""
+"""Highest power; no normalisation has a term of a higher one."""
 _LARGEST = 1 << 20
-"""Most elements of a coefficient: weights of normalisations are far smaller."""
+"""Most elements of a coefficient; weights of normalisations are far smaller."""
 ROUNDING = 1e-6
-"""Constants such as 1/n are FP32 numbers, off by up to 6e-8, and a few are combined."""
+"""Relative tolerance: constants such as 1/n are FP32 numbers, off by up to 6e-8, and a few are
+combined."""
 
 
 @dataclass(frozen=True)
 class Polynomial:
-    """A sum of terms; no terms is zero.
+    """A sum of terms; zero if there are none.
 
     Attributes:
         terms: Coefficient by powers: f64, any shape that broadcasts to x.
@@ -43,14 +44,14 @@ class Polynomial:
     flat: bool = False
 
     def __add__(self, other: "Polynomial") -> "Polynomial | None":
-        """Return the sum; None if only one of the two has the reduced axes."""
+        """Return the sum; None if only one of the two has the reduced axes, or it is too large."""
         terms = dict(self.terms)
         for powers, coefficient in other.terms.items():
             terms[powers] = terms[powers] + coefficient if powers in terms else coefficient
         return _joined(self, other, terms)
 
     def __mul__(self, other: "Polynomial") -> "Polynomial | None":
-        """Return the product; None as for sums, or if its power is too high."""
+        """Return the product; None as for sums, or if a power is too high."""
         terms: dict[Powers, NDArray[np.float64]] = {}
         for ours, a in self.terms.items():
             for theirs, b in other.terms.items():
@@ -74,7 +75,7 @@ class Polynomial:
         return Polynomial({(0, 0, 0, -powers[3]): 1 / coefficient}, self.flat)
 
     def mean(self) -> "Polynomial | None":
-        """Return the mean over the reduced axes, which are kept; None if it is no polynomial."""
+        """Return the mean over the reduced axes, which are kept; None if not a polynomial."""
         terms: dict[Powers, NDArray[np.float64]] = {}
         for (x, *rest), coefficient in self.terms.items():
             if x > 2 or coefficient.size > 1:
@@ -85,7 +86,7 @@ class Polynomial:
         return _cleaned(terms, flat=self.flat)
 
     def number(self, powers: Powers) -> float | None:
-        """Return a coefficient that is one number (0 for an absent term), else None."""
+        """Return a coefficient that is a single number (0 for an absent term), else None."""
         coefficient = self.terms.get(powers)
         if coefficient is None:
             return 0.0
@@ -98,7 +99,7 @@ class Polynomial:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is one number."""
+        """Whether it is a single number."""
         return self.terms.keys() <= {ONE} and self.is_statistic
 
 

@@ -1,4 +1,4 @@
-"""Patterns that could be one node: each gets a replacement or a reason against it."""
+"""Patterns that could be one node: each gets a replacement, or a reason why it stays."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ FIRST_OPSET = {
     "GroupNormalization": 21,
     "RMSNormalization": 23,
 }
-"""The operators that patterns become, with their first opset (ONNX operator changelog).
+"""The operators that replace patterns, with their first opset (ONNX operator changelog).
 
-GroupNormalization came in 18 with weights per group; ONNX's checker refuses that version.
+GroupNormalization came in opset 18 with weights per group; ONNX's checker refuses that version.
 """
 
 
 _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
-"""Input, output, operator, and the replacement or the reason against one."""
+"""Input, output, operator, and the replacement or the reason why the pattern stays."""
 
 
 def _gelus(network: Network) -> Iterator[_Planned]:
@@ -72,7 +72,7 @@ class Candidate:
         op: The operator.
         nodes: The known nodes of the pattern, in graph order.
         replacement: What replaces it; None if it stays.
-        reason: Why it stays; empty if it does not.
+        reason: Why it stays; empty if it is replaced.
     """
 
     op: str
@@ -92,9 +92,9 @@ def candidates(
 
     Args:
         network: The model.
-        available: The target's operators among the keys of `FIRST_OPSET`, and
+        available: The target's operators among the keys of `FIRST_OPSET`, plus
             InstanceNormalization, Softmax and LogSoftmax if wanted.
-        transposes: Whether a norm over axes other than the last may get Transposes around it.
+        transposes: Whether a norm over other than the last axes may get Transposes around it.
         opset: The opset of the result; None for the model's own.
     """
     opset = network.opset if opset is None else opset
@@ -152,7 +152,7 @@ def _norm_plan(
     last = tuple(range(rank - len(norm.axes), rank))
     sizes = tuple(norm.x.shape[axis] for axis in norm.axes)
     if not all(isinstance(size, int) for size in sizes):
-        return "the weight needs the size of a normalised axis that is dynamic"
+        return "a normalised axis is dynamic, so the size of the weight is unknown"
     if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.weight.size == 1:
         return _instance(norm, available)
     order = None
@@ -160,7 +160,7 @@ def _norm_plan(
         if not transposes:
             axes = ", ".join(map(str, norm.axes))
             return (
-                f"it normalises over axis {axes} of {rank}, which {norm.kind} cannot without a "
+                f"it normalises over axis {axes} of {rank}: {norm.kind} then needs a "
                 "Transpose on either side (--transpose)"
             )
         order = (*(axis for axis in range(rank) if axis not in norm.axes), *norm.axes)
@@ -182,9 +182,9 @@ def _instance(norm: Normalisation, available: Collection[str]) -> Replacement | 
     assert norm.x.shape is not None
     channels = norm.x.shape[1]
     if "InstanceNormalization" not in available or norm.kind != "LayerNormalization":
-        return "it normalises each channel by itself, as InstanceNormalization does"
+        return "it normalises each channel separately, as InstanceNormalization does"
     if not isinstance(channels, int):
-        return "the weight needs the number of channels, which is dynamic"
+        return "the number of channels is dynamic, so the size of the weight is unknown"
     bias = np.zeros(1) if norm.bias is None else norm.bias
     constants = {"weight": norm.weight, "bias": bias}
     return Replacement(
@@ -219,7 +219,10 @@ def _group(norm: GroupNorm) -> _Planned:
 
 
 def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:
-    """Return the nodes on paths from `x` to `output`, in graph order; empty if it has no place."""
+    """Return the nodes on paths from `x` to `output`, in graph order.
+
+    Empty if no node of the main graph computes `output`.
+    """
     end = output.producer()
     if end is None or end not in places:
         return ()

@@ -1,8 +1,8 @@
 """Functions of one tensor, written out with exponentials and recognised by their values.
 
-Everything that depends only on x and scalars is computed in FP64 at some points. If it equals a
-known function there, it is that function: nobody writes an expression of a few nodes that agrees
-with another to 1e-6 at all 65 points but not everywhere.
+Every value that depends only on x and scalars is computed in FP64 at 65 points. If it equals a
+known function there, it is taken for that function: an expression of a few nodes that agrees with
+another to 1e-6 at all points, but not elsewhere, is not to be expected.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +20,9 @@ from halfwise.graph.writing import Writer
 Array = NDArray[np.float64]
 
 _POINTS: Array = np.linspace(-7.3, 8.1, 65)
-"""From small to large exponentials; none is an integer."""
+"""Points with small to large exponentials; none is an integer."""
 _CLOSE = 1e-6
-"""Numbers in models are FP32, off by up to 6e-8, and a few are combined."""
+"""Relative tolerance: numbers in models are FP32, off by up to 6e-8, and a few are combined."""
 _MOST = 24
 """Most nodes of one expression."""
 
@@ -57,7 +57,7 @@ class Function:
 
 
 def read_functions(network: Network) -> Iterator[Function]:
-    """Yield sigmoids, SiLUs, hyperbolic tangents, softpluses and Mishes, the first of each Exp."""
+    """Yield sigmoids, SiLUs, tanhs, softpluses and Mishes: for each Exp, the first found."""
     order = {node: place for place, node in enumerate(network.nodes())}
     for node in order:
         if not is_standard(node, "Exp") or node.inputs[0] is None:
@@ -139,4 +139,4 @@ _FORMS: tuple[tuple[Array, Callable[[Writer, ir.Value], ir.Value]], ...] = (
         lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
     ),
 )
-"""Values at the points, and the short form, with the exponentials inside operators."""
+"""Values at the points, and the short form, whose exponentials are inside operators."""

@@ -19,7 +19,7 @@ class GroupNorm:
     Attributes:
         x: The input: [N, C, *sizes], C known.
         normal: The normalised tensor, still in groups.
-        output: The same in the shape of x, weights and biases applied.
+        output: The result in the shape of x, weight and bias applied.
         groups: Number of groups.
         eps: Added to the variance.
         weight: f64[C].
@@ -101,7 +101,7 @@ def _undoes(node: ir.Node, x: ir.Value) -> bool:
 
 
 def _keeps_first(node: ir.Node, x: ir.Value, inner: ir.Shape) -> bool:
-    """Return whether a Reshape keeps the first axis, so that groups are of channels."""
+    """Return whether a Reshape keeps the first axis, so that it groups channels."""
     target = node.inputs[1]
     assert x.shape is not None
     if target is not None and target.const_value is not None:
@@ -125,7 +125,7 @@ def _each(array: NDArray[np.float64] | None, groups: int) -> NDArray[np.float64]
 
 
 def _with_affine(norm: GroupNorm, channels: int) -> GroupNorm:
-    """Return the norm with the Mul and Add that follow, if they are per channel."""
+    """Return the norm extended by the Mul and Add after it, if they are per channel."""
     for op in ("Mul", "Add"):
         uses = tuple(norm.output.uses())
         if len(uses) != 1 or norm.output.is_graph_output() or not is_standard(uses[0].node, op):

@@ -1,4 +1,4 @@
-"""Read a decomposed normalisation: its axes, eps, weight and bias, in any spelling.
+"""Read a decomposed normalisation, however it is written: its axes, eps, weight and bias.
 
 Starting at the normalised tensor x, every node is computed as a polynomial (`algebra`). An output
 equal to (x - mean) / sqrt(variance + eps) · weight + bias is a LayerNorm; one equal to
@@ -44,10 +44,10 @@ class Normalisation:
         kind: Its operator.
         x: Its input.
         output: The normalised tensor, weight and bias applied.
-        axes: Positive, ascending.
+        axes: The reduced axes, not negative, ascending.
         eps: Added to the variance or mean square (≥ 0).
         weight: f64, broadcasts to x.
-        bias: f64, broadcasts to x; None for none.
+        bias: f64, broadcasts to x; None if there is none.
     """
 
     kind: Kind
@@ -61,12 +61,12 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Unread:
-    """The root of a variance that no normalisation could be read from.
+    """The root of a variance from which no normalisation could be read.
 
     Attributes:
-        root: Its node.
+        root: The node that takes the root.
         x: The tensor whose variance it is.
-        axes: Positive, ascending; None if unknown.
+        axes: The reduced axes, not negative, ascending; None if unknown.
     """
 
     root: ir.Node
@@ -75,7 +75,7 @@ class Unread:
 
 
 def read_normalisations(network: Network) -> Iterator[Normalisation | Unread]:
-    """Yield what each root of a variance or mean square belongs to, in graph order."""
+    """Yield what each root of a variance or mean square is part of, in graph order."""
     done: set[tuple[ir.Value, tuple[int, ...]]] = set()
     for node in network.nodes():
         found = root_of(node)
@@ -242,7 +242,7 @@ class _Reader:
         return Polynomial(mean.scaled(factor).terms, flat)
 
     def moved(self, node: ir.Node, operand: Polynomial) -> Polynomial | None:
-        """Return a moved statistic: unchanged if it still broadcasts to x as it should."""
+        """Return a statistic after data movement; None if it no longer broadcasts to x."""
         shape, whole = node.outputs[0].shape, self.x.shape
         if not operand.is_statistic or whole is None or shape is None:
             return None
@@ -269,11 +269,11 @@ _UNARY: Mapping[str, Callable[[_Reader, ir.Node, Polynomial], Polynomial | None]
 
 
 def _unread(_: _Reader, __: ir.Node, ___: Polynomial) -> None:
-    """Nothing is known about such a node."""
+    """Return None: nothing is known about such a node."""
 
 
 def _bounded(node: ir.Node, operands: list[Polynomial | None]) -> Polynomial | None:
-    """Return the variance itself if clamped from below at zero or less, as against rounding."""
+    """Return the variance itself if it is clamped at zero or below, to absorb rounding errors."""
     inside = [p for p in operands if p is not None and not p.is_number]
     bounds = [p.number(ONE) for p in operands if p is not None and p.is_number]
     most = 2 if node.op_type in ("Clip", "Max") else 1
@@ -317,7 +317,7 @@ def _has_known_axes(node: ir.Node) -> bool:
 def _may_fit(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
     """Return whether both are the same number, or both dynamic.
 
-    Inference often gives one dynamic size two names, so names need not be equal: comparing results
-    at several sizes shows whether two dynamic sizes are one.
+    Inference often gives one dynamic size two names, so names need not be equal. Comparing results
+    at several sizes later shows whether two dynamic sizes are the same.
     """
     return one == other or (isinstance(one, ir.SymbolicDim) and isinstance(other, ir.SymbolicDim))

@@ -16,15 +16,15 @@ Attribute = float | int | str | Sequence[int]
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """A node that gives `output` from `x`.
+    """A node that computes `output` from `x`.
 
     Attributes:
         op: Its operator, of the default domain.
         x: Name of its first input in the network.
-        output: Its output, which keeps its name.
+        output: Name of its output, which it takes over.
         attributes: Its attributes.
-        constants: Its other inputs by the last part of their names: f32.
-        order: Permutation of the axes of x before it, undone after it; None for none.
+        constants: Its other inputs, f32, by the last part of their names.
+        order: Permutation of the axes of x before the node, undone after it; None if not needed.
     """
 
     op: str
@@ -51,8 +51,8 @@ class Replaced:
 def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Replaced]:
     """Make the replacements, in place; return what each did.
 
-    Nodes that become unused go with the replacement that leaves them so first. Other nodes and
-    values keep their names.
+    Nodes that become unused are removed with the first replacement that leaves them unused. Other
+    nodes and values keep their names.
     """
     values = {
         v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
@@ -74,7 +74,7 @@ def put_in_place(
     """Replace the nodes that compute `output` by `new`, whose `result` takes its name.
 
     Returns:
-        The removed nodes, which nothing reads any more, in graph order.
+        The removed nodes, whose outputs nothing reads any more, in graph order.
     """
     root = put_before(graph, output, new, result, names)
     return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
@@ -83,10 +83,10 @@ def put_in_place(
 def put_before(
     graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
 ) -> ir.Node:
-    """Make all readers of `output` read `result` of `new` nodes instead, under its name.
+    """Make all readers of `output` read `result`, computed by `new`, under the same name instead.
 
     Returns:
-        The node that computes `output`, which stays after them, unread.
+        The node that computes `output`, which stays behind the new nodes, unread.
     """
     root = output.producer()
     assert root is not None
@@ -99,7 +99,10 @@ def put_before(
 
 
 def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
-    """Return the result of a LayerNorm or RMSNorm, computed in FP64; None for other operators."""
+    """Return the result of a LayerNorm or RMSNorm on f32[*shape of x], computed in FP64.
+
+    None for other operators. NaN and infinities propagate as in NumPy.
+    """
     if made.op not in ("LayerNormalization", "RMSNormalization"):
         return None
     axis, eps = made.attributes["axis"], made.attributes["epsilon"]
@@ -117,12 +120,12 @@ def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | 
 
 
 def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
-    """Return a model of only the replacement's nodes, from `x` to its output.
+    """Return a model of the replacement's nodes only, from `x` to its output.
 
     Args:
         replacement: The replacement.
         x: The value in `source` that it reads, with type and shape.
-        source: Gives the versions of the operator sets.
+        source: The model that it reads from; supplies the versions of the operator sets.
     """
     start = ir.Value(name=x.name, type=x.type, shape=x.shape)
     graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")

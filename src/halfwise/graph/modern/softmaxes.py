@@ -9,12 +9,12 @@ from halfwise.graph.model import Network, constant_array, is_standard
 from halfwise.graph.patterns.reading import axes_of, scalar
 
 BY_AXIS = 13
-"""From this opset on, Softmax reduces one axis; before, all axes from its axis on."""
+"""From this opset on, Softmax reduces one axis; before, it reduced all axes from its axis on."""
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenSoftmax:
-    """A Softmax or LogSoftmax that was read; `axis` is positive."""
+    """A Softmax or LogSoftmax that was read; `axis` is not negative."""
 
     op: str
     x: ir.Value
@@ -46,7 +46,7 @@ def exponential_of(node: ir.Node) -> ir.Node | None:
 
 
 def summed_axis(node: ir.Node) -> int | None:
-    """Return the axis, positive, of a reduction over one kept axis; else None."""
+    """Return the axis, not negative, of a reduction over one axis that it keeps; else None."""
     x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None

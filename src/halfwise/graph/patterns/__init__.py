@@ -1,8 +1,8 @@
 """Find operators that an exporter decomposed into several nodes.
 
-A matcher starts at the one node that every spelling has (the root of a normalisation, the sum of
+A matcher starts at the one node that every variant has (the root of a normalisation, the sum of
 exponentials of a Softmax, the gate of an activation) and reads on from there. So one matcher serves
-all spellings: squares as `Pow` or `Mul`, roots as `Sqrt` or `Pow`, division or multiplication by a
+all variants: squares as `Pow` or `Mul`, roots as `Sqrt` or `Pow`, division or multiplication by a
 reciprocal, operands in either order, axes as attribute or input, and data movement (`Reshape`,
 `Expand`, `Transpose`, …) anywhere in between.
 """
@@ -53,7 +53,7 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
 
     Returns:
         One set of node names per occurrence, in graph order of its starting node. Sets of one
-        operator are disjoint in well-formed models, but two norms may share a mean.
+        operator are usually disjoint, but two norms may share a mean.
 
     Raises:
         KeyError: `op` is not in `PATTERNS`.

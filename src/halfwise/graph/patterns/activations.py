@@ -1,7 +1,7 @@
 """Decomposed activations, Softmax, LogSoftmax and attention.
 
-An activation is x times a gate that depends only on x; a Softmax is found from the sum of its
-exponentials, an attention from the Softmax between its two products.
+An activation is x times a gate that depends only on x. A Softmax is found from the sum of its
+exponentials, and an attention from the Softmax between its two products.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _SMALLEST_CUBIC = 4
 _MASKS = ("Add", "Sub", "Mul", "Div", "Where", "Clip", "Max", "Min")
 """Operators between the scores and the softmax: scale, bias, mask."""
 _LONGEST_WAY = 8
-"""Nodes between product and softmax; exporters write at most Mul, Sub, Mul, Add, Clip."""
+"""Most nodes between product and softmax; exporters write at most Mul, Sub, Mul, Add, Clip."""
 
 
 def gelus(network: Network) -> Iterator[Nodes]:
@@ -62,7 +62,7 @@ def _inside(gate: ir.Node, x: ir.Value) -> Nodes:
 
 
 def _polynomial(value: ir.Value | None, x: ir.Value, depth: int = 8) -> Nodes | None:
-    """Return the nodes that compute `value` from only x and constants; None if others enter."""
+    """Return the nodes that compute `value` from x and constants alone; None if it needs others."""
     if value is None or depth == 0:
         return None
     if same(value, x) or is_constant(value):
@@ -197,7 +197,7 @@ def _factors(gate: ir.Value) -> Iterator[ir.Value]:
 
 
 def _times(gate: ir.Value, x: ir.Value, *, scaled: bool) -> Nodes:
-    """Return the nodes that multiply `gate` by x and, if `scaled`, by a constant; else empty."""
+    """Return the nodes that multiply `gate` by x and, if `scaled`, a constant; empty if none do."""
     for node, slot, passed in readers(gate):
         other = other_operand(node, slot)
         nodes = passed | {node}
@@ -235,7 +235,7 @@ def softmaxes(network: Network) -> Iterator[Nodes]:
 
 
 def _divided(total: ir.Value, exp: ir.Node, *, eps: bool = True) -> Nodes:
-    """Return the nodes from the sum (if `eps`, with one bound or addend) to exp / sum."""
+    """Return the nodes from the sum to exp / sum; if `eps`, one bound or addend may be between."""
     for node, slot, passed in readers(total):
         other = other_operand(node, slot)
         nodes = passed | {node}

@@ -2,7 +2,7 @@
 
 All have one form: y = (x - m) / sqrt(mean((x - m)²) + eps) · weight + bias, where the variance may
 also be E[x²] - E[x]², the mean m may be missing and the end may be x · inv + (bias - m · inv).
-They are distinguished like this:
+They are told apart as follows:
 
 - LpNormalization (L2): no mean is subtracted and the squares are summed, not averaged.
 - RMSNormalization: no mean is subtracted and the squares are averaged.
@@ -15,8 +15,9 @@ They are distinguished like this:
 - LayerNormalization: all others, over the last axes or the channels of NCHW.
 
 So a LayerNormalization without weight over the last two axes of a rank-4 tensor is mistaken for an
-InstanceNormalization; one over the last axis between two Reshapes that undo each other, with the
-weight after them, for a GroupNormalization. The kernel is the same; only the name differs.
+InstanceNormalization. One over the last axis, between two Reshapes that undo each other and with
+the weight after them, is mistaken for a GroupNormalization. Only the name is wrong: both compute
+the same.
 """
 
 from collections.abc import Iterator
@@ -62,12 +63,21 @@ _JOINS = {
     ("scaled", "Sub", 0): "offset",
     ("offset", "Sub", 1): "scaled",
 }
-"""The kind of operand that a kind of value (see `_Closing`), operator and slot need."""
+"""The kind of the other operand that a kind of value (see `_Closing`) needs at an operator's
+slot."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A variance or sum of squares of `x` that was read; axes as written, None for all."""
+    """A variance or sum of squares that was read.
+
+    Attributes:
+        x: The tensor.
+        axes: Axes as written in the model; None for all.
+        centred: Whether the mean is subtracted.
+        mean: Whether the squares are averaged, not summed.
+        nodes: The nodes that compute it.
+    """
 
     x: ir.Value
     axes: tuple[int, ...] | None
@@ -78,7 +88,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class _Ending:
-    """The end of a normalisation: nodes, weight or bias, and the value these are applied to."""
+    """The end of a normalisation: nodes, weight or bias, and the value they are applied to."""
 
     nodes: Nodes
     affine: ir.Value | None
@@ -104,7 +114,7 @@ def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
 
 
 def root_of(node: ir.Node) -> tuple[Spread, bool] | None:
-    """Return what a node takes the root of, and whether it gives the root's reciprocal."""
+    """Return the spread whose root a node takes, and whether it outputs the root's reciprocal."""
     if node.op_type == "ReduceL2" and node.inputs[0] is not None:
         nodes = frozenset((node,))
         return Spread(node.inputs[0], axes_of(node), centred=False, mean=False, nodes=nodes), False
@@ -120,7 +130,7 @@ def root_of(node: ir.Node) -> tuple[Spread, bool] | None:
 
 
 def _spread(value: ir.Value, wrappers: int = 3) -> Spread | None:
-    """Return the variance or sum of squares that `value` is, eps and lower bounds included."""
+    """Return the variance or sum of squares that `value` holds, past eps and lower bounds."""
     inside: Seen | None = None
     if bounded := split_constant(value, "Add", "Max", "Clip"):
         inside = bounded[0]
@@ -171,7 +181,7 @@ def _centred(value: ir.Value) -> tuple[ir.Value, Nodes] | None:
 
 
 class _Closing:
-    """Follow the root of a variance to the normalised tensor, its weight and bias.
+    """Follows the root of a variance to the normalised tensor, its weight and bias.
 
     Each value on the path is one of: sigma (the root), inverse (1/sigma, perhaps times the weight),
     scaled (x · inverse), offset (m · inverse), shift (bias - offset), normal (normalised).
@@ -185,7 +195,7 @@ class _Closing:
         self.normal: ir.Value | None = None
 
     def close(self, value: ir.Value, kind: str) -> tuple[Spread, _Ending] | None:
-        """Return the end of the normalisation; None if no normalised tensor is reached."""
+        """Return the end of the normalisation; None if there is no normalised tensor."""
         self.kinds[value] = kind
         waiting = [value]
         while waiting:
@@ -256,7 +266,7 @@ class _Closing:
         return True
 
     def _apply_affine(self, value: ir.Value) -> None:
-        """Add the Mul by the weight and the Add of the bias that follow, if any."""
+        """Add the following Mul by the weight and Add of the bias, if any."""
         self.normal = value
         if not (self.spread.centred or self.spread.mean):
             return

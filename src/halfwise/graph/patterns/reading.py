@@ -1,4 +1,4 @@
-"""What a value is: a constant, a scaled value, a square, a reduction; past data movement."""
+"""Read what a value is, past data movement: a constant, a scaled value, a square, a reduction."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ _MOVES = frozenset(
 """Operators whose first output holds only elements of their first input."""
 
 _LARGEST_SCALAR = 4096
-"""Most elements of a constant checked for being a scalar: larger ones are weights."""
+"""Most elements of a constant that may be a scalar: larger ones are weights."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def is_constant(value: ir.Value | None) -> bool:
 
 
 def scalar(value: ir.Value | None) -> float | None:
-    """Return the number that all elements of a constant equal, else None."""
+    """Return the number that all elements of a constant equal; None for others and for NaN."""
     root = None if value is None else behind(value).value
     if root is None or root.const_value is None or root.const_value.size > _LARGEST_SCALAR:
         return None
@@ -75,7 +75,7 @@ def scalar(value: ir.Value | None) -> float | None:
 
 
 def behind(value: ir.Value) -> Seen:
-    """Return the value whose elements `value` holds, before all data movement."""
+    """Return the value whose elements `value` holds, from before all data movement."""
     passed: list[ir.Node] = []
     while (node := value.producer()) is not None and node.op_type in _MOVES:
         source = node.inputs[0]
@@ -157,7 +157,7 @@ def square_of(value: ir.Value) -> Seen | None:
 
 
 def reduction(value: ir.Value, factors: int = 2) -> Reduction | None:
-    """Return the sum or mean that `value` is, up to `factors` constant factors included."""
+    """Return the sum or mean that `value` holds, with up to `factors` constant factors."""
     if factors and (scaled := split_constant(value, "Mul", "Div")):
         inner = reduction(scaled[0].value, factors - 1)
         return inner and replace(inner, mean=True, nodes=inner.nodes | scaled[0].nodes)

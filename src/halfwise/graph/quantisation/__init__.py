@@ -1,1 +1,1 @@
-"""Quantised models: values read through QuantizeLinear and DequantizeLinear, and without them."""
+"""Quantised models: reading values through QuantizeLinear and DequantizeLinear, or without them."""

@@ -1,7 +1,7 @@
 """Activations that a quantiser dropped because a pair clips the same values.
 
 onnxruntime.quantization drops each Relu and Clip whose result it quantises asymmetrically (its
-operators/activation.py). A node that reads such a pair's source instead reads other numbers.
+operators/activation.py). A node that reads such a pair's source directly would read other values.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ def with_activations(network: Network, original: Network | None = None) -> Netwo
 
     Args:
         network: A quantised model; not changed.
-        original: See `dropped`.
+        original: As for `dropped`.
     """
     model = network.copy()
     names = Names((model.graph,))
@@ -43,7 +43,7 @@ def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float |
     Args:
         pair: A pair with a source.
         original: The model before quantisation; its tensor with the source's name decides.
-            Without one, a range that begins at zero means a Relu.
+            Without such a tensor, a range that begins at zero means a Relu.
 
     Returns:
         The lower and upper bound, each None if absent.
@@ -67,7 +67,7 @@ def remade(
     before: ir.Node,
     names: Names,
 ) -> ir.Value:
-    """Return the activation of `source`, computed by new nodes before the node `before`."""
+    """Return the activation of `source`, computed by new nodes in front of the node `before`."""
     for op, end in zip(("Max", "Min"), ends, strict=True):
         if end is None:
             continue

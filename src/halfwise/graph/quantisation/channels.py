@@ -1,4 +1,4 @@
-"""Magnitudes of a product's weights in each of its output channels."""
+"""Magnitudes of a product's weights per output channel."""
 
 import numpy as np
 import onnx_ir as ir
@@ -8,16 +8,16 @@ from halfwise.graph.model import constant_array, is_standard
 from halfwise.graph.quantisation.pairs import QUANTISABLE, Pair, moves_before
 
 FAR = 100.0
-"""How many times smaller than another's a channel's weights are if one scale for both leaves them
-one level: 127 / 100."""
+"""How many times smaller a channel's weights are than another's if a scale shared by both leaves
+them one level: 127 / 100."""
 _WEIGHTS = 1
 """The slot of the weights."""
 
 
 def output_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of a product's weights that gets scales; None if it takes one scale only.
+    """Return the axis of a product's weights along which scales vary; None if it takes one scale.
 
-    These are the axes that TensorRT scales: the output channels of a convolution, and the columns
+    These are the axes that TensorRT supports: the output channels of a convolution, and the columns
     of a product's second matrix.
 
     Args:
@@ -32,17 +32,18 @@ def output_axis(node: ir.Node, rank: int) -> int | None:
 
 
 def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return how many times smaller channels are than the largest, if any by more than `FAR`.
+    """Return how many times smaller each channel is than the largest, if any is by more than `FAR`.
 
     Args:
-        pair: What the node reads there.
-        node: A product, or anything else.
-        slot: One of its slots.
+        pair: The pair that the node reads at the slot.
+        node: Any node.
+        slot: One of its input slots.
 
     Returns:
-        f32[channels], for every output channel: below `FAR` if large enough, and 0 for channels of
-        zeros, which lose nothing or are lost already. None if this is no weight with one scale, if
-        it can have no more scales (`output_axis`), or if no channel is so small.
+        f32[channels], for every output channel: at most `FAR` if it is large enough, and 0 for
+        channels of zeros, which lose nothing or are lost already. None if this is not a product's
+        weight with one scale, if it cannot have more scales (`output_axis`), or if no channel is
+        that small.
     """
     weights = _weights(pair, node, slot) if pair.axis is None else None
     axis = None if weights is None else output_axis(node, weights.ndim)
@@ -54,7 +55,7 @@ def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] 
 
 
 def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
-    """Return weights as a product reads them, in steps if stored quantised; else None."""
+    """Return weights as a product reads them (in steps if stored quantised), else None."""
     moves = moves_before(node, slot)
     value = pair.dequantise.inputs[0] if pair.source is None else pair.source
     if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:

@@ -1,4 +1,4 @@
-"""Exclude nodes from INT8: they read the sources of the pairs, and stored weights as floats."""
+"""Exclude nodes from INT8: they read the sources of their pairs, and stored weights as floats."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
 _ROUNDOFF = 1e-4
-"""Tolerance in steps: FP32 divides and multiplies values of up to 128 with an error of 6e-8."""
+"""Tolerance in steps: FP32 has a relative error of 6e-8 in products and quotients up to 128."""
 
 
 def excluding(
@@ -30,15 +30,15 @@ def excluding(
 ) -> Network:
     """Return `network` with `nodes` outside INT8.
 
-    Each reads the sources of its pairs at all its slots. Weights that the file stores as integers
-    become the weights of `original` that round to them, else the dequantised integers. Q and DQ
-    that become unused are removed; nodes and tensors that stay keep their names.
+    Each of them reads the sources of its pairs at all its slots. Weights that the file stores as
+    integers become the weights of `original` that round to them, or else the dequantised integers.
+    Q and DQ that become unused are removed; nodes and tensors that stay keep their names.
 
     Args:
         network: The quantised model; not changed.
         nodes: Nodes of its main graph; those that read no pair do not change.
         original: The model before quantisation.
-        ends: Whether outputs, too, are taken from before their pairs.
+        ends: Whether graph outputs are also taken from before their pairs.
     """
     model = network.copy()
     copy = replace(network, model=model)
@@ -59,12 +59,12 @@ def excluding(
 
 @dataclass
 class RawInputs:
-    """Inputs of nodes without pairs; adds the necessary nodes to the model, in place.
+    """Inputs of nodes without their pairs; adds the necessary nodes to the model, in place.
 
     Attributes:
         network: The quantised model.
-        original: The one before quantisation, for its weights.
-        read: The pairs at the slots of its nodes.
+        original: The model before quantisation, for its weights.
+        read: The pairs at the slots of the quantised model's nodes.
         foreign: Requested pairs whose stored integers are not rounded from floats of the
             original.
     """
@@ -91,9 +91,9 @@ class RawInputs:
         return value
 
     def before(self, pair: Pair) -> ir.Value:
-        """Return what a pair of the network replaces: its source, or weights as floats.
+        """Return the float tensor that a pair stands for: its source, or weights as floats.
 
-        An activation dropped for it is restored.
+        If an activation was dropped because of the pair, it is restored.
         """
         if pair.source is None or pair.quantise is None:
             return self._weight(pair)
@@ -114,7 +114,7 @@ class RawInputs:
                 graph.outputs[i], source.name = source, name
 
     def take_names(self) -> None:
-        """Give added values the names of those they replace, if these are gone."""
+        """Give added values the names of the values they replace, if those are gone."""
         graph = self.network.graph
         for pair, value in self._weights.items():
             given = pair.dequantise.outputs[0]
@@ -135,7 +135,7 @@ class RawInputs:
         return self._weights[pair]
 
     def _behind(self, move: ir.Node, value: ir.Value) -> ir.Value:
-        """Return the result of `move` for `value`."""
+        """Return the result of `move` applied to `value`."""
         old = move.outputs[0]
         if old not in self._moved:
             given = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
@@ -161,9 +161,10 @@ def _original(
 ) -> NDArray[np.float32]:
     """Return the constant of the original that the integers came from, else `dequantised`.
 
-    It is within a step of them everywhere, or beyond the end of the type's range where they
-    saturate: rounding to nearest errs by half a step, learned rounding by a whole one. If several
-    match, the nearest wins. Scales that are not positive numbers are replaced by the best fit.
+    It is within one step of them everywhere, or beyond the end of the type's range where they
+    saturate: rounding to nearest is off by at most half a step, learned rounding by a whole one. If
+    several match, the nearest wins. Scales that are not positive numbers are replaced by the best
+    fit.
     """
     best, least = dequantised, np.inf
     for array in _candidates(floats.get(dequantised.size, ()), dequantised.shape):
@@ -184,7 +185,7 @@ def _candidates(
 
 
 def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32]) -> float:
-    """Return the mean distance in steps; inf if `array` rounds to other numbers."""
+    """Return the mean distance in steps; inf if `array` does not round to the stored numbers."""
     stored, steps = pair.stored(), pair.steps(dequantised.shape)
     if stored is not None and not pair.has_scales:
         steps = _fitted(pair, array).astype(np.float32)

@@ -1,9 +1,9 @@
-"""State the kernel size of convolutions with computed weights, as TensorRT's parser needs.
+"""State the kernel size of convolutions with computed weights, which TensorRT's parser needs.
 
-ONNX infers a missing `kernel_shape` from the weights. If a node computes these, such as a
-DequantizeLinear, onnx-tensorrt (`convMultiInput`, 8.6) compares the attribute with the weights'
-shape, and refuses the model without it. The other attributes it reads there (strides, pads,
-dilations, group) have ONNX's defaults, and ConvTranspose takes the size from the weights.
+ONNX infers a missing `kernel_shape` from the weights. If a node computes the weights, for example a
+DequantizeLinear, onnx-tensorrt (`convMultiInput`, 8.6) compares the attribute with their shape, and
+refuses the model if it is missing. For the other attributes that it reads there (strides, pads,
+dilations, group) it has ONNX's defaults, and for ConvTranspose it takes the size from the weights.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from halfwise.graph.model import is_standard
 
 
 def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """Yield the convolutions among `nodes` that lack it and whose computed weights define it."""
+    """Yield the Convs among `nodes` without `kernel_shape` whose computed weights define it."""
     for node in nodes:
         if (
             is_standard(node, "Conv")
@@ -28,7 +28,7 @@ def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 
 
 def give_kernel_shapes(nodes: Iterable[ir.Node]) -> None:
-    """Add the missing attribute to each of `nodes`, in place."""
+    """Add `kernel_shape` to the Convs among `nodes` that lack it, in place."""
     for node in list(without_kernel_shape(nodes)):
         weights = node.inputs[1]
         assert weights is not None

@@ -25,12 +25,12 @@ _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
 
 @dataclass(frozen=True)
 class Matching:
-    """Names in a quantised model by those in its original.
+    """Names in a quantised model by the names in its original.
 
     Attributes:
-        nodes: Nodes of the main graphs; integer operators match the float ones they replace.
+        nodes: Nodes of the main graphs; integer operators match the float operators they replace.
         tensors: Float tensors that nodes of both main graphs compute, before any Q after them;
-            outputs match by name.
+            graph outputs match by name.
     """
 
     nodes: Mapping[NodeName, NodeName]
@@ -40,9 +40,9 @@ class Matching:
 def matching(original: Network, quantised: Network) -> Matching:
     """Return the matching: nodes by name, else by output, else by order.
 
-    Only nodes of one operator match, and only if their constants have equally many elements. By
-    order, all remaining nodes of an operator match if both models have equally many left. The
-    tensor of a product that others were folded into is the output of the last of these.
+    Only nodes of the same kind of operator match, and only if their constants have equally many
+    elements. All remaining nodes of an operator match in order if both models have equally many
+    left. If nodes were folded into a product, its tensor is the output of the last of them.
     """
     pairs = _matched(original, quantised)
     ends = {value: _end(one, pairs) for one in pairs for value in one.outputs[:1]}
@@ -67,11 +67,11 @@ def matching(original: Network, quantised: Network) -> Matching:
 def renamed(quantised: Network, tensors: Mapping[TensorName, TensorName]) -> ir.Model:
     """Return a copy of a quantised model whose tensors have the original's names.
 
-    Another tensor that already has such a name gets a number.
+    Another tensor that already has such a name gets a numbered one.
 
     Args:
         quantised: The model; inputs and outputs keep their names.
-        tensors: Names in it by those in the original (see `Matching`).
+        tensors: Names in it by names in the original (see `Matching`).
     """
     model = quantised.copy()
     inner = [v for n in model.graph for v in n.outputs if v.name and not v.is_graph_output()]
@@ -114,7 +114,7 @@ def _by_family(nodes: Iterable[ir.Node]) -> dict[str, list[ir.Node]]:
 
 
 def _family(node: ir.Node) -> str:
-    """Return what a node computes, in floats or integers."""
+    """Return the kind of operator, whether it computes in floats or integers."""
     op = node.op_type.removeprefix("QLinear").replace("Integer", "")
     return _FAMILIES.get(op, op)
 
@@ -126,9 +126,9 @@ def _fits(node: ir.Node, other: ir.Node) -> bool:
 
 
 def _weights(node: ir.Node) -> int | None:
-    """Return the size of the largest constant that a node reads, through Q and DQ too.
+    """Return the size of the largest constant that a node reads, also through Q and DQ.
 
-    None for nodes outside ONNX's domain: they pack several constants into one.
+    None if it reads none, and for nodes outside ONNX's domain, which pack several into one.
     """
     if not is_standard(node):
         return None
@@ -148,7 +148,7 @@ def _constant(node: ir.Node, slot: int) -> int | None:
 
 
 def _end(node: ir.Node, matched: Mapping[ir.Node, ir.Node]) -> ir.Value:
-    """Return what the matched node gives: the output of the last node folded into it, if any."""
+    """Return what the matched node outputs: the output of the last node folded into it, if any."""
     value = node.outputs[0]
     while not value.is_graph_output() and len(uses := tuple(value.uses())) == 1:
         reader = uses[0].node

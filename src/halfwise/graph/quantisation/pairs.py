@@ -17,7 +17,7 @@ from halfwise.graph.quantisation.residuals import residuals
 from halfwise.records import NodeName
 
 QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-"""Operators with INT8 kernels in TensorRT, which do most of a network's work."""
+"""Operators with INT8 kernels in TensorRT that do most of a network's work."""
 _INTEGERS = frozenset(
     (
         "ConvInteger",
@@ -28,28 +28,28 @@ _INTEGERS = frozenset(
         "QLinearMatMul",
     )
 )
-"""Products in QOperator files and with dynamically quantised activations."""
+"""Products in QOperator files, and products of dynamically quantised activations."""
 NARROW = 8
 """Most bits that an INT8 (or FP8) kernel reads."""
 _DATA = 2
 """The slots that decide: data and weights. Biases stay FP32 in TensorRT's kernels."""
 _MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
-"""Operators allowed between a DequantizeLinear and its reader: they move all elements, and each
-keeps its place among those of one scale, or the scales are those of the moved elements."""
+"""Operators allowed between a DequantizeLinear and its reader: they move all elements and change
+none."""
 _CONTRIB = "com.microsoft"
 """Domain of ONNX Runtime's versions of these operators, for types and opsets that ONNX lacked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A QuantizeLinear and the DequantizeLinear after it, or stored integers and the latter alone.
+    """A QuantizeLinear and its DequantizeLinear, or a DequantizeLinear of stored integers.
 
     Attributes:
-        source: The float tensor before both; None if the file stores integers.
-        quantise: The former; None if the file stores integers.
-        dequantise: The latter.
-        readers: Nodes that read the result, past moves of all elements, with slots; in bodies
-            too.
+        source: The float tensor that is quantised; None if the file stores integers.
+        quantise: The QuantizeLinear; None if the file stores integers.
+        dequantise: The DequantizeLinear.
+        readers: Nodes that read the result, past moves of all elements, with slots; also in
+            bodies.
         scale: f32[] for one scale, f32[n] for one per index of `axis`, f32[*shape] in blocks.
         zero_point: i32[*scale's shape]; zeros for floats of 8 bits or less.
         axis: The axis along which scales vary; None for one scale.
@@ -73,7 +73,7 @@ class Pair:
         return None if self.source is not None or value is None else constant_array(value)
 
     def steps(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return the scale of each element of a tensor: f32, broadcasts with f32[*shape]."""
+        """Return the scale of each element of a tensor: f32, broadcasts to `shape`."""
         return self._spread(self.scale, shape)
 
     def dequantised(self) -> NDArray[np.float32]:
@@ -99,7 +99,7 @@ class Pair:
 
     @property
     def has_scales(self) -> bool:
-        """Whether all its scales are positive numbers."""
+        """Whether all its scales are positive and finite."""
         return bool(np.all(np.isfinite(self.scale) & (self.scale > 0)))
 
     def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -114,8 +114,8 @@ class Pair:
 def pairs_of(network: Network) -> tuple[Pair, ...]:
     """Return the pairs of the main graph, in the order of their DequantizeLinears.
 
-    Both ends of a pair have the same constant scales and zero points; otherwise the file uses them
-    for more than quantisation. Nodes with computed scales form no pair.
+    Both ends of a pair have the same constant scales and zero points; if these differ, the file
+    uses the nodes for more than quantisation. Nodes with computed scales form no pair.
     """
     found = (_pair(node) for node in network.nodes() if _is(node, "DequantizeLinear"))
     return tuple(pair for pair in found if pair is not None)
@@ -135,9 +135,9 @@ def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
 def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
     """Return the nodes that a backend may run in INT8 (or FP8), with their pairs, in slot order.
 
-    Products that read all data and weights through pairs of at most 8 bits, and the sums that the
-    kernel of such a convolution computes, if their other operand comes through such a pair.
-    Nodes in graph order.
+    These are products that read both data and weights through pairs of at most 8 bits, and sums
+    that the kernel of such a convolution computes, if their other operand comes through such a
+    pair. Nodes are in graph order.
     """
     read = pairs_read(network)
     found = _reading(network, read, whole=True)
@@ -151,7 +151,7 @@ def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
 def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
     """Return the nodes that read either data or weights through a pair, but not both.
 
-    They compute in floats on any backend: the pair only costs accuracy, and saves memory if it
+    They compute in floats on every backend: the pair only costs accuracy, or saves memory if it
     stores weights.
     """
     return _reading(network, pairs_read(network), whole=False)
@@ -197,7 +197,7 @@ def quantising(network: Network) -> list[ir.Node]:
 
 
 def census(network: Network) -> Census:
-    """Return how much of a model is quantised; all zeros but `products` if nothing is."""
+    """Return how much of a model is quantised; if nothing is, all but `products` are 0."""
     integers = sum(n.op_type in _INTEGERS for n in network.nodes())
     return Census(
         products=sum(is_standard(n, *QUANTISABLE) for n in network.nodes()) + integers,
@@ -209,7 +209,7 @@ def census(network: Network) -> Census:
 
 
 def moves_before(node: ir.Node, slot: int) -> tuple[ir.Node, ...]:
-    """Return the nodes that move all elements on the path to a slot, nearest first."""
+    """Return the nodes right before a slot that only move all elements, nearest first."""
     found: list[ir.Node] = []
     value = node.inputs[slot]
     while value is not None and (maker := value.producer()) is not None and _moves(maker):

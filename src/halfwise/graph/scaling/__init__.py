@@ -1,7 +1,7 @@
-"""Tensors stored times powers of two, without changing the function.
+"""Storing tensors multiplied by powers of two, without changing the model's function.
 
-rules       what each operator asks of the exponents of what it reads and gives
-relations   these for all nodes of a model, as linear equations
+rules       what each operator requires of the exponents of its inputs and outputs
+relations   these requirements for all nodes of a model, as linear equations
 rescale     makes a model whose tensors have given exponents
 """
 

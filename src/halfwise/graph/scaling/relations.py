@@ -20,7 +20,7 @@ from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 
 _MOST = 126
-"""A Mul's factor must have an inverse that is normal in FP32, too."""
+"""Largest exponent of a Mul's factor: its inverse must also be normal in FP32."""
 ANY = 1 << 12
 """An exponent that means no limit: zeros and infinities are their own multiples."""
 
@@ -66,8 +66,9 @@ class Constant:
     def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
         """Return the least and greatest exponent with which all elements are normal in `fmt`.
 
-        For FP32: with which they can be recovered exactly, always including 0. A lower format may
-        have none: then the first is above the second.
+        Zeros, NaN and infinities do not count; (-`ANY`, `ANY`) if there is nothing else. For FP32,
+        the range always includes 0, and elements can be recovered exactly. A lower format may have
+        no such exponent: then the first is above the second.
         """
         smallest, largest = self.magnitudes
         if not largest:
@@ -168,11 +169,11 @@ def relations(model: ir.Model) -> Relations:
 
 
 def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
-    """Return the exponents of all tensors, edges and constants, from the given ones.
+    """Return the exponents of all tensors, edges and constants, completed from some of them.
 
     Args:
-        found: What they must satisfy.
-        exponents: Exponents of tensors, and of names that do not follow them.
+        found: The constraints that they must satisfy.
+        exponents: Exponents of tensors, and of names that do not follow them; 0 if left out.
 
     Raises:
         CaseError: a name is unknown, a relation does not hold, or a constant would not be exact in
@@ -181,7 +182,7 @@ def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[Ten
     if unknown := exponents.keys() - {*found.tensors, *found.edges, *found.constants}:
         raise CaseError(
             f"The model has no tensor {min(unknown)!r} to scale.",
-            "Give the model that the repair was proposed for.",
+            "Give the model for which the repair was proposed.",
         )
     full: dict[TensorName, int] = dict.fromkeys(found.tensors, 0)
     full |= dict.fromkeys(found.constants, 0)
@@ -214,8 +215,8 @@ def _left(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
 
 def _broken(name: str) -> CaseError:
     return CaseError(
-        f"The exponents of the inputs and outputs of {name!r} do not fit each other.",
-        "Give the model that the repair was proposed for.",
+        f"The exponents of the inputs and outputs of {name!r} do not fit together.",
+        "Give the model for which the repair was proposed.",
     )
 
 

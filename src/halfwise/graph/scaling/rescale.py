@@ -20,8 +20,8 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
 
     Constants and attributes are multiplied as the relations require; a node that needs another
     multiple of a shared constant reads a copy. A Mul is inserted where an edge and its tensor
-    differ in exponent, and an Add after a Log. Nodes and tensors keep their names, graph inputs
-    and outputs their values: if an output is stored scaled, a Mul's result takes its name, and
+    differ in exponent, and an Add after a Log. Nodes and tensors keep their names, and graph inputs
+    and outputs keep their values: if an output is stored scaled, a Mul's result takes its name and
     the stored tensor gets another.
 
     Args:
@@ -72,7 +72,7 @@ def multiples(found: Relations, full: Mapping[TensorName, int]) -> dict[Constant
 
 
 def in_place(value: ir.Value, wanted: Mapping[Constant, int]) -> int:
-    """Return the exponent of an initializer itself; places that need others get copies.
+    """Return the exponent that an initializer itself gets; places that need another get copies.
 
     Args:
         value: The initializer.

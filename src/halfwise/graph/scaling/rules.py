@@ -1,16 +1,16 @@
 """What each operator requires of the exponents of its inputs and outputs.
 
 A tensor t with exponent e is stored as t·2^e. An operator computes the same function of the stored
-tensors if some linear equations between exponents hold. In FP32 and lower formats the results are
-then bit-exact, times a power of two, as long as nothing becomes subnormal or leaves the range: such
-a factor changes no significand, and no rounding. Exceptions are `Log`, which needs an Add; MaxPool,
-which gives the lowest FP32 number in ONNX Runtime if it sees only NaN; and perhaps `Pow` with an
-exponent other than 2 or 3, if libm is not glibc's.
+tensors if certain linear equations between exponents hold. In FP32 and lower formats, the results
+are then bit-exact multiples by a power of two, as long as nothing becomes subnormal or leaves the
+range: such a factor changes neither significands nor rounding. Exceptions are `Log`, which needs an
+Add; MaxPool, which in ONNX Runtime outputs the lowest FP32 number if it sees only NaN; and perhaps
+`Pow` with an exponent other than 2 or 3, if libm is not glibc's.
 
-An equation maps places to coefficients, and means Σ coefficient · e(place) = 0. A place
-is the index of an input, `~index` of an output (`Y` is the first), or the name of an attribute.
-Places that no equation names have the exponent 0, and so have all of operators outside the tables:
-Softmax, Exp, Sigmoid, Erf, Sin, Round, … take unscaled inputs.
+An equation maps places to coefficients, and means Σ coefficient · e(place) = 0. A place is the
+index of an input, `~index` of an output (`Y` is the first), or the name of an attribute. Places
+that no equation names have exponent 0. So do all places of operators outside the tables: Softmax,
+Exp, Sigmoid, Erf, Sin, Round and others take unscaled inputs.
 """
 
 from collections.abc import Mapping
@@ -146,7 +146,7 @@ def _is_special(node: ir.Node) -> bool:
 
 
 def _power(node: ir.Node) -> tuple[Equation, ...]:
-    """x^(n/d) has n/d times the exponent; if n/d varies, or d is large, nothing is known."""
+    """Return that x^(n/d) has n/d times the exponent; empty if n/d varies, or d is large."""
     number = scalar(node.inputs[1])
     if number is None or not 0 < abs(number) <= 8 or (4 * number) % 1:
         return ()
