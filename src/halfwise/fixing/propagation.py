@@ -1,6 +1,6 @@
 """Error propagation: where an error seems to originate, and whether FP32 there removes it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite, isinf
@@ -84,9 +84,17 @@ def born(growth: Sequence[Growth]) -> list[Growth]:
 
 
 def accumulates(growth: Sequence[Growth]) -> bool:
-    """Return whether the final error is not zero and no step adds half of it."""
+    """Return whether the final error is not zero, and no step adds half of it or multiplies it.
+
+    The roundings of n steps add up to between √n and n times that of one. So one more step at most
+    doubles the error of what it reads, or triples that of two operands. One that makes it
+    1 / `BORN_HERE` = 5 times as large does something else: the values that it passes on are
+    smaller, say, and the error is not. What a first step rounds is no such error.
+    """
     last = growth[-1].error if growth else 0.0
-    return 0 < last < inf and not any(g.error >= last / 2 for g in born(growth))
+    rounding = max((g.error for g in growth if g.inherited == 0), default=0.0)
+    multiplied = any(g.inherited > 0 and g.error * BORN_HERE >= rounding for g in born(growth))
+    return 0 < last < inf and not multiplied and not any(g.error >= last / 2 for g in born(growth))
 
 
 def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:
@@ -159,7 +167,8 @@ def follow(
     without affecting any output. A node is the origin if the output error falls to `MOST` of its
     value, or less, once the node is FP32 together with surrounding compute nodes (an edge is FP32
     only between kept nodes). The group is as small as possible, and must not be more than half of
-    the low nodes: the node alone, then with its readers, with their readers, with its producers.
+    the low nodes: the node alone, then with its readers, with their readers, with its producers;
+    if it enlarges an error, also with their producers, where that leaves `BORN_HERE` of it.
 
     This must hold on all calibration samples, because in some models any change of rounding changes
     the errors everywhere: the largest error falls to `MOST`, and so does each failing sample's
@@ -177,12 +186,13 @@ def follow(
     """
     nodes = {node_name(n): n for n in network.nodes()}
     to_try = _places(growth) if max(errors) > 0 else []
+    steps = {g.node: g for g in growth}
     counterfactual = _Counterfactual(nodes, roles, trials, kept, errors, progress, len(to_try))
     origin, out_of_time = None, False
     with suppress(OutOfTime):
         out_of_time = True
         for name in to_try:
-            origin = counterfactual.origin(name)
+            origin = counterfactual.origin(steps[name])
             if origin is not None:
                 break
         out_of_time = False
@@ -216,22 +226,42 @@ class _Counterfactual:
     tried: list[NodeName] = field(default_factory=list)
     _known: dict[Nodes, float] = field(default_factory=dict)
 
-    def origin(self, name: NodeName) -> Origin | None:
+    def origin(self, step: Growth) -> Origin | None:
         """Return the node as origin, with the fewest surrounding nodes that remove the error."""
-        group = self._undone(name)
-        self.tried.append(name)
+        node = self.nodes[step.node]
+        group = self._undone(step.node) or self._fed(step)
+        self.tried.append(step.node)
         if group is None:
             return None
         in_order = tuple(n for n in self.nodes if n in group)
-        return Origin(node=name, kept=in_order, error=self._left(group))
+        found = Origin(node=step.node, kept=in_order, error=self._left(group))
+        if step.inherited > 0 and group & _deciders(_before(node, self.roles), self.roles):
+            return found.model_copy(update={"read": step.inherited, "made": step.error})
+        return found
 
     def _undone(self, name: NodeName) -> Nodes | None:
         *smaller, whole = _around(self.nodes[name], self.nodes, self.roles)
         if not self._undoes(whole):
             return None
         group = next(filter(self._undoes, sorted(smaller, key=len)), whole)
+        return group if self._is_few(group) else None
+
+    def _fed(self, step: Growth) -> Nodes | None:
+        """Return a node that enlarges an error, with what leads to it, if that explains the error.
+
+        FP32 at so many nodes removes some of any error; this has to remove as much as makes a place
+        in the graph suspicious (`BORN_HERE`).
+        """
+        before = _before(self.nodes[step.node], self.roles)
+        earlier = [n for node in before for n in _before(node, self.roles)]
+        group = _deciders((self.nodes[step.node], *before, *earlier), self.roles)
+        enlarges = step.inherited > 0 and self._is_few(group)
+        left = self._left(group) if enlarges else inf
+        return group if left <= BORN_HERE * max(self.errors) and left < inf else None
+
+    def _is_few(self, group: Nodes) -> bool:
         low = sum(r.role is Role.COMPUTE for n, r in self.roles.items() if n not in self.kept)
-        return group if len(group - self.kept) <= low / 2 else None
+        return len(group - self.kept) <= low / 2
 
     def _undoes(self, group: Nodes) -> bool:
         return self._left(group) < inf
@@ -263,15 +293,21 @@ def _places(growth: Sequence[Growth]) -> list[NodeName]:
 
 def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> list[Nodes]:
     """Return groups: the node, with its readers, with theirs, with its producers, with all."""
-    before = [n for v in operands(node) if is_float(v) for n in producers(v, roles)]
+    before = _before(node, roles)
     after = _readers([node], nodes, roles)
     behind = _readers(after, nodes, roles)
     every = [*before, *after, *behind]
     groups: list[list[ir.Node]] = [[], after, [*after, *behind], before, every]
-    return [
-        frozenset(d for n in (node, *g) if roles[d := roles.part(n).decider].role is Role.COMPUTE)
-        for g in groups
-    ]
+    return [_deciders((node, *group), roles) for group in groups]
+
+
+def _before(node: ir.Node, roles: Roles) -> list[ir.Node]:
+    return [n for v in operands(node) if is_float(v) for n in producers(v, roles)]
+
+
+def _deciders(nodes: Iterable[ir.Node], roles: Roles) -> Nodes:
+    deciders = (roles.part(n).decider for n in nodes)
+    return frozenset(d for d in deciders if roles[d].role is Role.COMPUTE)
 
 
 def _readers(

@@ -26,6 +26,7 @@ from halfwise.graph.model import (
     small_constant,
     tensor_name,
 )
+from halfwise.graph.patterns.reading import split_constant
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerObservation, NodeName, TensorName
@@ -166,6 +167,7 @@ def cancellation(
     sign: int,
     *,
     constant: bool = False,
+    positive: bool = False,
     beyond: float = -np.inf,
 ) -> float:
     """Return the median over elements of max(|a|, |b|) / |a ± b|.
@@ -176,6 +178,8 @@ def cancellation(
         sign: +1 for a + b, -1 for a - b.
         constant: Whether an operand is a constant. Then results of zero do not count: a value equal
             to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
+        positive: Whether only results above zero count, because readers clamp the others: most
+            pairs of boxes, say, do not overlap, and their differences are dropped.
         beyond: Smallest median of interest: finding a median takes longer than all the rest.
 
     Returns:
@@ -198,6 +202,8 @@ def cancellation(
         counts = np.isfinite(largest) & (largest > 0)
         if constant:
             counts &= total != 0
+        if positive:
+            counts &= total > 0
         if not counts.all():
             largest, total = largest[counts], total[counts]
         ratio = np.divide(largest, np.abs(total), dtype=np.float64)
@@ -245,13 +251,23 @@ def _cancellation_view(
     if not varying or not all(map(is_float, operands)):
         return None
 
+    constant, positive = len(varying) < len(operands), _clamped_at_zero(node.outputs[0])
+
     def visit(sample: int, *arrays: NDArray[np.float32]) -> None:
         seen = dict(zip(varying, arrays, strict=True))
         a, b = (seen[v] if v in seen else _constant(v) for v in operands)
-        constant = len(varying) < len(operands)
-        add(cancellation(a, b, sign, constant=constant, beyond=worst()), sample)
+        ratio = cancellation(a, b, sign, constant=constant, positive=positive, beyond=worst())
+        add(ratio, sample)
 
     return View(tuple(map(tensor_name, varying)), visit)
+
+
+def _clamped_at_zero(value: ir.Value) -> bool:
+    """Return whether every reader replaces negative elements of `value` with a constant."""
+    readers = [node for node, _ in value.uses()]
+    bounds = [split_constant(n.outputs[0], "Max", "Clip") for n in readers if n.op_type != "Relu"]
+    is_read = bool(readers) and not value.is_graph_output()
+    return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 
 def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:

@@ -113,11 +113,16 @@ class Origin(Record):
         kept: What was FP32 in that trial: the node, and the neighbours that it needed.
         error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
             largest over the samples that `Followed.samples` counts.
+        read: If `kept` holds producers of what the node reads, so that the node enlarges an error
+            instead of making it: the relative RMS error of what it reads, on one sample.
+        made: Then also that of its result.
     """
 
     node: NodeName
     kept: tuple[NodeName, ...]
     error: float
+    read: float | None = None
+    made: float | None = None
 
 
 class Followed(Record):

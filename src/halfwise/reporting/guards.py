@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Literal
 
-from halfwise.records import Because, Followed, Guard, GuardKind, KeptBy, KeptNode, NodeName
-from halfwise.wording import capital, filled, number
+from halfwise.records import Because, Followed, Guard, GuardKind, KeptBy, KeptNode, NodeName, Origin
+from halfwise.wording import capital, filled, number, percent
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on observations inside a passing plan, which its outputs do not show."""
@@ -16,7 +16,8 @@ Reason = (
 )
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
-Without a guard, of the error that guards and rules leave: "origin": most of it starts at this node;
+Without a guard, of the error that guards and rules leave: "origin": FP32 at this node and others
+next to it removes most of it (`Origin`);
 "accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
 shows why. "unknown": it was not lowered.
 """
@@ -45,10 +46,8 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
     "model": "Kept by the model itself: its file has this node in FP32 among lower ones.",
     "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
 }
-_FOLLOWED: Mapping[Reason, str] = {
-    "origin": "Most of the error that no guard explains starts here",
-    "accumulated error": "Accumulated error: what no guard explains grows with depth",
-}
+_UNKNOWN = "Cause unknown: no single number stands out {}"
+_ACCUMULATED = "Accumulated error: what no guard explains grows with depth"
 _READS_BEYOND = "it reads what may overflow"
 
 _BEYOND = (
@@ -150,7 +149,7 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
         return "unknown"
     if followed is None or facts.nonfinite:
         return "effect"
-    if followed.origin is not None and followed.origin.node == kept.node:
+    if followed.origin is not None and kept.node in followed.origin.kept:
         return "origin"
     return "accumulated error" if followed.accumulates else "effect"
 
@@ -177,14 +176,20 @@ def explained(
             return kept
         guard = None if facts.guard is None else guards[facts.guard]
         effect = _effect(kept, facts, headroom, metric)
-        why = _why(kept, facts, guard, effect, reason_of(kept, followed))
+        why = _why(kept, facts, guard, effect, followed)
         fix = f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
         return kept.model_copy(update={"why": why, "reason": f"{why}{fix}"})
 
     return tuple(map(told, keep))
 
 
-def _why(kept: KeptNode, facts: Because, guard: Guard | None, effect: str, reason: Reason) -> str:
+def _why(
+    kept: KeptNode,
+    facts: Because,
+    guard: Guard | None,
+    effect: str,
+    followed: Followed | None,
+) -> str:
     if kept.kept_by == "rule":
         reads = f": {_READS_BEYOND}" if facts.reads_beyond else ""
         return f"Kept by the rule {facts.rule}{reads}."
@@ -192,8 +197,7 @@ def _why(kept: KeptNode, facts: Because, guard: Guard | None, effect: str, reaso
         return _BY_OTHERS[kept.kept_by]
     if guard is None and effect:
         inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
-        unknown = f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
-        return f"{_FOLLOWED.get(reason, unknown)}{inside}{effect}."
+        return f"{_followed(kept, followed, inside)}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:
             return "Not lowered before the search ended; nothing is known of it."
@@ -204,6 +208,27 @@ def _why(kept: KeptNode, facts: Because, guard: Guard | None, effect: str, reaso
         doubt = "suspected, not tried alone: "
     names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
     return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{effect}."
+
+
+def appears(origin: Origin) -> str:
+    """Return the verb for an error at its origin: what it reads may have most of it already."""
+    return "starts" if origin.read is None else "grows"
+
+
+def _followed(kept: KeptNode, followed: Followed | None, inside: str) -> str:
+    """Return where the error comes from that no guard explains, as the beginning of a sentence."""
+    reason = reason_of(kept, followed)
+    if reason == "accumulated error":
+        return _ACCUMULATED
+    if reason != "origin" or followed is None or (origin := followed.origin) is None:
+        return f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
+    here = kept.node == origin.node
+    where = "here" if here else f"at {origin.node}, which needs this node in FP32 too"
+    told = f"Most of the error that no guard explains {appears(origin)} {where}"
+    if origin.read is None or origin.made is None:
+        return told
+    read, made = percent(origin.read), percent(origin.made)
+    return f"{told}: what it reads is off by {read}, its result by {made}"
 
 
 def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
-from halfwise.reporting.guards import CAUSES, Reason, reason_of
+from halfwise.reporting.guards import CAUSES, Reason, appears, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
@@ -24,7 +24,7 @@ _UNGUARDED: Mapping[Reason, str] = {
     "rule": "rules of the user",
     "model": "types in the file itself",
     "engine": "what the engine needs or is faster with",
-    "origin": "error that starts at {origin}",
+    "origin": "error that {verb} at {origin}",
     "accumulated error": "accumulated error",
     "effect": "unknown, effect measured",
     "unknown": "unknown, not lowered",
@@ -108,7 +108,10 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
     start = run.followed.origin if run.followed is not None else None
-    origin = shorten(start.node) if start is not None else ""
+    names = {
+        "origin": "" if start is None else shorten(start.node),
+        "verb": "" if start is None else appears(start),
+    }
     kinds: dict[Reason, Counter[str]] = {}
     for kept in run.plan.keep:
         reason = reason_of(kept, run.followed)
@@ -118,7 +121,7 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
         sure = reason in certain or reason in _UNGUARDED
-        why = _UNGUARDED[reason].format(origin=origin) if reason in _UNGUARDED else CAUSES[reason]
+        why = _UNGUARDED[reason].format(**names) if reason in _UNGUARDED else CAUSES[reason]
         because = "" if reason in ("effect", "unknown") else " because of that"
         told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
     if brief and len(told) > 1:
@@ -179,8 +182,8 @@ def _origin(found: Followed, run: Run) -> str:
         beside = f" with {listed(rest)}" if rest else ""
         most = " or less on each of them" if found.samples > 1 else ""
         return (
-            f"most of it starts at {shorten(origin.node)}, since FP32 there{beside} leaves "
-            f"{ratio(origin.error)}{most}"
+            f"most of it {appears(origin)} at {shorten(origin.node)}, since FP32 there{beside} "
+            f"leaves {ratio(origin.error)}{most}"
         )
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))

@@ -294,6 +294,36 @@ def test_error_that_accumulates_has_no_origin():
     assert found.accumulates
 
 
+@pytest.mark.parametrize(("at", "error", "expected"), [(3, 4, True), (3, 5, False), (0, 9, True)])
+def test_one_step_that_multiplies_an_error_is_no_accumulation(at, error, expected):
+    """Roundings at most triple what is read; the last step here has far more anyway."""
+    unit, errors = 1e-3, [1, 1, 1.2, 1.4, 1.5, 90]
+    path = [
+        Growth(node=NodeName(str(i)), depth=i, error=unit * e, inherited=unit * e / 1.5 if i else 0)
+        for i, e in enumerate(errors)
+    ]
+    inherited = unit if at else 0
+    path[at] = path[at].model_copy(update={"error": unit * error, "inherited": inherited})
+    assert stage.accumulates(path) is expected
+
+
+def test_an_error_that_a_node_enlarges_is_told_with_what_it_reads():
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 16]), rotation(np.random.default_rng(5)), name="turn")
+    value = s.op("Add", value, f32(3000.0), name="shift")
+    y = s.op("Softmax", value, name="choose", axis=-1)
+    for i in range(2):
+        y = s.op("MatMul", y, rotation(np.random.default_rng(i)), name=f"end_{i}")
+    found = followed_of_origin(
+        prepare(models.Ill(s.proto(y), {"x": models.signals(1, 16, seed=1)}))
+    )
+    assert found.origin is not None
+    assert (found.origin.node, found.origin.kept) == ("choose", ("shift", "choose"))
+    assert found.origin.read is not None
+    assert found.origin.made is not None
+    assert 100 * found.origin.read < found.origin.made
+
+
 def test_nothing_wrong_has_no_origin():
     ill = models.deep(layers=3)
     found = followed_of_origin(prepare(ill), "rotate_0", "rotate_1", "rotate_2")

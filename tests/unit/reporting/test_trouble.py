@@ -152,6 +152,11 @@ def test_an_unknown_origin_says_what_was_tried():
         ),
         (
             {"error_without": 1.5},
+            {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b"), "read": 0.01, "made": 0.2}},
+            "error that grows at /b",
+        ),
+        (
+            {"error_without": 1.5},
             {"accumulates": True},
             "accumulated error",
         ),
@@ -178,7 +183,17 @@ def test_an_unknown_origin_says_what_was_tried():
             "what the engine needs or is faster with",
         ),
     ],
-    ids=["origin", "accumulated error", "effect", "infinite", "unknown", "rule", "model", "engine"],
+    ids=[
+        "origin",
+        "enlarged",
+        "accumulated error",
+        "effect",
+        "infinite",
+        "unknown",
+        "rule",
+        "model",
+        "engine",
+    ],
 )
 def test_every_kept_node_has_a_reason_on_the_first_screen(node, found, why):
     values = {"kept": (), "error": 10.5, "tried": ("/a",), "origin": None, "accumulates": False}

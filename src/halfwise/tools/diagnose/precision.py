@@ -56,9 +56,10 @@ def precision(subject: Subject) -> Rung:
     nodes = tuple(k.node for k in fixed.plan.keep)
     told = worded(fixed.guards)
     guards = [g for g in told if set(nodes).intersection(g.nodes)]
-    fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
+    blamed = {k.because.guard for k in fixed.plan.keep if k.because is not None}
+    fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(told) if i in blamed and g.fix))
     headroom, metric = subject.settings.headroom, case.criterion.metric
-    signs += _reasons(explained(_worst_first(fixed), told, headroom, metric))
+    signs += _reasons(explained(_worst_first(fixed), told, headroom, metric, fixed.followed))
     signs += map(_suspicion, guards[:_MOST])
     if len(guards) < len(told):
         harmless = count(len(told) - len(guards), "other suspicion")
