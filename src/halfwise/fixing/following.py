@@ -9,10 +9,12 @@ from pathlib import Path
 from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.deciding import Deciding
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.propagation import computed, errors_of, follow, growth
+from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName
 
@@ -56,16 +58,36 @@ def _followed(
 
     with stage("growth"):
         errors = errors_of(trials, explained, planner.step)
-        low, _ = planner.rewrite(explained)
+        mixed, _ = planner.rewrite(explained)
+        low = emulate_typed(mixed.model, accumulate=settings.accumulate)
         path = growth(
             network,
-            emulate_typed(low.model, accumulate=settings.accumulate),
+            low,
             computed(network, planner.roles),
             trials.samples[errors.index(max(errors))],
             runtime=settings.runtime,
             progress=step,
         )
     with stage("origin"):
+        look = Deciding(
+            network,
+            planner.roles,
+            low,
+            settings.fmt,
+            trials,
+            settings.runtime,
+            lambda: planner.step(0, len(errors)),
+        )
+        if decided := look.cause(errors):
+            return path, Followed(
+                kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
+                error=max(errors),
+                tried=(),
+                origin=None,
+                accumulates=False,
+                samples=len(errors),
+                decided=decided,
+            )
         found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
     if found.out_of_time:
         planner.budget.leave_out("origin")

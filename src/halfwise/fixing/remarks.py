@@ -48,7 +48,11 @@ def plan_remarks(
         numbers = {"own": len(planner.islands), "pinned": pinned, "margin": settings.margin}
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
     # A fault at one node counts even if no guard knows it; if time ran out, neither is known.
-    if followed is not None and not followed.origin and not followed.out_of_time:
+    if (
+        followed is not None
+        and not (followed.origin or followed.decided)
+        and not followed.out_of_time
+    ):
         yield from _wider(planner, found)
 
 

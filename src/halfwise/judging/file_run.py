@@ -79,20 +79,33 @@ def flips(
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.
     """
-    there = {v.name for n in model.graph for v in n.outputs}
+    emulation = emulate_typed(model, accumulate=accumulate)
+    return differing(
+        decisions,
+        ModelRunner(emulation, samples, runtime=runtime),
+        ModelRunner(model, _fed(model, samples), runtime=runtime),
+    )
+
+
+def differing(
+    decisions: Sequence[ir.Node], one: ModelRunner, other: ModelRunner
+) -> tuple[Flip, ...]:
+    """Return the decisions that differ between two models on the same samples, in their order.
+
+    Args:
+        decisions: Nodes to examine, if both models have their outputs.
+        one: A model.
+        other: Another with the same tensor names.
+    """
+    there = one.names & other.names
     names = {node_name(n): [t for t in decided(n) if t in there] for n in decisions}
     wanted = [t for tensors in names.values() for t in tensors]
-    emulation = emulate_typed(model, accumulate=accumulate)
-    sides = (
-        ModelRunner(m, s, runtime=runtime)
-        for m, s in ((emulation, samples), (model, _fed(model, samples)))
-    )
-    differing, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
-    for emulated, filed in zip(*(side.get(wanted) for side in sides), strict=True):
-        for name in emulated.keys() & filed.keys():
-            differing[name] += _differing(emulated[name], filed[name])
-            total[name] += max(emulated[name].size, filed[name].size)
-    return tuple(_flips(decisions, names, differing, total))
+    unlike, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
+    for a, b in zip(one.get(wanted), other.get(wanted), strict=True):
+        for name in map(TensorName, a.keys() & b.keys()):
+            unlike[name] += _differing(a[name], b[name])
+            total[name] += max(a[name].size, b[name].size)
+    return tuple(_flips(decisions, names, unlike, total))
 
 
 def _flips(

@@ -73,6 +73,7 @@ from halfwise.records.finding import (
     LogNode,
     LogReport,
 )
+from halfwise.records.followed import Decided, Followed, Origin
 from halfwise.records.inspection import (
     EngineBuild,
     EngineTensor,
@@ -110,11 +111,9 @@ from halfwise.records.planned import (
     Because,
     BudgetEnd,
     CutStage,
-    Followed,
     KeptBy,
     KeptNode,
     NearPlan,
-    Origin,
     Plan,
     Search,
     Unsupported,
@@ -197,6 +196,7 @@ __all__ = [
     "CureKind",
     "Curve",
     "CutStage",
+    "Decided",
     "Detail",
     "DifferenceKind",
     "DynamicAxis",

@@ -7,10 +7,11 @@ from halfwise.records.built import Profile
 from halfwise.records.curve import Curve
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
+from halfwise.records.followed import Followed
 from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.ladder import LadderRung
-from halfwise.records.planned import Followed, KeptNode, Plan, Search, Worth
+from halfwise.records.planned import KeptNode, Plan, Search, Worth
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.repair import Remade

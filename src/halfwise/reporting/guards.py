@@ -4,19 +4,30 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Literal
 
-from halfwise.records import Because, Followed, Guard, GuardKind, KeptBy, KeptNode, NodeName, Origin
-from halfwise.wording import capital, filled, number, percent
+from halfwise.records import (
+    Because,
+    Decided,
+    Followed,
+    Guard,
+    GuardKind,
+    KeptBy,
+    KeptNode,
+    NodeName,
+    Origin,
+)
+from halfwise.wording import capital, filled, listed, number, percent, verb
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on observations inside a passing plan, which its outputs do not show."""
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 Reason = (
     GuardKind
-    | Literal["rule", "model", "engine", "origin", "accumulated error", "effect", "unknown"]
+    | Literal["rule", "model", "engine", "flip", "origin", "accumulated error", "effect", "unknown"]
 )
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
-Without a guard, of the error that guards and rules leave: "origin": FP32 at this node and others
+Without a guard, of the error that guards and rules leave: "flip": decisions that it leads to cause
+most of it (`Decided`); "origin": FP32 at this node and others
 next to it removes most of it (`Origin`);
 "accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
 shows why. "unknown": it was not lowered.
@@ -47,6 +58,10 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
     "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
 }
 _UNKNOWN = "Cause unknown: no single number stands out {}"
+_FLIPPED = (
+    "{elements:d} of {of:d} values differently on {samples:sample}; with the reference's decisions "
+    "instead, the error falls from {error} × to {left} × what the search allows"
+)
 _ACCUMULATED = "Accumulated error: what no guard explains grows with depth"
 _READS_BEYOND = "it reads what may overflow"
 
@@ -149,7 +164,14 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
         return "unknown"
     if followed is None or facts.nonfinite:
         return "effect"
-    if followed.origin is not None and kept.node in followed.origin.kept:
+    return _reason_of_error(kept.node, followed)
+
+
+def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
+    decided, origin = followed.decided, followed.origin
+    if decided is not None and node in decided.nodes:
+        return "flip"
+    if origin is not None and node in origin.kept:
         return "origin"
     return "accumulated error" if followed.accumulates else "effect"
 
@@ -210,6 +232,21 @@ def _why(
     return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{effect}."
 
 
+def flipped(found: Decided, node: NodeName | None = None) -> str:
+    """Return what decisions do to the error, as a clause; for `node`, which leads to them."""
+    names = [flip.node for flip in found.flips]
+    numbers = {
+        "elements": sum(flip.elements for flip in found.flips),
+        "of": sum(flip.of for flip in found.flips),
+        "error": found.error,
+        "left": found.left,
+        "samples": found.samples,
+    }
+    lead = "" if node is None or node in names else "this node leads to decisions: "
+    text = f"{lead}{listed(names)} {verb(len(names), 'decides', 'decide')} {_FLIPPED}"
+    return filled(text, numbers)
+
+
 def appears(origin: Origin) -> str:
     """Return the verb for an error at its origin: what it reads may have most of it already."""
     return "starts" if origin.read is None else "grows"
@@ -220,6 +257,8 @@ def _followed(kept: KeptNode, followed: Followed | None, inside: str) -> str:
     reason = reason_of(kept, followed)
     if reason == "accumulated error":
         return _ACCUMULATED
+    if reason == "flip" and followed is not None and followed.decided is not None:
+        return capital(flipped(followed.decided, kept.node))
     if reason != "origin" or followed is None or (origin := followed.origin) is None:
         return f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
     here = kept.node == origin.node

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
-from halfwise.reporting.guards import CAUSES, Reason, appears, reason_of
+from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
@@ -24,6 +24,7 @@ _UNGUARDED: Mapping[Reason, str] = {
     "rule": "rules of the user",
     "model": "types in the file itself",
     "engine": "what the engine needs or is faster with",
+    "flip": "decisions that change, of {decision}",
     "origin": "error that {verb} at {origin}",
     "accumulated error": "accumulated error",
     "effect": "unknown, effect measured",
@@ -108,9 +109,11 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
     start = run.followed.origin if run.followed is not None else None
+    decided = run.followed.decided if run.followed is not None else None
     names = {
         "origin": "" if start is None else shorten(start.node),
         "verb": "" if start is None else appears(start),
+        "decision": listed([flip.node for flip in decided.flips]) if decided else "",
     }
     kinds: dict[Reason, Counter[str]] = {}
     for kept in run.plan.keep:
@@ -177,6 +180,8 @@ def followed_lines(run: Run) -> Iterator[str]:
 
 
 def _origin(found: Followed, run: Run) -> str:
+    if found.decided is not None:
+        return flipped(found.decided)
     if (origin := found.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         beside = f" with {listed(rest)}" if rest else ""

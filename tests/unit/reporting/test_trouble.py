@@ -121,6 +121,13 @@ def followed(**changed) -> str:
     return line
 
 
+DECIDED = {
+    "flips": [{"node": "/b", "op": "Round", "elements": 3, "of": 9}],
+    "nodes": ("/a", "/b"),
+    "error": 20,
+    "left": 0.5,
+    "samples": 4,
+}
 ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
 
 
@@ -131,6 +138,13 @@ def test_over_how_many_samples_an_origin_was_seen_is_told():
     line = followed(origin=ORIGIN, samples=1)
     assert "what the search allows on one sample: most of it" in line
     assert line.endswith("FP32 there leaves 4.28 ×.")
+
+
+def test_decisions_are_told_with_what_the_true_ones_leave():
+    assert followed(decided=DECIDED).endswith(
+        "/b decides 3 of 9 values differently on 4 samples; with the reference's decisions "
+        "instead, the error falls from 20 × to 0.5 × what the search allows."
+    )
 
 
 def test_an_unknown_origin_says_what_was_tried():
@@ -154,6 +168,11 @@ def test_an_unknown_origin_says_what_was_tried():
             {"error_without": 1.5},
             {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b"), "read": 0.01, "made": 0.2}},
             "error that grows at /b",
+        ),
+        (
+            {"error_without": 1.5},
+            {"decided": DECIDED},
+            "decisions that change, of /b",
         ),
         (
             {"error_without": 1.5},
@@ -186,6 +205,7 @@ def test_an_unknown_origin_says_what_was_tried():
     ids=[
         "origin",
         "enlarged",
+        "flip",
         "accumulated error",
         "effect",
         "infinite",

@@ -1,0 +1,61 @@
+"""Decisions as the cause of an error: shown by giving the low model those of the reference."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from halfwise.case import CPU
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.deciding import Deciding
+from halfwise.fixing.propagation import errors_of
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.records import Decided
+from tests import models
+from tests.unit.casing import names, prepare
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def near_a_threshold(op: str, weight: float) -> models.Ill:
+    """Scores at most 1/4096 from a threshold, which FP16 rounds across; what they choose counts.
+
+    Beside that, an offset of 1000 costs the output its low bits.
+    """
+    s = Sketch()
+    score = s.op("Mul", s.input("x", [1, 64]), f32(2.0), name="score")
+    chosen = s.op(op, score, *([f32(1.5)] if op == "Greater" else []), name="choose")
+    as_float = s.op("Cast", chosen, name="float", to=1) if op == "Greater" else chosen
+    weighed = s.op("Mul", as_float, f32(weight), name="weigh")
+    shifted = s.op("Add", weighed, f32(1000.0), name="shift")
+    y = s.op("Add", s.op("Sub", shifted, f32(1000.0), name="back"), score, name="end")
+    x = 0.75 + np.random.default_rng(1).uniform(-1, 1, (2, 1, 64)) / 8192
+    return models.Ill(s.proto(y), {"x": x.astype(np.float32)})
+
+
+def cause(ill: models.Ill) -> Decided | None:
+    prepared = prepare(ill)
+    low = emulate_typed(rewrite(prepared.network, prepared.roles, names(), FP16).model)
+    trials = prepared.trials()
+    errors = errors_of(trials, names(), lambda _done, _of: None)
+    look = Deciding(prepared.network, prepared.roles, low, FP16, trials, CPU, lambda: None)
+    return look.cause(errors)
+
+
+@pytest.mark.parametrize("op", ["Greater", "Round"])
+def test_decisions_that_change_are_the_cause_if_the_true_ones_undo_the_error(op):
+    found = cause(near_a_threshold(op, 4.0))
+    assert found is not None
+    (flip,) = found.flips
+    assert (flip.node, flip.of, found.samples) == ("choose", 128, 2)
+    assert 0 < flip.elements < 128
+    assert set(found.nodes) == {"score", "choose"}
+    assert found.left < 1 < found.error < inf
+
+
+def test_decisions_that_change_are_no_cause_where_the_error_is_another():
+    assert cause(near_a_threshold("Greater", 1e-6)) is None
+
+
+def test_without_decisions_there_is_no_such_cause():
+    assert cause(models.deep(layers=3)) is None
