@@ -78,7 +78,8 @@ def judge_infinities(
     """
     seen = {o.tensor: o for o in observations.tensors}
     own = {node_name(n): n for n in network.nodes()}
-    values = {v.name: v for n in own.values() for v in n.outputs}
+    computed = (v for n in own.values() for v in n.outputs)
+    values = {v.name: v for v in (*network.graph.inputs, *computed)}
 
     def masked(value: ir.Value) -> bool:
         root = values.get(original(value, own).name)
@@ -93,7 +94,7 @@ def judge_infinities(
     chosen = samples.select(list(with_some)[:LOOKED_AT])
     emulation = emulate_typed(candidate, accumulate=accumulate)
     low, reference = (ElementProbe(m, runtime=runtime) for m in (emulation, network.model))
-    check = _Check({e.reader: tensor_name(own[e.reader].outputs[0]) for e in ends})
+    check = _Check({e.reader: tensor_name(own[e.reader].outputs[0]) for e in ends}, fmt)
     for start in range(0, len(ends), AT_ONCE):
         check.run(ends[start : start + AT_ONCE], low, reference, chosen)
     for fate in found.values():
@@ -105,9 +106,9 @@ def judge_infinities(
 class _Check:
     """Compares the reference with the limits of a few readers, sample by sample."""
 
-    def __init__(self, names: Mapping[NodeName, TensorName]) -> None:
-        """Take the reference's names of the readers' results."""
-        self._names = names
+    def __init__(self, names: Mapping[NodeName, TensorName], fmt: Format) -> None:
+        """Take the reference's names of the readers' results, and the low format."""
+        self._names, self._fmt = names, fmt
         self.refuted: dict[End, None] = {}
         self.confirmed: set[End] = set()
         self._limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
@@ -136,17 +137,18 @@ class _Check:
         there, limit = self._limits.get((end, sample), (None, None))
         if there is None or limit is None:
             return
-        if there.shape != result.shape or not _equal(result[there], limit):
+        if there.shape != result.shape or not self._equal(result[there], limit):
             self.refuted[end] = None
         elif limit.size:
             self.confirmed.add(end)
 
-
-def _equal(expected: NDArray[np.generic], actual: NDArray[np.generic]) -> bool:
-    if expected.dtype.kind != "f":
-        return bool((expected == actual).all())
-    apart = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
-    return bool((apart <= SATURATED * np.maximum(1.0, np.abs(expected))).all())
+    def _equal(self, expected: NDArray[np.generic], actual: NDArray[np.generic]) -> bool:
+        if expected.dtype.kind != "f":
+            return bool((expected == actual).all())
+        # A clamp at -3.4e38, say, is stored as the last value in range.
+        true = np.clip(expected.astype(np.float64), -self._fmt.max, self._fmt.max)
+        apart = np.abs(true - actual.astype(np.float64))
+        return bool((apart <= SATURATED * np.maximum(1.0, np.abs(true))).all())
 
 
 MOST_TOLD = 3

@@ -102,6 +102,9 @@ def masked_by_constants(
 ) -> bool:
     """Return whether large elements of `value` are mask constants, alone or added to scores.
 
+    So are those of an input that held nothing but zeros and one magnitude: a mask that the caller
+    makes.
+
     Args:
         value: A tensor of the network's main graph.
         roles: Roles of its nodes.
@@ -115,12 +118,18 @@ def masked_by_constants(
         if current in visited or (observed is not None and observed.absmax < limit):
             continue
         visited.add(current)
+        node = current.producer()
+        if node is None and observed is not None and _is_on_or_off(observed):
+            return True
         if selects_constants(current, roles, seen, limit):
             return True
-        node = current.producer()
         if node is not None and is_standard(node, *_SUMS, *DATA_MOVEMENT):
             waiting += [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
     return False
+
+
+def _is_on_or_off(seen: Observation) -> bool:
+    return seen.detail is not None and seen.detail.smallest_nonzero == seen.absmax
 
 
 def fates(

@@ -22,7 +22,9 @@ LARGE = f32(np.linspace(-400, 400, 64).reshape(1, 64))
 
 def harmful(s: Sketch, *outputs: str, x=LARGE) -> dict[str, set[str]]:
     """Return the readers that hand on what is infinite, by tensor, with everything low."""
-    prepared = prepare(Ill(s.proto(*outputs), {"x": np.stack([x, x / 2])}))
+    prepared = prepare(
+        Ill(s.proto(*outputs), {"x": np.stack([x, x if x.min() < -1e38 else x / 2])})
+    )
     model = rewrite(prepared.network, prepared.roles, frozenset(), FP16).model
     inside = emulate(model, prepared.samples).nonfinite
     observations = observe(prepared.network, prepared.samples, FP16, roles=prepared.roles)[0]
@@ -139,6 +141,19 @@ def attention(lowest: float, scale: float = 1.0) -> Sketch:
 
 def test_a_mask_before_a_softmax_is_harmless():
     assert harmful(attention(-65504.0), "softmax_out", x=-np.abs(LARGE)) == {}
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+def test_a_mask_that_the_caller_gives_is_harmless(clamped):
+    """The lowest finite value, added to scores, with and without a clamp to it, as in OPT."""
+    lowest = float(np.finfo(np.float32).min)
+    s = Sketch()
+    masked = s.op("Add", s.input("x", [1, 64]), f32(np.linspace(0, 1, 64)), name="add")
+    if clamped:
+        masked = s.op("Max", masked, f32(lowest), name="clamp")
+    s.op("Softmax", masked, name="softmax", axis=-1)
+    mask = f32(np.where(np.arange(64) < 48, 0.0, lowest)).reshape(1, 64)
+    assert harmful(s, "softmax_out", x=mask) == {}
 
 
 def test_large_scores_before_a_softmax_are_not():
