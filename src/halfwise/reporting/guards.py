@@ -62,7 +62,9 @@ _FLIPPED = (
     "{elements:d} of {of:d} values differently on {samples:sample}; with the reference's decisions "
     "instead, the error falls from {error} × to {left} × what the search allows"
 )
-_ACCUMULATED = "Accumulated error: what no guard explains grows with depth"
+_FOLLOWED: Mapping[Reason, str] = {
+    "accumulated error": "Accumulated error: what no guard explains grows with depth"
+}
 _READS_BEYOND = "it reads what may overflow"
 
 _BEYOND = (
@@ -255,8 +257,8 @@ def appears(origin: Origin) -> str:
 def _followed(kept: KeptNode, followed: Followed | None, inside: str) -> str:
     """Return where the error comes from that no guard explains, as the beginning of a sentence."""
     reason = reason_of(kept, followed)
-    if reason == "accumulated error":
-        return _ACCUMULATED
+    if reason in _FOLLOWED:
+        return _FOLLOWED[reason]
     if reason == "flip" and followed is not None and followed.decided is not None:
         return capital(flipped(followed.decided, kept.node))
     if reason != "origin" or followed is None or (origin := followed.origin) is None:

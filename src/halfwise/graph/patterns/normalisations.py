@@ -147,7 +147,7 @@ def _spread(value: ir.Value, wrappers: int = 3) -> Spread | None:
     if total is None or not total.squared:
         return None
     passed = behind(value).nodes | total.nodes
-    if centre := _centred(total.base):
+    if centre := _centred(total.base, total.axes):
         return Spread(centre[0], total.axes, True, total.mean, passed | centre[1])
     return Spread(total.base, total.axes, False, total.mean, passed)
 
@@ -169,13 +169,17 @@ def _difference_of_moments(node: ir.Node, nodes: Nodes) -> Spread | None:
     )
 
 
-def _centred(value: ir.Value) -> tuple[ir.Value, Nodes] | None:
-    """Return x and the nodes of `value = x - mean(x)`."""
+def _centred(value: ir.Value, axes: tuple[int, ...] | None) -> tuple[ir.Value, Nodes] | None:
+    """Return x and the nodes of `value = x - mean(x)`, a mean over `axes`, None for all."""
     node = maker(value, "Sub")
     if node is None or node.inputs[0] is None or node.inputs[1] is None:
         return None
     mean = reduction(node.inputs[1])
     if mean is None or mean.squared or not mean.mean or not same(mean.base, node.inputs[0]):
+        return None
+    rank = None if value.shape is None else value.shape.rank()
+    own, wanted = _positive(mean.axes, rank), _positive(axes, rank)
+    if own is not None and wanted is not None and own != wanted:
         return None
     return node.inputs[0], way(value) | mean.nodes
 
@@ -242,7 +246,11 @@ class _Closing:
     def _times_inverse(self, other: ir.Value | None) -> str | None:
         if other is None:
             return None
-        if self.spread.centred and (centre := _centred(other)) and same(centre[0], self.spread.x):
+        if (
+            self.spread.centred
+            and (centre := _centred(other, self.spread.axes))
+            and same(centre[0], self.spread.x)
+        ):
             self.nodes |= centre[1]
             return "normal"
         if same(other, self.spread.x):

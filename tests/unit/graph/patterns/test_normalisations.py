@@ -197,6 +197,15 @@ def test_a_native_instance_normalization_alone_is_nothing_written_out() -> None:
     assert found(s, y) == {}
 
 
+def test_a_mean_over_other_axes_is_none_of_the_norm() -> None:
+    """As for point clouds: their centre, then one size for all coordinates."""
+    s = Sketch(18)
+    x = s.input("x", [2, 3, 16])
+    centred = s.op("Sub", x, mean(s, x, [2]))
+    y = divide(s, centred, mean(s, square(s, centred, "mul"), [1, 2]), "sqrt")
+    assert set(found(s, y)) == {"RMSNormalization"}
+
+
 def test_a_distance_is_no_norm() -> None:
     s = Sketch()
     difference = s.op("Sub", s.input("x", [2, 16]), s.input("y", [2, 16]))
