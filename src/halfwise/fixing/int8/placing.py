@@ -2,11 +2,13 @@
 
 The result equals that of onnxruntime.quantization with the options it documents for TensorRT:
 symmetric INT8, weights per channel, biases and outputs unchanged, a separate pair of Q and DQ for
-each reader. Its QDQQuantizer is not used because it lets every reader of a tensor with one INT8
-reader read the DQ, such as the Add of a residual, so nodes left out would compute something else;
-it quantises a model output that a node also reads, copies shared biases, forgets Gemm's `beta`, and
-scales weights along the summed axis if they come first or have three axes. Where none of that
-happens, both give the same numbers (test_placing.py).
+each reader. Besides, residual sums read their other operand through a pair (`residuals`).
+
+Its QDQQuantizer is not used because it lets every reader of a tensor with one INT8 reader read the
+DQ, so nodes left out would compute something else; it quantises a model output that a node also
+reads, copies shared biases, forgets Gemm's `beta`, and scales weights along the summed axis if they
+come first or have three axes. Where none of that happens, both give the same numbers
+(test_placing.py).
 """
 
 from collections.abc import Collection, Mapping
