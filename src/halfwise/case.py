@@ -1,7 +1,7 @@
 """A case: a network, real samples in two parts, what is acceptable, and how to look for a plan."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,6 +72,15 @@ class Samples:
             marks=None if self.marks is None else tuple(self.marks[i] for i in chosen),
         )
 
+    def told(self, step: Callable[[int, int, str], None]) -> "Samples":
+        """Return the same samples; each calls `step(index, their number, "samples")` first."""
+
+        def load(index: int) -> Sample:
+            step(index, len(self), "samples")
+            return self.load(index)
+
+        return replace(self, load=load)
+
     def marked(self, marks: Collection[str]) -> tuple[int, ...]:
         """Return the indices of samples with one of `marks`; empty without marks."""
         return tuple(i for i, mark in enumerate(self.marks or ()) if mark in marks)
@@ -90,14 +99,26 @@ class Samples:
 
 
 class Column(Sequence[NDArray[Any]]):
-    """One input over all samples, each loaded when it is requested."""
+    """One input over all samples, each loaded when it is requested; iterations report to `step`."""
 
-    def __init__(self, samples: Samples, name: str) -> None:
-        self._samples, self._name = samples, name
+    def __init__(
+        self,
+        samples: Samples,
+        name: str,
+        step: Callable[[int, int, str], None] = lambda _done, _total, _of: None,
+    ) -> None:
+        self._samples, self._name, self._step = samples, name, step
 
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self._samples)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """Yield the input of every sample in order."""
+        for index in range(len(self)):
+            self._step(index, len(self), "samples")
+            yield self[index]
+        self._step(len(self), len(self), "samples")
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
         """Return the input of sample `index` (0 ≤ index < len).

@@ -244,4 +244,5 @@ def doctor(**options: Any) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
-    print_facts(watched(lambda _: api.doctor(**options), Display(), name="doctor"))
+    ask = lambda watcher: api.doctor(**options, watcher=watcher)  # noqa: E731
+    print_facts(watched(ask, Display(), name="doctor"))

@@ -45,7 +45,9 @@ def lint(
     from halfwise.records import SEVERITIES
 
     found = watched(
-        lambda _: api.lint(model, trt_version=trt_version, ignore=ignore or ()),
+        lambda watcher: api.lint(
+            model, trt_version=trt_version, ignore=ignore or (), watcher=watcher
+        ),
         display,
         name="lint",
     )

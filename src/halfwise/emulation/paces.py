@@ -5,19 +5,18 @@ from dataclasses import dataclass, field
 
 WORK: Mapping[str, float] = {
     "load": 1.0,
-    "reference": 1.0,
-    "observe": 3.0,
-    "statistics": 8.0,
-    "emulate": 2.7,
-    "judge": 2.4,
-    "store": 3.3,
-    "proof": 18.0,
-    "compare": 5.4,
+    "reference": 2.2,
+    "observe": 9.0,
+    "emulate": 10.0,
+    "judge": 9.0,
+    "store": 12.0,
+    "proof": 17.0,
+    "compare": 11.0,
 }
-"""Work of each stage per node of the model, relative to loading it: measured once on 5,000 nodes of
-bench/scale.py. `statistics` is everything that `halfwise observe` counts. Models with many samples
-or large tensors take longer in all stages but the first, so an estimate may be off by a factor of
-two or three until the stage itself has run."""
+"""Work of each stage per node of the model, relative to loading it: measured on models of 500,
+2,000 and 5,000 nodes of bench/scale.py, where single runs were off by up to 1.6 times. Models with
+many samples or large tensors take longer in all stages but the first, so an estimate may be off by
+a factor of two or three until the stage itself has run or is counted."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from halfwise.fixing.int8.recording import int8_plan_of
 from halfwise.fixing.int8.rung import int8_rung
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
-from halfwise.fixing.plan_judge import PlanJudge, telling
+from halfwise.fixing.plan_judge import PlanJudge
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.preparing import prepare
 from halfwise.fixing.recording import plan_of, search_of
@@ -106,7 +106,7 @@ class _Fix:
                 starting_plan(network, roles, self.start_from)  # or it names something unusable
             references, self.nonfinite = inspected_reference(
                 prepared.original,
-                telling(self.case.heldout, self.watcher),
+                self.case.heldout.told(self.watcher.step),
                 runtime=settings.runtime,
             )
             self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)

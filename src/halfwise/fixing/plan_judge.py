@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfwise.case import Sample, Samples
+from halfwise.case import Samples
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.planner import Planner
@@ -127,7 +127,7 @@ class PlanJudge:
         self._planner.budget.spend("judge", len(samples))
         return emulate(
             rewritten.model,
-            telling(samples, self._watcher),
+            samples.told(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=inspected,
             runtime=settings.runtime,
@@ -153,13 +153,3 @@ class PlanJudge:
             reference_nonfinite=self._nonfinite | self._planner.evidence.nonfinite,
             unseen=unseen,
         )
-
-
-def telling(samples: Samples, watcher: Watcher) -> Samples:
-    """Return the samples, each reporting to the watcher when loaded."""
-
-    def load(index: int) -> Sample:
-        watcher.step(index, len(samples), "samples")
-        return samples.load(index)
-
-    return Samples(samples.ids, load, samples.labels)

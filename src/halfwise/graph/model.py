@@ -8,7 +8,7 @@ unique name and a type.
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,8 +158,12 @@ def constant_array(value: ir.Value) -> NDArray[np.generic]:
     return np.asarray(value.const_value.numpy())
 
 
-def load_network(path: Path) -> Network:
+def load_network(path: Path, progress: Callable[[int, int, str], None] | None = None) -> Network:
     """Return the model of an ONNX file in normal form.
+
+    Args:
+        path: The file.
+        progress: Called with how many MB of the model's files are read, of how many, and "MB".
 
     Raises:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
@@ -167,10 +171,14 @@ def load_network(path: Path) -> Network:
     """
     proto = read_proto(path)
     digest = hashlib.sha256()
-    for file in dict.fromkeys((path, *external_files(proto, path).values())):
+    files, done = dict.fromkeys((path, *external_files(proto, path).values())), 0
+    for file in files:
         with open_regular(file) as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
+                done += len(block)
+                if progress is not None:
+                    progress(done >> 20, sum(f.stat().st_size for f in files) >> 20, "MB")
     folder = weights_folder(proto, path)
     repairs, model = _deserialise(proto, path)
     # This frees the memory of a large model once its weights are in a file.

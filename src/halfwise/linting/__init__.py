@@ -14,6 +14,7 @@ from halfwise.linting import (
     written_out,
 )
 from halfwise.linting.rule import Rule, Subject, registered
+from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, Finding
 from halfwise.tensorrt.versions import Version
 
@@ -31,7 +32,10 @@ attributes of the wrong type."""
 
 
 def lint(
-    model: Unchecked, tensorrt: Version | None = None, ignored: Collection[str] = ()
+    model: Unchecked,
+    tensorrt: Version | None = None,
+    ignored: Collection[str] = (),
+    watcher: Watcher | None = None,
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings, and what could not be checked.
 
@@ -39,6 +43,7 @@ def lint(
         model: The model, as far as it can be read.
         tensorrt: Version whose parser will read the model.
         ignored: Ids of rules to leave out.
+        watcher: Receives the number of rules done.
 
     Returns:
         Findings: errors first, then warnings, then infos, each sorted by rule. And one sentence for
@@ -48,7 +53,8 @@ def lint(
     subject = Subject(model, tensorrt)
     findings: list[Finding] = []
     blind = []
-    for rule in RULES:
+    for done, rule in enumerate(RULES):
+        (watcher or Silent()).step(done, len(RULES), "rules")
         if rule.id in ignored:
             continue
         if rule.reads_graph and model.network is None:

@@ -15,6 +15,7 @@ from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
 from halfwise.linting import RULES
 from halfwise.linting import lint as lint_model
+from halfwise.progress import Watcher
 from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report, Table
 from halfwise.tensorrt.trtexec.check import check
@@ -32,7 +33,11 @@ _MOST_PLACES = 3
 
 
 def lint(
-    model: str | Path, *, trt_version: str | None = None, ignore: Iterable[str] = ()
+    model: str | Path,
+    *,
+    trt_version: str | None = None,
+    ignore: Iterable[str] = (),
+    watcher: Watcher | None = None,
 ) -> LintReport:
     """Return the known faults of a model, even of one that other commands refuse.
 
@@ -41,6 +46,7 @@ def lint(
         trt_version: Version of TensorRT whose parser will read it, such as "8.6" or "10.13.0.35";
             without it, parsers are not checked.
         ignore: Ids of rules to leave out.
+        watcher: Receives progress.
 
     Raises:
         CaseError: not a file, or not an ONNX model at all.
@@ -57,7 +63,7 @@ def lint(
                 f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(known)}.",
             )
     unchecked = read_unchecked(Path(model))
-    findings, skipped = lint_model(unchecked, version, ignored)
+    findings, skipped = lint_model(unchecked, version, ignored, watcher)
     proto = unchecked.proto
     return LintReport(
         source=str(model),

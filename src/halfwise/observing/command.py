@@ -45,7 +45,7 @@ def observe(
     check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
     few = case.calibration.select(range(min(len(case.calibration), DETAIL_SAMPLES)))
-    with sized("statistics", nodes_of(case.network)), frozen_named(case, settings):
+    with sized("observe", nodes_of(case.network)), frozen_named(case, settings):
         checked = None
         if cache is not None:
             checked = calibrated(case.network, few, Path(cache), runtime=settings.runtime)

@@ -164,7 +164,8 @@ class Observer:
         self._looked: list[int] = []
         self._is_cut = False
         self._sizes: dict[TensorName, int] = {}
-        self._steps = len(samples)
+        # As if the first look were at all: what follows the extrema would else begin at the end.
+        self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         self.outputs = self._extrema()
         self._squares()
 

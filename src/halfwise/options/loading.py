@@ -29,7 +29,7 @@ from halfwise.inputs import (
 from halfwise.metrics import check_labels
 from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
-from halfwise.progress import Watcher
+from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Fact, Note, Run
 from halfwise.reporting.notes import told
 from halfwise.store import read_run
@@ -45,6 +45,7 @@ def load_case(
     *,
     split: bool = True,
     runtime: Runtime = CPU,
+    watcher: Watcher | None = None,
 ) -> Case:
     """Return the case: network, samples, criterion and metric.
 
@@ -54,6 +55,7 @@ def load_case(
         criterion: What is acceptable.
         split: Whether to hold samples out; otherwise all are for calibration.
         runtime: Where the model runs, if the metric depends on its outputs.
+        watcher: Receives how much of the model and how many samples are read.
 
     Raises:
         CaseError, UsageError: a part cannot be used.
@@ -63,7 +65,7 @@ def load_case(
             "--heldout does not apply here: there is no search, so every input counts.",
             "Give all samples with --inputs.",
         )
-    network, stored = upcast(load_model(model))
+    network, stored = upcast(load_model(model, watcher))
     specs = input_specs(network)
     metric = named_metric(criterion)
     read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
@@ -79,7 +81,8 @@ def load_case(
     elif split:
         samples, heldout = split_heldout(samples)
         notes.append(_split_note(len(samples), len(heldout)))
-    searched, judged = sketch_each(samples), sketch_each(heldout)
+    step = (watcher or Silent()).step
+    searched, judged = sketch_each(samples.told(step)), sketch_each(heldout.told(step))
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
         left_out: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
@@ -104,7 +107,8 @@ def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool 
     """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
     started, runtime = time.monotonic(), request.settings.runtime
-    case = load_case(model, request.data, request.criterion, split=split, runtime=runtime)
+    given = model, request.data, request.criterion
+    case = load_case(*given, split=split, runtime=runtime, watcher=watcher)
     took("load", nodes_of(case.network), time.monotonic() - started)
     tell(watcher, case.notes)
     return case
@@ -121,12 +125,12 @@ def tell(watcher: Watcher, notes: Iterable[Note]) -> None:
         watcher.note(told(note))
 
 
-def load_model(model: Model) -> Network:
+def load_model(model: Model, watcher: Watcher | None = None) -> Network:
     """Return the model in normal form, in the types of its file."""
     if isinstance(model, onnx.ModelProto):
         network = network_from_proto(model)
     else:
-        network = load_network(Path(model))
+        network = load_network(Path(model), (watcher or Silent()).step)
     if any(is_standard(node, *_REPEATING) for node in network.graph.all_nodes()):
         expect_repeating()
     return network

@@ -83,7 +83,7 @@ def build(
     _check(to, (*keep, *keep_op, *layer_precisions))
     refuse_existing(path, "file")
     watcher.stage("load")
-    network = load_model(model)
+    network = load_model(model, watcher)
     samples = None
     if inputs is not None:
         loaded = load_inputs(inputs, input_specs(network), preprocess=preprocess)

@@ -9,6 +9,7 @@ from pathlib import Path
 from halfwise.emulation.ort import devices
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
+from halfwise.progress import Silent, Watcher
 from halfwise.records import WorkerInfo
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
 from halfwise.tensorrt.worker.client import Worker
@@ -24,6 +25,7 @@ def doctor(
     trt_python: str | Path | None = None,
     trt_command: str | None = None,
     trt_worker: str | None = None,
+    watcher: Watcher | None = None,
 ) -> dict[str, str]:
     """Return what a run depends on here: versions, devices, TensorRT workers.
 
@@ -31,6 +33,7 @@ def doctor(
         trt_python: As in `Options`; the other two likewise.
         trt_command: Command of a worker.
         trt_worker: Name of a worker.
+        watcher: Receives how long the workers may take to answer.
 
     Raises:
         UsageError: a worker option is invalid. An unusable worker is reported, with the reason.
@@ -39,6 +42,7 @@ def doctor(
     found = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
         found[f"device {device}"] = "available" if available else "not available"
+    (watcher or Silent()).left(ANSWER_SECONDS)
     return found | worker_facts(workers)
 
 

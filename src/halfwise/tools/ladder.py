@@ -70,7 +70,10 @@ def ladder(
         watcher.stage("fp32")
         data = replace(request.data, heldout=None, heldout_labels=None)
         case = load_case(
-            *(model, data, request.criterion), split=False, runtime=request.settings.runtime
+            *(model, data, request.criterion),
+            split=False,
+            runtime=request.settings.runtime,
+            watcher=watcher,
         )
         by, failures, advice = _right(case, request, expected, runner, watcher)
         if failures:

@@ -73,7 +73,7 @@ def diagnose(
         )
     folder = free_folder(out)
     watcher.stage("load")
-    case, refused = _case(model, request)
+    case, refused = _case(model, request, watcher)
     tell(watcher, case.notes)
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
@@ -126,13 +126,12 @@ def _climb(
         return rungs, () if _failed(rungs) else subject.references, subject.seen
 
 
-def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
+def _case(model: Model, request: Request, watcher: Watcher) -> tuple[Case, CaseError | None]:
     """Return the case; if the inputs do not fit, one without samples, and the reason."""
-    network, stored = upcast(load_model(model))
+    network, stored = upcast(load_model(model, watcher))
     try:
-        return load_case(
-            model, request.data, request.criterion, split=False, runtime=request.settings.runtime
-        ), None
+        given, runtime = (model, request.data, request.criterion), request.settings.runtime
+        return load_case(*given, split=False, runtime=runtime, watcher=watcher), None
     except CaseError as refused:
         if _is_missing(request.data.inputs):
             raise

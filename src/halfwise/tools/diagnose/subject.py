@@ -80,7 +80,7 @@ class Subject:
     @cached_property
     def references(self) -> list[Outputs]:
         """The FP32 model's outputs for every sample."""
-        return [self.session.run(sample) for sample in self.samples]
+        return [self.session.run(s) for s in self.samples.told(self.watcher.step)]
 
     @cached_property
     def given(self) -> list[Outputs]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -10,6 +11,7 @@ from halfwise.declarations import Inputs, Options
 from halfwise.declarations.engines import Worker as WorkerNames
 from halfwise.errors import BackendMissing, CaseError
 from halfwise.fixing.rewrite import rewrite, save_checked
+from halfwise.fixing.stages import Stages
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
@@ -19,7 +21,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.options.engines import split
-from halfwise.options.loading import load_case, tell
+from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
@@ -81,17 +83,13 @@ def modernize(
     else:
         version = known_version(trt_version, oldest=OLDEST_PARSER)
         target = f"TensorRT {trt_version}"
-    watcher.stage("load")
-    case = load_case(
-        model, request.data, request.criterion, split=False, runtime=request.settings.runtime
-    )
+    case = load_asked(model, request, watcher, split=False)
     if case.stored.formats:
         raise CaseError(
             f"The model stores {' and '.join(case.stored.formats)}; its weights are already "
             "rounded.",
             "Modernize the FP32 model, then lower it with `halfwise fix`.",
         )
-    tell(watcher, case.notes)
     network, record = modernize_case(
         case,
         request.settings,
@@ -161,7 +159,7 @@ def modernize_case(
     samples = case.calibration.select(range(min(MOST_SAMPLES, len(case.calibration))))
     watcher.stage("modernize")
     check(case.network, runtime=settings.runtime)
-    modernizer = Modernizer(case.network, samples, runtime=settings.runtime)
+    modernizer = Modernizer(case.network, samples, runtime=settings.runtime, progress=watcher.step)
     proven = modernizer.run(opset, available, transposes=transposes)
     before, after = _low_verdicts(case, proven.network, settings, watcher)
     return proven.network, Modernized(
@@ -199,15 +197,17 @@ def _low_verdicts(
     """Return verdicts on both models with every node low; None on random numbers."""
     if not case.real:
         return None, None
-    watcher.stage("judge")
-    references, nonfinite = inspected_reference(
-        case.network, case.calibration, runtime=settings.runtime
-    )
-    before, after = (
-        _low_verdict(network, case, settings, references, nonfinite)
-        for network in (case.network, new)
-    )
-    return before, after
+    stages = Stages(watcher, nodes_of(case.network))
+    case = replace(case, calibration=case.calibration.told(watcher.step))
+    with stages("reference"):
+        references, nonfinite = inspected_reference(
+            case.network, case.calibration, runtime=settings.runtime
+        )
+    verdicts = []
+    for network in (case.network, new):
+        with stages("judge"):
+            verdicts.append(_low_verdict(network, case, settings, references, nonfinite))
+    return verdicts[0], verdicts[1]
 
 
 def _low_verdict(

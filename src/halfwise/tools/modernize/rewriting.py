@@ -1,6 +1,6 @@
 """Raise the opset, fold constants and fuse patterns into single operators, proving each step."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -60,6 +60,7 @@ class Modernizer:
         samples: Samples,
         *,
         runtime: Runtime = CPU,
+        progress: Callable[[int, int, str], None] = lambda _done, _total, _of: None,
     ) -> None:
         """Run the original on the samples.
 
@@ -67,13 +68,14 @@ class Modernizer:
             network: FP32 model.
             samples: At least one.
             runtime: Where to run.
+            progress: Receives the number of rewritings compared, and of all.
 
         Raises:
             CaseError, RunFailed: the original does not run.
         """
         self.network = network
         self._samples = samples
-        self._runtime = runtime
+        self._runtime, self._progress = runtime, progress
         session = Session(network.model, runtime=self._runtime)
         self._references = [session.run(sample) for sample in samples]
         self._notes: list[str] = []
@@ -197,6 +199,7 @@ class Modernizer:
         values = {v.name: v for n in self.network.nodes() for v in n.outputs}
         values |= {v.name: v for v in self.network.graph.inputs}
         for start in range(0, len(found), _AT_ONCE):
+            self._progress(start, len(found), "rewritings")
             chunk = found[start : start + _AT_ONCE]
             probe = self.network.copy()
             ends = {n for c in chunk for n in (_replacement(c).x, _replacement(c).output)}

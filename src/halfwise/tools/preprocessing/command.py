@@ -77,7 +77,11 @@ def compare_inputs(
     raws = partial(_pixels, raw)
     compared = [
         compare_arrays(
-            Column(made_a, name), Column(made_b, other), name=name, name_b=other, raws=raws(name)
+            Column(made_a, name, watcher.step),
+            Column(made_b, other, watcher.step),
+            name=name,
+            name_b=other,
+            raws=raws(name),
         )
         for name, other in _paired(made_a[0], made_b[0])
     ]

@@ -2,17 +2,18 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
-from halfwise.emulation.bounded import sized
 from halfwise.errors import UsageError
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.sizes import judge_sizes
+from halfwise.fixing.stages import Stages
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
@@ -96,12 +97,15 @@ def verify(
     _refuse_worker(options)
     given = case = _asked(model, request, watcher, before)
     case, judged = _judging(candidate, case, request, watcher, runner)
-    references, nonfinite = _reference(case, settings, watcher)
-    watcher.stage("judge")
+    stages = Stages(watcher, nodes_of(case.network))
+    with stages("reference"):
+        references, nonfinite = _reference(case, settings)
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
-    worth, found = _beside(candidate, given, case, request, watcher)
-    verdict = with_remade(judged(references, nonfinite), found)
+    with stages("proof"):
+        worth, found = _beside(candidate, given, case, request)
+    with stages("judge"):
+        verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     made = verify_run(case, request, verdict, seconds, hints, worth=worth)
     run = beside(_with_next(made, case, request, candidate), before)
@@ -110,11 +114,8 @@ def verify(
     return _written(case, run, candidate, folder, watcher, observations=seen, **told)
 
 
-def _reference(
-    case: Case, settings: Settings, watcher: Watcher
-) -> tuple[list[Outputs], frozenset[TensorName]]:
+def _reference(case: Case, settings: Settings) -> tuple[list[Outputs], frozenset[TensorName]]:
     """Return the outputs of FP32 on every sample, and its tensors that are not finite."""
-    watcher.stage("reference")
     check(case.network, runtime=settings.runtime)
     with frozen_named(case, settings):
         return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
@@ -132,7 +133,7 @@ def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | N
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
-    return case
+    return replace(case, calibration=case.calibration.told(watcher.step))
 
 
 def _in_engine(
@@ -195,7 +196,7 @@ def _lost(
 
 
 def _beside(
-    candidate: Model, given: Case, case: Case, request: Request, watcher: Watcher
+    candidate: Model, given: Case, case: Case, request: Request
 ) -> tuple[Worth | None, Remade | None]:
     """Return a model's worth and its remade repairs; None for recorded outputs.
 
@@ -204,15 +205,12 @@ def _beside(
         given: The original case.
         case: The case on the candidate's outputs.
         request: The options.
-        watcher: Receives progress.
     """
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         return None, None
     mixed, settings = load_model(candidate), request.settings
     worth = candidate_worth(case, settings, mixed)
-    watcher.stage("repair")
-    with sized("proof", nodes_of(case.network)):
-        return worth, remade(given, mixed, runtime=settings.runtime)
+    return worth, remade(given, mixed, runtime=settings.runtime)
 
 
 def _written(
@@ -229,6 +227,7 @@ def _written(
     provenance = run.provenance.model_copy(update={"candidate": given})
     run = run.model_copy(update={"provenance": provenance, **found})
     if folder is not None:
+        watcher.stage("store")
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher, observations=observations)
     return Result(run, folder)
