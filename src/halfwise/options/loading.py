@@ -36,6 +36,7 @@ from halfwise.store import read_run
 
 _REPEATING = ("Loop", "Scan", "SequenceMap")
 """Operators that run a body as often as the model says, nested scans included."""
+_SILENT = Silent()
 
 
 def load_case(
@@ -45,7 +46,7 @@ def load_case(
     *,
     split: bool = True,
     runtime: Runtime = CPU,
-    watcher: Watcher | None = None,
+    watcher: Watcher = _SILENT,
 ) -> Case:
     """Return the case: network, samples, criterion and metric.
 
@@ -66,8 +67,7 @@ def load_case(
             "Give all samples with --inputs.",
         )
     network, stored = upcast(load_model(model, watcher))
-    specs = input_specs(network)
-    metric = named_metric(criterion)
+    specs, metric = input_specs(network), named_metric(criterion)
     read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
     loaded = read(data.inputs)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
@@ -81,12 +81,10 @@ def load_case(
     elif split:
         samples, heldout = split_heldout(samples)
         notes.append(_split_note(len(samples), len(heldout)))
-    step = (watcher or Silent()).step
-    searched, judged = sketch_each(samples.told(step)), sketch_each(heldout.told(step))
+    searched, judged = (sketch_each(each.told(watcher.step)) for each in (samples, heldout))
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
-        left_out: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
-        notes.append(Note(kind="copies", severity="warning", facts=left_out))
+        notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
     case = Case(
         network=network,
         calibration=_marked(samples, [s.sha256 for s in searched]),
@@ -125,12 +123,12 @@ def tell(watcher: Watcher, notes: Iterable[Note]) -> None:
         watcher.note(told(note))
 
 
-def load_model(model: Model, watcher: Watcher | None = None) -> Network:
+def load_model(model: Model, watcher: Watcher = _SILENT) -> Network:
     """Return the model in normal form, in the types of its file."""
     if isinstance(model, onnx.ModelProto):
         network = network_from_proto(model)
     else:
-        network = load_network(Path(model), (watcher or Silent()).step)
+        network = load_network(Path(model), watcher.step)
     if any(is_standard(node, *_REPEATING) for node in network.graph.all_nodes()):
         expect_repeating()
     return network
@@ -170,6 +168,10 @@ def _split_note(searched: int, heldout: int) -> Note:
     if not heldout:
         return Note(kind="single", severity="warning")
     return Note(kind="split", facts={"searched": searched, "heldout": heldout})
+
+
+def _copies_note(copies: int, heldout: int) -> Note:
+    return Note(kind="copies", severity="warning", facts={"copies": copies, "heldout": heldout})
 
 
 def _marked(samples: Samples, hashes: Sequence[str]) -> Samples:

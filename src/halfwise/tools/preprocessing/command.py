@@ -74,14 +74,10 @@ def compare_inputs(
     made_a, made_b = loaded_a.samples, loaded_b.samples
     _demand_as_many(made_a, made_b, raw)
     watcher.stage("compare")
-    raws = partial(_pixels, raw)
+    raws, column = partial(_pixels, raw), partial(Column, step=watcher.step)
     compared = [
         compare_arrays(
-            Column(made_a, name, watcher.step),
-            Column(made_b, other, watcher.step),
-            name=name,
-            name_b=other,
-            raws=raws(name),
+            column(made_a, name), column(made_b, other), name=name, name_b=other, raws=raws(name)
         )
         for name, other in _paired(made_a[0], made_b[0])
     ]

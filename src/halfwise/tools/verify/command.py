@@ -98,12 +98,11 @@ def verify(
     given = case = _asked(model, request, watcher, before)
     case, judged = _judging(candidate, case, request, watcher, runner)
     stages = Stages(watcher, nodes_of(case.network))
-    with stages("reference"):
-        references, nonfinite = _reference(case, settings)
+    references, nonfinite = _reference(case, settings, stages)
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
-    with stages("proof"):
-        worth, found = _beside(candidate, given, case, request)
+    watcher.stage("proof")
+    worth, found = _beside(candidate, given, case, request)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
@@ -114,11 +113,14 @@ def verify(
     return _written(case, run, candidate, folder, watcher, observations=seen, **told)
 
 
-def _reference(case: Case, settings: Settings) -> tuple[list[Outputs], frozenset[TensorName]]:
+def _reference(
+    case: Case, settings: Settings, stages: Stages
+) -> tuple[list[Outputs], frozenset[TensorName]]:
     """Return the outputs of FP32 on every sample, and its tensors that are not finite."""
-    check(case.network, runtime=settings.runtime)
-    with frozen_named(case, settings):
-        return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
+    with stages("reference"):
+        check(case.network, runtime=settings.runtime)
+        with frozen_named(case, settings):
+            return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
 
 
 def _with_next(run: Run, case: Case, request: Request, candidate: Model) -> Run:
@@ -163,7 +165,7 @@ def _built_of(candidate: Model, case: Case, watcher: Watcher) -> tuple[Network, 
             f"{candidate} holds recorded outputs, so no engine can be built from it.",
             "Give a model, or leave --target out.",
         )
-    other = load_model(candidate)
+    other = load_model(candidate, watcher)
     demand_same_inputs(case.network, other.model)
     case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
     keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})

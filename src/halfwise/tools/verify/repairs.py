@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from halfwise.case import Case, Runtime, Samples
+from halfwise.emulation.bounded import sized
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.making import repaired, repaired_at
 from halfwise.fixing.repair.metadata import further, with_readable
@@ -13,6 +14,7 @@ from halfwise.graph.model import REFUSALS, Network
 from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.sameness import first_difference
+from halfwise.options.loading import nodes_of
 from halfwise.records import APPROXIMATE, Failure, Proof, Remade, Repair, Verdict
 from halfwise.reporting.reasons import with_failures
 
@@ -38,8 +40,9 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
         differs = _unnamed(network, candidate)
         return Remade(repairs=(), differs=differs) if differs else None
     try:
-        network, made = repaired_at(network, repairs, candidate.opset)
-        proof = _proof(network, repairs, made, case.calibration, runtime)
+        with sized("proof", nodes_of(network)):
+            network, made = repaired_at(network, repairs, candidate.opset)
+            proof = _proof(network, repairs, made, case.calibration, runtime)
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
         return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))
