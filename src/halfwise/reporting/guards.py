@@ -219,8 +219,8 @@ def _why(
         return f"Kept by the rule {facts.rule}{reads}."
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
+    inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
     if guard is None and effect:
-        inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
         return f"{_followed(kept, followed, inside)}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:
@@ -231,7 +231,7 @@ def _why(
     if not effect and guard.kind not in _SEEN_INSIDE:
         doubt = "suspected, not tried alone: "
     names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
-    return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{effect}."
+    return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{inside}{effect}."
 
 
 def flipped(found: Decided, node: NodeName | None = None) -> str:

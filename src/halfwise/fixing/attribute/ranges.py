@@ -138,7 +138,8 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
       value, plain conversions as infinity: both are wrong. Not for BF16, which has FP32's range.
     - "constant-subnormal": more than half of the non-zero elements are below `fmt.smallest_normal`,
-      in an operand that is not only added.
+      in an operand that is not only added; in a divisor, which makes large what it is small for,
+      any element that is stored with an error above `SIGNIFICANT`.
     - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
       changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
     """
@@ -180,14 +181,15 @@ def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> lis
 
 def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     fmt = evidence.fmt
-    nodes = [
-        n
+    uses = [
+        (n, slot)
         for n, slot in consumers(value, evidence.roles)
         if reads_low(n, slot, evidence.roles) and slot not in ADDENDS.get(n.op_type, ())
     ]
+    nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-    nonzero = subnormal = zeroed = 0
+    nonzero = subnormal = zeroed = inexact = 0
     largest = 0.0
     for piece in pieces(constant_array(value)):
         magnitudes = np.abs(piece.astype(np.float32))
@@ -195,9 +197,11 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         nonzero += magnitudes.size
         subnormal += int(np.count_nonzero(magnitudes < fmt.smallest_normal))
         zeroed += int(np.count_nonzero(magnitudes <= fmt.flush_threshold))
+        fits = magnitudes[magnitudes <= fmt.max]
+        inexact += int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
         largest = max(largest, float(magnitudes.max(initial=0)))
     share = subnormal / max(1, nonzero)
-    if share <= MOSTLY:
+    if share <= MOSTLY and not (divides and inexact):
         return []
     return evidence.guard(
         "constant-subnormal",

@@ -47,8 +47,9 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
       largest element has such an error, else possible.
 
     The nodes are the one that adds, every demanding node after it, and the producers of the small
-    value back to the first one with accurate inputs (at most a fraction `SIGNIFICANT` of their
-    non-zero elements has a relative error above `SIGNIFICANT`, to within a binade).
+    value, and of a dividend as small, back to the first one with accurate inputs (at most a
+    fraction `SIGNIFICANT` of their non-zero elements has a relative error above `SIGNIFICANT`, to
+    within a binade).
     """
     bounded: set[TensorName] = set()
     for node in evidence.nodes.values():
@@ -163,6 +164,15 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
     return upstream(value, evidence.roles, vanishing)
 
 
+def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
+    """Return what makes a dividend as small as its divisor: the quotient needs both."""
+    dividend = node.inputs[0] if node.op_type == "Div" else None
+    seen = evidence.observed(dividend)
+    if seen is None or seen.detail is None or _lost(evidence, seen.detail) <= SIGNIFICANT:
+        return []
+    return _small_source(evidence, dividend)
+
+
 def _lost(evidence: Evidence, detail: Detail) -> float:
     """Return the share of non-zero elements stored with an error above `SIGNIFICANT`."""
     histogram = detail.histogram
@@ -196,7 +206,7 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
             "becomes": "zero" if lost == 1.0 else "subnormal",
         },
         fix=evidence.norm_fix(node, scaled_operand(node)),
-        nodes=[node, *after, *_small_source(evidence, value)],
+        nodes=[node, *after, *_small_source(evidence, value), *_small_dividend(evidence, node)],
         severity=_severity(evidence, lost, [node, *after]),
     )
 

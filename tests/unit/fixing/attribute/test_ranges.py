@@ -191,6 +191,12 @@ def test_a_minority_of_tiny_weights_is_usual() -> None:
     assert guards(*weighted(weight), X) == ()
 
 
+@pytest.mark.parametrize(("tiny", "kinds"), [(2e-6, ["constant-subnormal"]), (2**-20, [])])
+def test_one_tiny_divisor_is_enough_if_it_is_stored_badly(tiny, kinds) -> None:
+    found = guards(*weighted(np.array([800.0, 12.0, 1.0, tiny]), "Div"), X)
+    assert [g.kind for g in found if g.tensor == "weight"] == kinds
+
+
 def test_a_tiny_bias_is_lost_in_the_sum_anyway() -> None:
     assert guards(*weighted(np.full(4, 1e-6), "Add"), X) == ()
 

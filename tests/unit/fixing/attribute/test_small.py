@@ -91,6 +91,16 @@ def test_values_that_vanish_before_a_demanding_operator(op) -> None:
     assert "50 % of all its elements become zero in FP16" in message(guard)
 
 
+def test_a_dividend_that_vanishes_with_its_divisor_is_needed_too() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 4])
+    above = s.op("Mul", s.op("Abs", x, name="abs"), x, name="above")
+    power = s.op("Mul", x, x, name="power")
+    y = s.op("Div", above, power, name="reader")
+    found = [g for g in guards(s, y, {"x": rows(1e-5, 1.0)}) if g.node == "reader"]
+    assert [g.nodes for g in found] == [("above", "power", "reader")]
+
+
 def test_what_share_vanishes_says_on_how_many_samples_it_was_counted() -> None:
     s = Sketch()
     x = s.input("x", [2, 4])

@@ -243,6 +243,16 @@ def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
     )
 
 
+def test_control_flow_that_a_guard_elsewhere_names_hides_its_numbers_too():
+    network = branching()
+    named = guard("neg", "cancellation", nodes=("choose", "neg"))
+    kept = kept_nodes(
+        network, roles_of(network), names("choose"), (named,), {}, {NodeName("choose"): 3.0}
+    )
+    [found] = explained(kept, (named,), 1.0, None)
+    assert ", and values inside its bodies are not observed; low, it" in found.why
+
+
 def test_nodes_in_bodies_that_must_be_fp32_are_listed():
     network = branching()
     plan = plan_record(network, roles_of(network), FP16, names(), 0, keep=(), minimal=True)
