@@ -105,9 +105,9 @@ function link(name, key, text = key) {
   return make("a", { href, title: key, onclick: again }, parted(text));
 }
 
-// Returns a name that breaks after slashes first.
+// Returns a name that breaks after slashes first, but not after the one that begins it.
 function parted(text) {
-  return text.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]).slice(0, -1);
+  return text.split(/(?<=\S\/)/).flatMap((part) => [part, make("wbr")]).slice(0, -1);
 }
 
 // Shows `key` in a section, and puts it in the address.
@@ -148,4 +148,4 @@ addEventListener("hashchange", follow);
 // Scripts stand one after another, and sections register while they run.
 addEventListener("DOMContentLoaded", follow);
 
-globalThis.halfwise = { section, data, make, draw, plain, coded, number, link, fragment, open };
+globalThis.halfwise = { section, data, make, draw, plain, coded, number, link, parted, fragment, open };

@@ -7,7 +7,7 @@ const { boxLabel, drawing, elements, graphModel, hidingBox, matches, measures, n
 const MOST_NEAR = 90;
 const MOST_WHOLE = 160;
 const MOST_FOUND = 60;
-const LEAST_SCALE = 0.55;
+const LEAST_SCALE = 0.75;
 
 section("graph", (root, data) => {
   const graph = graphModel(data);

@@ -2,7 +2,7 @@
 
 // The layers of engines: how time is shared by precision, and the layers one by one.
 
-const { make, coded, number, table, link, columns } = halfwise;
+const { make, coded, number, table, link, parted, columns } = halfwise;
 const PRECISIONS = ["FP32", "TF32", "BF16", "FP16", "INT8", "FP8", "mixed", "other", "unknown"];
 // Share of a bar that holds a word.
 const WIDE = matchMedia("(max-width: 600px)").matches ? 0.3 : 0.14;
@@ -63,7 +63,7 @@ function one(place, engine, shared) {
     const word = (column) => shared.words[engine[column][i]];
     const ms = engine.ms[i];
     return [
-      { text: name, node: () => make("span", { class: "layer", title: name }, name) }, word("type"), word("precision"),
+      { text: name, node: () => make("span", { class: "layer", title: name }, parted(name)) }, word("type"), word("precision"),
       ms === null ? null : { value: ms, node: () => timed(ms, longest, word("precision")) },
       ms === null || !total ? null : { value: ms / total, text: `${number((100 * ms) / total)} %` },
       { text: nodes.join(" "), node: () => linked(nodes) }, word("types"), word("weights"),

@@ -75,7 +75,7 @@ function download(name, text) {
 
 // Appends a table to root and returns its element. `columns` are titles or {title, align, minor}; `rows`
 // are lists of cells, of which `most` are shown at first; columns without any are in the CSV
-// alone, and so are those that are `minor` where not all find room. `name` is that of its CSV file and what a screen reader calls it.
+// alone, and so are those that are `minor` where not all find room, or only squeezed. `name` is that of its CSV file and what a screen reader calls it.
 function table(root, { name, columns, rows, most = MOST }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
@@ -113,7 +113,7 @@ function table(root, { name, columns, rows, most = MOST }) {
     const isWide = () => scroll.scrollWidth > scroll.clientWidth;
     if (fewer !== null) {
       whole.classList.remove("tight");
-      whole.classList.toggle("tight", isWide());
+      whole.classList.toggle("tight", isWide() || innerWidth < PHONE);
     }
     hint.hidden = !isWide();
     scroll.classList.toggle("wide", !hint.hidden);
