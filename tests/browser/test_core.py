@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from halfwise.page import write_page
 from halfwise.store import write_run
@@ -32,9 +32,10 @@ WIDE = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.
 
 def test_that_a_table_that_does_not_fit_says_that_it_scrolls(look: Look, page_of: PageOf) -> None:
     page = look(page_of("demo"), width=420).page
+    page.locator(".wider:visible").first.wait_for()
     assert page.locator(".wider:visible").count() == page.evaluate(WIDE) > 0
     page.set_viewport_size({"width": 1200, "height": 900})
-    page.wait_for_function("document.querySelectorAll('.wider:not([hidden])').length === 0")
+    expect(page.locator(".wider:visible")).to_have_count(0)
     assert page.evaluate(WIDE) == 0
 
 

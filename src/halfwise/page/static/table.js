@@ -12,6 +12,8 @@ const PROSE = 24;
 const LONG = 240;
 // A table of at least this many rows gets a filter.
 const MANY = 20;
+// In windows narrower than this many pixels, text gets the room of minor columns.
+const PHONE = 600;
 const UNITS = new Map([
   ["", 1], ["%", 0.01], ["×", 1], ["dB", 1],
   ["byte", 1], ["bytes", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30],
