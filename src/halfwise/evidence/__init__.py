@@ -1,6 +1,6 @@
-"""What illustrates a run beyond its numbers, collected while model and data are at hand.
+"""Illustrations of a run beyond its numbers, collected while model and data are available.
 
-It becomes `evidence.json`.
+They become `evidence.json`.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ from halfwise.records import NodeName, Run, RunEvidence
 MOST_NODES = 50_000
 """Ten times a large model; no browser would open a drawing of more."""
 MOST_BYTES = 32 * 2**20
-"""Largest evidence.json: twice and a half what `MOST_NODES` usual nodes take."""
+"""Largest evidence.json: two and a half times what `MOST_NODES` usual nodes take."""
 
 
 def evidence_of(case: Case, run: Run, mixed: ir.Model | None = None) -> RunEvidence:
     """Return what illustrates a run beyond its numbers, at most `MOST_BYTES` of JSON.
 
-    If it is more, as with names of thousands of characters, the calls behind nodes are left out
-    first, then the graph, then the previews.
+    If it is more, for example because names have thousands of characters, the calls behind nodes
+    are left out first, then the graph, then the previews.
 
     Args:
         case: The case; its network is the user's model.
         run: The run.
-        mixed: The model that the run delivers, whose graph is stored; without one, the case's.
+        mixed: The model that the run delivers, whose graph is stored; None for the case's model.
     """
     sources, shown = Sources(), mixed or case.network.model
     own = {node_name(node): node for node in case.network.model.graph.all_nodes()}

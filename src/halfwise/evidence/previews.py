@@ -17,23 +17,23 @@ _WIDEST = 128
 _LEAST_SIDE = 8
 _LEAST_WAVE = 512
 _SMOOTH = 0.3
-"""Smallest correlation of neighbours: photographs have 0.9 and more, speech at 16 kHz about 0.8,
-and unrelated features none."""
+"""Smallest correlation of neighbours: photographs have 0.9 or more, speech at 16 kHz about 0.8, and
+unrelated features none."""
 
 Look = Literal["image", "wave"]
 Why = Literal["worst", "typical"]
 
 
 def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
-    """Return the worst of the judged samples and some of median error, worst first.
+    """Return previews of the worst judged samples and of some with median error, worst first.
 
     An input is shown if all its values on these samples are finite and neighbours are similar: as
-    an image with 1 or 3 channels, first or last, and at least 8 pixels per side, or as a wave with
-    one channel and at least 512 values. For a batch, the first is shown.
+    an image with 1 or 3 channels (first or last) and at least 8 pixels per side, or as a wave with
+    one channel and at least 512 values. For a batch, the first entry is shown.
 
     Args:
-        case: The samples.
-        verdict: Which samples were judged, and their errors.
+        case: Supplies the samples.
+        verdict: The judged samples, and their errors.
     """
     chosen = _chosen(verdict)
     samples = case.heldout + case.calibration
@@ -100,7 +100,7 @@ def _values(array: NDArray[Any]) -> NDArray[np.float64] | None:
 
 
 def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
-    """Return whether all is finite, and neighbours along an axis correlate or are all equal."""
+    """Return whether all values are finite, and neighbours along an axis correlate or are equal."""
     if not np.isfinite(values).all():
         return False
     centred = np.moveaxis(values - values.mean((0, 1)[: values.ndim - 1] or None), axis, 0)

@@ -1,8 +1,8 @@
 """Where nodes come from: what `torch.onnx` writes into a node's metadata, else the node's name.
 
-torch.onnx.export(dynamo=True) gives each node the names and classes of the modules around it, from
-the model inwards and with the operator last, as Python lists in text, and the Python stack of its
-trace. Names of modules are whole from the model on: "blocks.0" is around "blocks.0.attn".
+torch.onnx.export(dynamo=True) gives each node the names and classes of the enclosing modules, from
+the model inwards and with the operator last, as text of Python lists, and the Python stack of its
+trace. Names of modules are full paths from the model: "blocks.0" is around "blocks.0.attn".
 (torch/onnx/_internal/exporter/_core.py; keys and forms as PyTorch 2.13 writes them.)
 """
 
@@ -16,7 +16,7 @@ _STACK = "pkg.torch.onnx.stack_trace"
 _NAMES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _LONGEST = 1 << 16
-"""Characters of an entry that are parsed: the stack of a hundred calls has 15,000."""
+"""Most characters of an entry that are parsed: a stack of a hundred calls has 15,000."""
 _QUOTED = re.compile(r"""'([^'\n]*)'|"([^"\n]*)\"""")
 _FRAME = re.compile(
     r'^[ \t]*File "(?P<file>[^\n"]*)", line (?P<line>[0-9]{1,9}), in (?P<function>[^\n]*)'
@@ -70,10 +70,10 @@ class Sources:
 
 
 def scope_of(node: ir.Node) -> str | None:
-    """Return the modules around a node, from the outside in, joined by "/"; "" for the model.
+    """Return the modules around a node, outermost first, joined by "/"; "" for the model itself.
 
-    For other exporters it is the part before the last "/" of the node's name, as TorchScript, Keras
-    and TensorFlow name nodes by scope: "/stem/stem.0/Conv". None if unknown.
+    For other exporters, it is the part of the node's name before the last "/", because TorchScript,
+    Keras and TensorFlow name nodes by scope: "/stem/stem.0/Conv". None if unknown.
     """
     names, _ = _modules(node)
     name = node.name or ""

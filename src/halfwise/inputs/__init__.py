@@ -1,14 +1,14 @@
 """Inputs: turns the user's data into samples that fit the model, and reports how it was read.
 
-`loading` finds out what the user named, `reading` reads each kind of it, and
+`loading` finds out what the user named, `reading` reads each kind of data, and
 `halfwise.options.loading` builds a case from the result. `samples` splits arrays into samples, and
-`fitting` fits each to its input.
+`fitting` fits each sample to the model's inputs.
 
 * `array_files`, `recorded` and `functions` open array files, Polygraphy files and user code.
 * `pairs` finds which files form one sample if inputs have separate sources.
 * `pipelines` reads raw samples and the results of pipelines, without a model.
-* `synthetic` makes random samples, and distinguishes generated from real data.
-* `heldout` splits samples, and finds those unlike any that the search has seen.
+* `synthetic` makes random samples, and tells generated from real data.
+* `heldout` splits samples, and finds those that differ from all that the search has seen.
 
 User data is untrusted: nothing is unpickled. A `file.py:function` does run, as requested.
 """

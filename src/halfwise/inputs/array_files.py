@@ -19,9 +19,9 @@ from halfwise.memory import refuse_beyond
 ARRAY_SUFFIXES = (".npz", ".npy")
 
 _LENGTH_AT = 8
-"""Where a `.npy` file stores the length of its header (numpy.lib.format)."""
+"""Byte offset of the header's length in a `.npy` file (numpy.lib.format)."""
 _HEADER_BYTES = 1 << 20
-"""NumPy refuses headers of more than 10,000 bytes too, but only after reading them."""
+"""Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
@@ -42,7 +42,7 @@ BROKEN = (
     TypeError,
     tokenize.TokenError,
 )
-"""What NumPy and zipfile raise for files that are truncated, damaged, encrypted or lie about sizes.
+"""What NumPy and zipfile raise for files that are truncated, damaged, encrypted, or misstate sizes.
 
 The last four come from headers that NumPy parses as Python literals.
 """
@@ -52,7 +52,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     """Map a `.npy` file into memory, read-only.
 
     Returns:
-        The array, whose pages are read when they are used.
+        The array; its pages are read when used.
 
     Raises:
         CaseError: The file is broken, not a `.npy` file, or holds Python objects.
@@ -87,8 +87,8 @@ def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDA
 def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Return zeros with the shapes and types of a `.npz` file's arrays.
 
-    They take no memory whatever their shape, so what does not fit a model is refused before it is
-    read.
+    They take no memory, whatever their shape, so data that does not fit the model is refused before
+    it is read.
 
     Raises:
         CaseError: As for `read_npz`.
@@ -158,8 +158,8 @@ def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path)
 def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:
     """Raise a CaseError if the named arrays, unpacked, do not fit into memory.
 
-    An archive may be a thousand times smaller than its content. A member never unpacks to more than
-    its entry says.
+    An archive may be a thousand times smaller than its content. No member unpacks to more than its
+    entry states.
     """
     members = archive.zip.infolist() if archive.zip else []
     unpacked = sum(m.file_size for m in members if m.filename.removesuffix(".npy") in names)

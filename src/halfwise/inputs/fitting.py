@@ -1,4 +1,4 @@
-"""A model's inputs, and how an array is fitted to one: name, dtype, values, rank, fixed axes."""
+"""A model's inputs, and fitting arrays to them: name, dtype, values, rank, fixed axes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class InputSpec:
 
     @property
     def batch_is_dynamic(self) -> bool:
-        """Whether there is a first axis of any length."""
+        """Whether there is a first axis, and its length is dynamic."""
         return bool(self.shape and not isinstance(self.shape[0], int))
 
 
@@ -38,8 +38,8 @@ def format_inputs(specs: Sequence[InputSpec]) -> str:
     return ", ".join(f"{s.name} ({s.dtype.name} {dimensions(s.shape)})" for s in specs)
 
 
-# Conversions within these pairs keep the numbers within the model's own precision;
-# whether each value fits is checked when a sample is loaded.
+# These conversions stay within the model's own precision; whether each value fits is checked when
+# a sample is loaded.
 _CHECKED_CASTS = {
     ("float64", "float32"): "nearest",
     ("int64", "int32"): "checked",
@@ -61,7 +61,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
     arrays = {}
     try:
         pairs = list(given.items())
-    # The mapping and its content are the user's and may raise anything.
+    # The mapping and its content come from the user and may raise anything.
     except RAISED as error:
         raise CaseError(
             f"{where}: reading the dictionary raised {described(error)}.",
@@ -116,9 +116,9 @@ def match_names(
 def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
     """Check that a dtype converts to the input's own without loss.
 
-    Accepted are equal types, NumPy's safe casts (float16 → float32, uint8 → float32, int32 → int64,
-    …), and two casts whose values `fit_values` checks: float64 → float32 and int64 → int32. Text
-    inputs take text only.
+    Equal types pass, and so do NumPy's safe casts (float16 → float32, uint8 → float32,
+    int32 → int64, …) and two casts whose values `fit_values` checks: float64 → float32 and
+    int64 → int32. Text inputs take only text.
 
     Raises:
         CaseError: The dtype is of another kind or wider, or holds Python objects.
@@ -139,7 +139,7 @@ def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
 
 
 def conversion(stored: np.dtype[Any], spec: InputSpec) -> dict[str, str]:
-    """Return how an accepted dtype is converted, in words; "" if it is not."""
+    """Return how an accepted dtype is converted, as facts of a note; empty if it is not."""
     if stored.name == spec.dtype.name or _is_text(spec.dtype):
         return {}
     cast = _CHECKED_CASTS.get((stored.name, spec.dtype.name), "lossless")
@@ -195,7 +195,7 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
             f"{where}: input '{spec.name}' has rank {array.ndim} "
             f"({dimensions(array.shape)}); expected one sample of rank {rank} "
             f"({dimensions(spec.shape)}).",
-            "Here each array is one sample: give it exactly the model's axes.",
+            "Here, each array is one sample: give it exactly the model's axes.",
         )
     check_fixed_axes(sample.shape, spec, where)
     return sample
@@ -264,7 +264,7 @@ def fit_sample(
 def fit_to(
     arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
 ) -> dict[str, NDArray[Any]]:
-    """Return one sample as the model takes it: names, ranks, fixed axes, dtypes and values.
+    """Return one sample that fits the model in names, ranks, fixed axes, dtypes and values.
 
     Args:
         arrays: Input name → array of one sample; a batch axis may be missing.

@@ -72,7 +72,7 @@ class UserFunction:
     def _check_arguments(self, arguments: tuple[object, ...]) -> None:
         try:
             signature = inspect.signature(self.function)
-        # Some callables written in C have no signature, others a wrong one.
+        # Some callables written in C have no signature, or a wrong one.
         except (TypeError, ValueError):
             return
         try:
@@ -102,7 +102,7 @@ def load_function(spec: str) -> UserFunction:
     if not file.endswith(".py") or not name.isidentifier():
         raise UsageError(
             f"'{spec}' names no function; expected file.py:function.",
-            "For example prep.py:load, for the function load in prep.py.",
+            "For example, give prep.py:load for the function load in prep.py.",
         )
     path = Path(file)
     if not is_regular(path):
@@ -127,7 +127,7 @@ def _import(path: Path, spec: str) -> ModuleType:
     loader = SourceFileLoader(name, os.fspath(path.resolve()))
     module = module_from_spec(ModuleSpec(name, loader, origin=loader.path))
     module.__file__ = loader.path
-    # Dataclasses and pickling look their module up by name.
+    # Dataclasses and pickling look up their module by name.
     sys.modules[name] = module
     folder = os.fspath(path.resolve().parent)
     sys.path.insert(0, folder)

@@ -1,4 +1,4 @@
-"""Splits off held-out samples, and drops those that the search has practically seen."""
+"""Splits off held-out samples, and drops those that the search has in effect seen."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
@@ -16,12 +16,11 @@ from halfwise.inputs.samples import hash_sample
 def split_heldout(samples: Samples) -> tuple[Samples, Samples]:
     """Split samples three to one into calibration and held-out samples.
 
-    Every fourth sample is held out (3, 7, 11, …), so that ordered data is spread over both parts;
-    of two or three samples, the last. A single sample is not split: the held-out part is empty, as
-    for no samples.
+    Every fourth sample is held out (3, 7, 11, …), so ordered data is spread over both parts; of two
+    or three samples, the last. With one sample or none, the held-out part is empty.
 
     Returns:
-        Calibration and held-out samples, each in their first order.
+        Calibration and held-out samples, each in their original order.
     """
     if len(samples) < 2:
         return samples, samples.select(())
@@ -34,8 +33,8 @@ NEAR = 1e-4
 """Samples this close count as one: relative to each float element, and to the typical magnitude of
 its input.
 
-Rounding to FP16 moves an element by up to 5e-4, so a low model hardly sees the difference. One step
-of an 8-bit image is 4e-3 of its range: pictures that differ in one pixel are two samples.
+Rounding to FP16 changes an element by up to 5e-4, so a low model hardly sees the difference. One
+step of an 8-bit image is 4e-3 of its range: pictures that differ in one pixel are two samples.
 """
 _BLOCKS = 64
 """Sums in the sketch of each input: enough to distinguish most samples without loading them."""
@@ -46,11 +45,11 @@ _ROUNDING = 1e-12
 
 
 class Sketch(NamedTuple):
-    """A summary of a sample, to find equal or nearly equal ones.
+    """A summary of a sample, used to find equal or nearly equal ones.
 
     Attributes:
         sha256: Hash of the whole sample.
-        exact: Hash of what must be equal: names, types, shapes, and everything but floats.
+        exact: Hash of what must be equal: names, types, shapes, and all values that are not floats.
         sums: f64[n], sums over blocks of elements of each float input; the first covers all.
         slack: f64[n], how far each sum may move if every element moves by `NEAR`.
     """
@@ -106,9 +105,9 @@ def unseen(
 ) -> list[int]:
     """Return the indices of held-out samples that are near no other, ascending.
 
-    The search has seen copies of calibration samples. It would also have seen copies of held-out
-    samples once one fails and joins the calibration: of these, only the first is returned. Only
-    samples with near sketches are loaded again.
+    The search has already seen copies of calibration samples. It would also see copies of a
+    held-out sample once that fails and joins the calibration: of these, only the first is returned.
+    Only samples with similar sketches are loaded again.
 
     Args:
         calibration: Samples of the search.
@@ -157,7 +156,7 @@ def _is_near(one: NDArray[Any], other: NDArray[Any]) -> bool:
     if not _is_float(one):
         return np.array_equal(one, other)
     left, right = np.ravel(one).astype(np.float64), np.ravel(other).astype(np.float64)
-    # If zeros moved a little, only the other sample shows what is typical.
+    # If zeros changed a little, only the other sample shows what is typical.
     typical = max(_typical(left), _typical(right))
     return bool(np.all(np.abs(left - right) <= NEAR * (np.abs(left) + typical)))
 

@@ -86,7 +86,7 @@ def _read_array(path: Path, count: int) -> Sequence[Any]:
             "Save a one-dimensional array.",
         )
     if len(array) != count:
-        # Only their number is known yet; a trap may announce any number.
+        # Only their number is known yet; a malicious file may announce any number.
         return range(len(array))
     array = next(iter(read_arrays(path).values()))
     return [row.item() if array.ndim == 1 else np.array(row) for row in array]

@@ -1,4 +1,4 @@
-"""Finds out what the user named, and passes it to `reading` or `recorded`."""
+"""Determines what the user named, and passes it to `reading` or `recorded`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from halfwise.wording import listed
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 IMAGES = "images"
-"""The kind of files with any of these suffixes; for others, the suffix is the kind."""
+"""The kind of files with any of `IMAGE_SUFFIXES`; for others, the suffix is the kind."""
 RANDOM = "random"
 """The name for random inputs."""
 _FORMS = (
@@ -48,7 +48,7 @@ def load_inputs(
         seed: Seed for random samples.
 
     Raises:
-        CaseError, UsageError: they cannot be used.
+        CaseError, UsageError: as for `load_samples` and `random_samples`.
     """
     if isinstance(inputs, str) and inputs == RANDOM:
         return random_samples(specs, seed=seed)
@@ -77,15 +77,15 @@ def load_samples(
             * a `.json` file of Polygraphy's `--save-inputs`, or a folder of them;
             * an image, a folder of images, sorted by name, or sub-folders of images named after
               the inputs, with `preprocess`;
-            * `name=path,name=path`, or {input name: path}: a source of its own for each input,
-              each images or `.npy` files, which are paired as `pair_files` says;
+            * `name=path,name=path`, or {input name: path}: a separate source for each input, of
+              images or `.npy` files, which are paired by `pair_files`;
             * `file.py:function`, which takes no arguments and yields one dictionary per sample;
-              it has to come to an end, and the samples are kept in memory;
-            * a mapping of arrays, understood like a `.npz`, or a sequence of mappings of one
-              sample each; they are not copied.
+              it must end, and the samples are kept in memory;
+            * a mapping of arrays, read like a `.npz`, or a sequence of mappings of one sample each;
+              they are not copied.
         specs: The model's inputs, at least one.
-        preprocess: `file.py:function` that turns the path of an image into a sample; of paired
-            images a dictionary {input name: path}, or each path into the array of its input.
+        preprocess: `file.py:function` that turns the path of an image into a sample. For paired
+            images, it takes a dictionary {input name: path}, or each path separately.
 
     Returns:
         At least one sample, and what was understood.
@@ -107,8 +107,8 @@ def load_samples(
 def data_files(path: Path) -> tuple[str, list[Path]]:
     """Return the data files at a path, and their kind: "images" or a suffix.
 
-    For a folder these are its files sorted by name; for a file, the file itself, whatever its
-    suffix; none if there are none. Hidden files are ignored.
+    For a folder, these are its data files sorted by name; for a file, the file itself, whatever its
+    suffix. Hidden files are ignored.
 
     Raises:
         CaseError: The folder cannot be read, or mixes kinds.
@@ -165,7 +165,7 @@ def _load_files(
 def _load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | None) -> LoadedSamples:
     """Load samples from the files in a folder, sorted by name.
 
-    Hidden files are ignored; a note names all other files without data.
+    Hidden files are ignored; a note names all other files that are not data.
     """
     # The folder "." has no name of its own.
     folder = folder.absolute()
@@ -255,7 +255,7 @@ def _entries(folder: Path) -> list[Path]:
 def _one_kind(entries: Sequence[Path], folder: Path) -> tuple[str, list[Path]]:
     """Return the kind of the data files in a folder, and the files; "" and none without data.
 
-    JSON beside other data does not count: it may be labels.
+    JSON next to other data does not count: it may be labels.
     """
     kinds: dict[str, list[Path]] = {}
     for entry in entries:

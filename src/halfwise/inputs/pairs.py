@@ -21,7 +21,7 @@ def split_sources(source: str) -> dict[str, Path]:
     """Return the source of each input named by `name=path,name=path`; empty for other text.
 
     The path of an existing file or folder, or of a function's file, is not such text. Paths may
-    contain commas, but names neither commas nor "=".
+    contain commas; names may contain neither commas nor "=".
 
     Raises:
         CaseError: An input is named twice, or without a path.
@@ -42,7 +42,7 @@ def split_sources(source: str) -> dict[str, Path]:
 
 
 def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | None = None) -> None:
-    """Refuse sources that are missing, equal, or not one for each of `specs`.
+    """Refuse sources that are missing or equal, or that do not match `specs`.
 
     Raises:
         CaseError: As above; it names the first fault.
@@ -52,7 +52,7 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
     for name, path in sources.items():
         if specs is not None and name not in names:
             raise CaseError(
-                f"There is no file or folder {name}={path}, and no input '{name}' in the model; "
+                f"There is no file or folder {name}={path}, and the model has no input '{name}'; "
                 f"expected a source for each of: {', '.join(names)}.",
                 inputs,
             )
@@ -72,7 +72,7 @@ def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | Non
             raise CaseError(
                 f"The inputs '{one}' and '{other}' are both read from {path}, which would pair "
                 "every file with itself; expected different sources.",
-                "Copy or link the files of each input into a folder of their own.",
+                "Copy or link the files of each input into a separate folder.",
             )
 
 
@@ -87,8 +87,8 @@ def pair_files(folders: Mapping[str, Sequence[Path]]) -> tuple[Paired, tuple[Not
         folders: Input name → files, at least one each.
 
     Returns:
-        One entry per sample, named after the first input's file, in the order of the first
-        input's files; and how they were paired, where that was not by equal names.
+        One entry per sample, named after the first input's file and in the order of these files;
+        and a note on how they were paired, unless by equal names.
 
     Raises:
         CaseError: They cannot be paired.
@@ -163,7 +163,7 @@ def by_input(function: Callable[[Any], Any], first: Mapping[str, object]) -> Cal
     """
     try:
         function(first)
-    # What it raises it raises again when its result is used.
+    # Whatever it raises, it raises again when its result is used.
     except RAISED:
         try:
             for given in first.values():

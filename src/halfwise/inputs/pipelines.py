@@ -23,11 +23,11 @@ from halfwise.inputs.samples import MOST_SAMPLES, LoadedSamples, numbered, repea
 from halfwise.records import Note
 
 _STACKED = 4
-"""Number of axes from which the first counts samples: an image has at most three."""
+"""Number of axes from which the first axis counts samples: an image has at most three."""
 ONLY = "input"
 """Input name if a function returns just an array."""
 _KEPT = 64
-"""Number of cached results of a function: a comparison asks for each several times."""
+"""Number of results of a function that are cached: a comparison needs each several times."""
 _CHANNELS = 4
 _SIDE = 8
 
@@ -40,8 +40,8 @@ class RawSamples:
 
     Attributes:
         ids: One identifier per sample.
-        argument: What a function is called with for sample i: the path of an image, or an array; a
-            dictionary by input name if inputs have separate sources.
+        argument: Returns the argument of functions for sample i: the path of an image, or an array;
+            a dictionary by input name if inputs have separate sources.
         pixels: The sample as an array; None if it cannot be decoded here.
         notes: How the data was understood.
         sources: Input name → its own raw samples, if inputs have separate sources.
@@ -58,10 +58,13 @@ def load_raw(source: str | Path) -> RawSamples:
     """Find the raw samples in a folder or file.
 
     Args:
-        source: An image or a folder of images, whose paths are the samples; a `.npy` or `.npz`
-            file, or a folder of them: an array of four axes or more is a sample for each place on
-            its first, any other is one sample, under whatever name; or `name=path,name=path` for
-            inputs with images or `.npy` files of their own.
+        source: One of:
+
+            * an image or a folder of images, whose paths are the samples;
+            * a `.npy` or `.npz` file, or a folder of them: an array of four or more axes holds one
+              sample per index of the first axis, any other array is one sample; names do not
+              matter;
+            * `name=path,name=path` for inputs with separate images or `.npy` files.
 
     Raises:
         CaseError: There is no such data.
@@ -72,7 +75,7 @@ def load_raw(source: str | Path) -> RawSamples:
     if files and kind in (IMAGES, *ARRAY_SUFFIXES):
         return _images(files) if kind == IMAGES else _arrays(files)
     raise CaseError(
-        f"Found no raw samples at {source}; expected images, {' or '.join(ARRAY_SUFFIXES)} files.",
+        f"Found no raw samples at {source}; expected images or {', '.join(ARRAY_SUFFIXES)} files.",
         "Give a folder of images, or the raw images as arrays [N, H, W, 3] in a .npz.",
     )
 
@@ -109,7 +112,7 @@ def _images(files: Sequence[Path]) -> RawSamples:
 
 
 def _decoder() -> Callable[[Path], NDArray[np.uint8] | None] | None:
-    """Return what decodes an image to u8[h, w, 3]; None without Pillow."""
+    """Return a function that decodes an image to u8[h, w, 3]; None without Pillow."""
     try:
         # Optional: without it, functions still get the path and decode it themselves.
         from PIL import Image  # noqa: PLC0415
@@ -165,11 +168,11 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
         source: One of:
 
             * a `.npz` or `.npy` file, or a folder of them, or `name=path,name=path` for inputs with
-              `.npy` files of their own. Arrays of four axes and more have
-              samples on their first one; of three axes those that are no image; of two all;
+              separate `.npy` files. The first axis counts samples in arrays of two axes, of three
+              axes unless they look like an image, and of four or more;
             * `file.py:function`, or a function: called with each raw sample, it returns a
               dictionary {input name: array} or an array;
-            * arrays in memory, understood as a `.npz`, or samples.
+            * arrays in memory, read like a `.npz`, or samples.
         raw: Raw samples for functions.
 
     Raises:
@@ -233,7 +236,7 @@ def _check(name: str, array: NDArray[Any], where: str) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise CaseError(
             f"{where}: '{name}' holds NaN or infinities; expected finite numbers.",
-            "Correct the function; it can be tried on its own in Python.",
+            "Correct the function; you can call it on its own in Python.",
         )
 
 
@@ -254,7 +257,7 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
         raise CaseError(
             f"{path}: found {found} to compare; expected {' or '.join(ARRAY_SUFFIXES)} files, a "
             "folder of them, or file.py:function.",
-            "Save what the pipeline makes with np.savez(path, name=array), or give its function.",
+            "Save the pipeline's results with np.savez(path, name=array), or give its function.",
         )
     return peek_arrays(files[0])
 

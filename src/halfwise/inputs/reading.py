@@ -18,8 +18,8 @@ from halfwise.inputs.samples import Block, LoadedSamples, load_singles, load_sta
 from halfwise.records import Note
 
 _MOST_YIELDED = 100_000
-"""Samples that a function may yield. They stay in memory, at half a kilobyte each or more, and a
-verdict needs only hundreds; a generator that goes on most likely never ends."""
+"""Most samples that a function may yield. They stay in memory, at half a kilobyte each or more, and
+a verdict needs only hundreds; a generator that yields more most likely never ends."""
 
 
 def load_array_files(
@@ -75,12 +75,12 @@ def load_images(
     specs: Sequence[InputSpec],
     preprocess: str | None,
 ) -> LoadedSamples:
-    """Make one sample of each image, or of each set of paired images, with the user's function.
+    """Make one sample from each image, or each set of paired images, with the user's function.
 
-    For pairs it gets {input name: path}, or each path alone, see `by_input`. It returns a
+    For pairs, it takes {input name: path}, or each path alone; see `by_input`. It returns a
     dictionary of inputs, or just the array if the model has one input; arrays have the model's
     rank, or lack its batch axis. It runs whenever a sample is requested, and must return the same
-    each time, see `repeatable`.
+    data each time; see `repeatable`.
 
     Args:
         named: The name of each sample, and the function's argument: the path of the image, or
@@ -174,7 +174,8 @@ def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
 
     Raises:
         UsageError: `source` has another form.
-        CaseError: The function cannot be loaded, raised, or yielded what does not fit the model.
+        CaseError: The function cannot be loaded, raised, or yielded data that does not fit the
+            model.
     """
     where = source.rpartition("/")[2]
     copies: list[dict[str, NDArray[Any]]] = []

@@ -1,13 +1,13 @@
 """Reads what other tools recorded: Polygraphy's inputs and outputs, and outputs in a `.npz`.
 
-Outputs on record, of an engine say, are judged like a candidate's.
+Recorded outputs, for example of an engine, are judged like a candidate's.
 
 Polygraphy's `--save-inputs` and `--save-outputs` write JSON around `.npy` arrays. Inputs are one
 dictionary {input name: array} per iteration, in a list; outputs are a list of [runner, iterations],
 each iteration with a dictionary {output name: array}. Since 0.53 a path without a suffix is a
 folder with one file per iteration. The format is that of `polygraphy/json/serde.py` and
-`polygraphy/comparator/struct.py`: 0.48 to 0.53 write the same, and what earlier ones wrote (arrays
-as Latin-1 text or `.npz` archives, other marks of types) is read as their decoders read it.
+`polygraphy/comparator/struct.py`: 0.48 to 0.53 write the same. Files of earlier versions (arrays as
+Latin-1 text or `.npz` archives, other type marks) are read as their own decoders read them.
 """
 
 import base64
@@ -146,7 +146,7 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
         shape = min(single.shape, array.shape, key=lambda s: abs(len(s) - reference.ndim))
         raise CaseError(
             f"{where} is {dimensions(shape)}; expected {dimensions(reference.shape)}.",
-            "Record the outputs on these very inputs.",
+            "Record the outputs on exactly these inputs.",
         )
     floats = found.dtype.kind == "f" and reference.dtype.kind == "f"
     if not floats and not np.can_cast(found.dtype, reference.dtype, "safe"):
@@ -291,7 +291,7 @@ def _read(file: Path) -> object:
         text = read_text(file, at_most=_largest())
         return json.loads(text, object_hook=functools.partial(_decode, file=file))
     except (*BROKEN, RecursionError) as error:
-        # It may quote the array, which can be megabytes.
+        # The message may quote the array, which can be megabytes.
         reason = str(error)[:200] or type(error).__name__
         raise CaseError(
             f"{file.name} is not a readable {SUFFIX} file of Polygraphy ({reason}).",
@@ -300,7 +300,7 @@ def _read(file: Path) -> object:
 
 
 def _largest() -> int:
-    """Return the largest accepted file: it is held as text, as Base64 and as arrays."""
+    """Return the largest accepted size in bytes: a file is held as text, Base64 and arrays."""
     free = available()
     return sys.maxsize if free is None else free // 4
 

@@ -1,4 +1,4 @@
-"""Splits arrays into samples: how many an array holds, and what is checked of each.
+"""Splits arrays into samples: how many an array holds, and what is checked in each.
 
 Arrays that are read together, such as the content of one `.npz`, form a `Block`; `load_stacks` and
 `load_singles` turn blocks into samples.
@@ -27,7 +27,7 @@ from halfwise.records import Fact, MadeUp, Note
 from halfwise.wording import dimensions
 
 MOST_SAMPLES = 1_000_000
-"""More than any run would get through; anything larger is not a list of samples, or is a trap."""
+"""More than any run could process; a larger number is a mistake or an attack."""
 
 
 UNNAMED = "arr_0"
@@ -42,7 +42,7 @@ class LoadedSamples:
         samples: Each maps every input name to an array of the model's dtype and rank. Arrays may be
             views of the user's data: do not write to them.
         notes: Remarks for the user to check, and warnings.
-        made_up: Inputs that look generated; empty for random ones.
+        made_up: Inputs that look generated; empty for halfwise's own random samples.
         real: False for random samples, and if all data that could be real looks generated.
     """
 
@@ -69,7 +69,7 @@ class Layout:
         """Return sample `index` (0 ≤ index < count) with the input's own rank, as a view."""
         match self.kind:
             case "stacked":
-                # With an ellipsis a zero-dimensional result stays an array.
+                # With an ellipsis, a zero-dimensional result stays an array.
                 return array[index, ...]
             case "batched":
                 return array[index : index + 1]
@@ -80,9 +80,10 @@ class Layout:
 def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
     """Determine how many samples an array of this shape holds.
 
-    With one axis more than the input, the array holds one sample per index of the first axis. With
-    the input's rank and a dynamic first axis, likewise, and each sample keeps a batch axis of
-    length 1. Otherwise it is one sample, and so is every array for an input of unknown rank.
+    With one axis more than the input, the array holds one sample per index of the first axis. The
+    same goes for an array of the input's rank if the first axis is dynamic; each sample then keeps
+    a batch axis of length 1. Otherwise it is one sample, as is every array for an input of unknown
+    rank.
 
     Args:
         shape: Shape of the array.
@@ -103,7 +104,8 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
         raise CaseError(
             f"{where}: input '{spec.name}' has rank {len(shape)} ({dimensions(shape)}); "
             f"expected rank {rank} ({dimensions(spec.shape)}) or one above.",
-            "Give one sample with the model's own axes, or N samples behind an axis of length N.",
+            "Give one sample with the model's own axes, or N samples with a leading axis of length "
+            "N.",
         )
     if layout.count > MOST_SAMPLES:
         raise CaseError(
@@ -139,13 +141,13 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
     lone = next((name for name, layout in layouts.items() if layout.kind == "single"), None)
     if lone is not None:
         raise CaseError(
-            f"{where}: input '{lone}' is given as one sample and others as several ({listed}); "
+            f"{where}: input '{lone}' holds one sample, but others hold several ({listed}); "
             "expected the same number for every input.",
-            f"Repeat '{lone}' behind an axis of length {most}: np.stack([{lone}] * {most}). "
+            f"Repeat '{lone}' along a new leading axis: np.stack([{lone}] * {most}). "
             "If the model declares no rank, give one file per sample.",
         )
     raise CaseError(
-        f"{where}: the inputs give different numbers of samples ({listed}); expected the same "
+        f"{where}: the inputs hold different numbers of samples ({listed}); expected the same "
         "number for every input.",
         "Give every array a leading axis of samples, before the model's own axes.",
     )
@@ -199,9 +201,9 @@ class Block:
 
 
 def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
-    """Make samples of blocks whose arrays hold one or several samples each.
+    """Make samples from blocks whose arrays hold one or several samples each.
 
-    Each block is read, or peeked into, once here for its shapes, and read again for every sample;
+    Each block is read (or peeked into) once here for its shapes, and read again for every sample;
     values are checked when a sample is loaded. Identifiers are `where` for one sample and
     `where[i]` for several.
 
@@ -228,7 +230,7 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
         for spec in specs:
             array, layout = arrays[spec.name], layouts[spec.name]
             check_dtype(array.dtype, spec, block.where)
-            # Files that are read alike share one note, which shows the first file's shape.
+            # Files that are read the same way share one note, with the first file's shape.
             key = (spec.name, layout.kind, array.dtype.name)
             converted = conversion(array.dtype, spec)
             notes.setdefault(key, layout_note(layout, array.shape, spec, converted))
@@ -249,7 +251,7 @@ def numbered(where: str, count: int) -> list[str]:
 
 
 def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
-    """Make samples of blocks that hold one sample each.
+    """Make samples from blocks that hold one sample each.
 
     Only the first block is read here, the others on request. Arrays have the rank of the model's
     input, or lack its batch axis.
@@ -290,8 +292,8 @@ def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedS
 def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> Samples:
     """Return samples that a function computes whenever they are requested.
 
-    The first is computed twice at once; after that, each must stay bitwise the same. This hashes
-    each sample, which is fast compared with decoding an image.
+    The first is computed twice right away; from then on, each must stay bitwise the same. Samples
+    are compared by hash, which is fast compared with decoding an image.
 
     Args:
         load: Computes sample i.
@@ -309,8 +311,8 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
         if before.setdefault(index, found) != found:
             raise CaseError(
                 f"{spec} returned different data for {ids[index]} this time; expected the same "
-                "every time: samples are computed again when needed.",
-                "Switch random augmentation off, as for inference.",
+                "every time, because samples are computed again when needed.",
+                "Switch off random augmentation, as for inference.",
             )
         return sample
 
@@ -324,14 +326,13 @@ def hash_sample(
 ) -> str:
     """Return the SHA-256 of a sample, in hexadecimal.
 
-    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0), but not the
-    bytes of inputs that `leave_out` selects. It covers neither identifiers nor labels, nor the
-    order of the inputs or their layout in memory: the same data from another file has the same
-    hash.
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0), except the bytes
+    of inputs that `leave_out` selects. It does not cover identifiers, labels, the order of inputs
+    or their layout in memory: the same data from another file has the same hash.
     """
     digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
     for name, array in sorted(sample.items()):
-        # The length keeps a name from running into what follows it.
+        # The length separates the name from what follows.
         digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
         if not leave_out(array):
             digest.update(_content(array))

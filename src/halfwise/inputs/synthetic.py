@@ -1,7 +1,7 @@
 """Generated inputs: makes random ones if there is no data, and recognises them in given data.
 
-What rounding breaks depends on the values that real data produces inside the model; noise does not
-produce them.
+What rounding breaks depends on the values inside the model, and noise does not produce the values
+that real data does.
 """
 
 import re
@@ -39,8 +39,9 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
     for spec in specs:
         if spec.shape is None:
             raise CaseError(
-                f"Input '{spec.name}' has no rank in the model, so random data cannot be drawn.",
-                "Give real inputs, which have a rank.",
+                f"The model declares no rank for input '{spec.name}', so halfwise cannot draw "
+                "random data.",
+                "Give real inputs.",
             )
         # "V" is how NumPy sees bfloat16.
         if spec.dtype.kind not in "fViub":
@@ -53,8 +54,8 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
             np.broadcast_to(0.0, _shape(spec))
         except ValueError as error:
             raise CaseError(
-                f"Input '{spec.name}' has an impossible shape ({error}), so random data cannot "
-                "be drawn.",
+                f"Input '{spec.name}' has an impossible shape ({error}), so halfwise cannot draw "
+                "random data.",
                 "Check the shape in the model.",
             ) from error
 
@@ -105,7 +106,7 @@ def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[Ma
     standard errors would hide any sign.
 
     * Constant: all elements of a float input are equal. Integers and Booleans count only if
-      all such inputs are constant and no float input looks real, because a mask of ones beside
+      all such inputs are constant and no float input looks real, because a mask of ones next to
       real tokens or features is common.
     * Standard normal: mean 0, standard deviation 1, skewness 0, kurtosis 3, each within four
       standard errors of n independent draws (1/√n, 1/√2n, √(6/n), √(24/n)), and neither
@@ -114,11 +115,11 @@ def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[Ma
     * Uniform in [0, 1], [−1, 1] or [0, 255]: the χ² of a histogram of 16 bins is below its 99.9 %
       quantile, 37.7, and nothing correlates.
 
-    Values cannot distinguish noise made for lack of data from noise that the model takes in use.
-    So the data is noise only if some float input looks like noise, no other float input looks real
-    (latents beside the embedding of a text are fine), and no such input has a name for noise (z,
-    eps, noise, latent); or if every input is constant. The rest, such as the latent of a GAN under
-    another name, is left to the user.
+    Values cannot tell noise made for lack of data from noise that the model takes in use. So the
+    data counts as noise only if some float input looks like noise, no other float input looks real
+    (latents next to a text embedding are fine), and no such input is named after noise (z, eps,
+    noise, latent); or if every input is constant. Other cases, such as a GAN's latent under another
+    name, are left to the user.
 
     Standardised tables and normalised images keep the correlations and kurtosis of the
     measurements; whitened data that is also normal would be taken for noise. One in a thousand

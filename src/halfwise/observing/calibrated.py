@@ -20,7 +20,7 @@ _LEVELS = -128.0, 127.0
 _MADE_UP = "(Unnamed"
 """Prefix of the names that TensorRT makes up for its own layers."""
 _OWN = 0.5
-"""Least share of a cache's names found in its own model; the rest an exporter wrote twice."""
+"""Least share of a cache's names that its own model has; an exporter may have renamed the rest."""
 
 
 def calibrated(
@@ -29,7 +29,7 @@ def calibrated(
     """Return how the ranges of a cache fit the samples.
 
     Raises:
-        CaseError: not a cache, or one of another model: most of its names are not this model's.
+        CaseError: not a cache, or a cache of another model: it lacks most of the cache's names.
         RunFailed: ONNX Runtime failed on a sample.
     """
     cache = read_cache(path)
@@ -57,7 +57,8 @@ def _unknown(cache: CalibrationCache, network: Network, path: Path) -> tuple[str
         raise CaseError(
             f"{path} is a cache for another model: {len(unknown)} of its {len(named)} tensors are "
             f"not in {network.path or 'the model'}, such as {listed(unknown, 2)}.",
-            "Give a cache calibrated with this very ONNX file; calibrate again after each export.",
+            "Give a cache calibrated with exactly this ONNX file; calibrate again after each "
+            "export.",
         )
     return unknown
 

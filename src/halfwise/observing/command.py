@@ -34,7 +34,7 @@ def observe(
     Args:
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
-        cache: A TensorRT calibration cache to compare with them on at most 32 samples.
+        cache: A TensorRT calibration cache to compare with the ranges on at most 32 samples.
         watcher: Receives progress.
         options: See `Options`.
     """

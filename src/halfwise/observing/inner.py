@@ -1,7 +1,7 @@
-"""What happens inside an op and shows in none of its tensors: squares, sums, cancellation, margins.
+"""What happens inside an op but shows in none of its tensors: squares, sums, cancellation, margins.
 
-Squares follow from extrema. The model computes sums itself: each op that sums gets a twin on
-magnitudes. Cancellation and margins need elements, so they are views on tensors.
+Squares follow from extrema. Sums are computed in the model: each op that sums gets a twin on
+magnitudes. Cancellation and margins need elements, so they are views of tensors.
 """
 
 import math
@@ -33,13 +33,13 @@ from halfwise.records import InnerObservation, NodeName, TensorName
 
 Kind = Literal["square", "sum", "cancellation", "margin", "roundoff"]
 
-# The rank of the drawn elements' median is within 0.4 % of one half, and finding it takes 2 ms.
+# The drawn elements' median is within 0.4 % of the true median's rank, and finding it takes 2 ms.
 _MEDIAN_ELEMENTS = 1 << 16
 
 
 @dataclass
 class InnerNumbers:
-    """The worst number of each kind seen per node: the largest, for margins the smallest."""
+    """The worst number of each kind per node so far: the largest, or for margins the smallest."""
 
     _worst: dict[NodeName, dict[Kind, tuple[float, int]]] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class InnerNumbers:
             kinds[kind] = (value, sample)
 
     def worst(self, node: NodeName, kind: Kind) -> float:
-        """Return the largest number so far, -inf if there is none."""
+        """Return the worst number so far; -inf if there is none."""
         return self._worst.get(node, {}).get(kind, (-np.inf, 0))[0]
 
     def records(self, network: Network) -> tuple[InnerObservation, ...]:
@@ -82,7 +82,7 @@ def squares(
     Args:
         network: The model.
         roles: Role per node.
-        absmax: Per tensor its largest finite magnitude and the sample that holds it.
+        absmax: The largest finite magnitude of each tensor, and the sample that holds it.
     """
     for node in _low_nodes(network, roles):
         match node.op_type:
@@ -178,13 +178,13 @@ def cancellation(
         sign: +1 for a + b, -1 for a - b.
         constant: Whether an operand is a constant. Then results of zero do not count: a value equal
             to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
-        positive: Whether only results above zero count, because readers clamp the others: most
-            pairs of boxes, say, do not overlap, and their differences are dropped.
-        beyond: Smallest median of interest: finding a median takes longer than all the rest.
+        positive: Whether only results above zero count, because readers clamp the others: for
+            example, most pairs of boxes do not overlap, and their differences are dropped.
+        beyond: Smaller medians are not computed: finding a median takes longer than all the rest.
 
     Returns:
-        At least 0.5, inf if most results are zero. Elements that are non-finite or zero in both
-        operands do not count; NaN if none is left, or if the median is at most `beyond`. Of more
+        At least 0.5; inf if most results are zero. Elements do not count if an operand is not
+        finite or both are zero; NaN if none are left, or if the median is at most `beyond`. Of more
         than 2¹⁶ elements, 2¹⁶ are drawn at random with a fixed seed.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -207,7 +207,7 @@ def cancellation(
         if not counts.all():
             largest, total = largest[counts], total[counts]
         ratio = np.divide(largest, np.abs(total), dtype=np.float64)
-    # If the median exceeds `beyond`, so does at least half of the elements.
+    # If the median exceeds `beyond`, so do at least half of the elements.
     if 2 * np.count_nonzero(ratio > beyond) < ratio.size:
         return float("nan")
     median = float(np.median(ratio)) if ratio.size else float("nan")

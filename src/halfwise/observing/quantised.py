@@ -18,17 +18,17 @@ from halfwise.graph.quantisation.pairs import Pair
 from halfwise.records import RangeFault
 
 RARE = 1e-3
-"""Share of values that may be outliers; of a few values, one may."""
+"""Share of values that may be outliers; one value always may."""
 CLIPPED = 0.5
-"""Share of a pair's squared error from clipping, from which it counts as saturated."""
+"""Share of a pair's squared error due to clipping from which the pair counts as saturated."""
 WIDE = 4
-"""A range this many times what values reach wastes two of its eight bits."""
+"""A range that is this many times what values reach wastes two of its eight bits."""
 _SHIFT = 18
-"""Bits of binary32 that bins ignore: 5 of the 23 of its fraction remain, and sign and exponent."""
+"""Low bits of binary32 that bins ignore: sign, exponent and 5 of the 23 fraction bits remain."""
 _SIGN = 1 << (31 - _SHIFT)
 _STEPS_PER_OCTAVE = 8
 _OCTAVES = 10
-"""How far better scales are searched in both directions: by a factor of 1024."""
+"""How far better scales are searched for in both directions: up to a factor of 1024."""
 _BLOCK = 1 << 20
 
 
@@ -37,15 +37,16 @@ class Reach:
     """Effect of a pair on the values that it was seen with.
 
     Attributes:
-        beyond: Share of values more than half a step beyond the ends of its type.
-        clipped: Share of its squared error from those values.
-        ends: Ends of its range, the lower first; zeros if it has many scales.
-        largest: Largest finite magnitude; in steps if it has many scales.
-        usual: Magnitude that all but `RARE` of the values, or all but one, stay below; likewise.
-        factor: Factor on its scale for the smallest squared error; 1 for floats of 8 bits or less,
-            whose steps vary.
-        noise: Squared error with that over that with its own; 1 if that is 0.
-        even: Whether its levels are equally spaced; levels of floats are finer towards zero.
+        beyond: Share of values more than half a step beyond the ends of the pair's type.
+        clipped: Share of the pair's squared error that comes from those values.
+        ends: Ends of the pair's range, lower first; zeros if it has many scales.
+        largest: Largest finite magnitude; in steps if the pair has many scales.
+        usual: Magnitude that all values but a share of `RARE`, or all but one, stay below; in steps
+            like `largest`.
+        factor: Factor on the scale that gives the smallest squared error; 1 for floats of 8 bits or
+            less, whose steps vary.
+        noise: Squared error with this factor, divided by that without it; 1 if the latter is 0.
+        even: Whether the levels are equally spaced; levels of floats are finer toward zero.
     """
 
     beyond: float
@@ -84,8 +85,8 @@ class Counter:
         """Start with no values.
 
         Args:
-            limits: The smallest and the largest level, less the zero point.
-            step: What a level is worth; 0 if there are many scales, and values come in steps.
+            limits: The smallest and the largest level, minus the zero point.
+            step: The scale; 0 if there are many scales, and values are given in steps.
             even: Whether all levels are equally far apart.
         """
         self.low, self.high = limits
@@ -103,7 +104,7 @@ class Counter:
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
             block = np.ascontiguousarray(block[np.isfinite(block)])
-            if self._ends_at_zero:  # what is below is cut off as a Relu does, and meant
+            if self._ends_at_zero:  # values below are cut off on purpose, as by a Relu
                 block = np.maximum(block, 0.0)
             outside = (block > self.high + 0.5) | (block < self.low - 0.5)
             self.beyond += int(np.count_nonzero(outside))
@@ -150,7 +151,7 @@ class Counter:
         size = middle / factor
         kept = np.clip(size, self.low, self.high)
         past = np.abs(size - kept)
-        # A value between two levels is anywhere there; one nearest to zero is what it is.
+        # A value between two levels may be anywhere there; one that rounds to zero errs by itself.
         noise = np.where(np.abs(size) < 0.5, size**2, 1 / 12) if self._is_even else np.zeros(())
         squares = np.where(past > 0.5, past**2, noise) * counts * factor**2
         return float(squares.sum()), float((squares * (past > 0.5)).sum())

@@ -1,4 +1,4 @@
-"""Runs the FP32 reference twice: over all samples for extrema, and over few for elements."""
+"""Runs the FP32 reference twice: on all samples for extrema, and on a few for elements."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -31,9 +31,8 @@ DETAIL_SAMPLES = 32
 """Largest number of samples whose elements are visited."""
 
 ROUNDOFF_SAMPLES = 4
-"""Samples on which rounding errors are measured: they follow from the model more than from data.
-Also those for sums if only the record needs them.
-"""
+"""Most samples on which rounding errors are measured, which depend on the model more than on data;
+also most samples for sums, if only the record needs them."""
 
 PART_OF_BUDGET = 0.5
 """Share of the budget for everything but the extrema; the rest is for the search."""
@@ -115,7 +114,7 @@ class Observer:
     """Statistics of a model so far: extrema and squares at once, the rest by `look`.
 
     Attributes:
-        outputs: Those of each sample, by name, bit for bit those of a plain run.
+        outputs: Outputs of each sample, by name, bit for bit those of a plain run.
     """
 
     def __init__(
@@ -139,14 +138,14 @@ class Observer:
             roles: Role per node; the inside of an op is observed where the node may be low.
             runtime: Where it runs.
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
-            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff are then
-                those of the samples so far, and element statistics those of the look before.
-            few_sums: Measure sums on at most `ROUNDOFF_SAMPLES`, as roundoff, not wherever elements
-                are visited.
+            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff then cover
+                the samples so far, and element statistics those of the previous look.
+            few_sums: Measure sums on at most `ROUNDOFF_SAMPLES`, like roundoff, instead of on all
+                samples whose elements are visited.
 
         Raises:
             CaseError: There are no samples, or ONNX Runtime cannot load the model.
-            BackendMissing: `device` is not available.
+            BackendMissing: `runtime.device` is not available.
             RunFailed: ONNX Runtime failed on a sample.
         """
         if not len(samples):
@@ -175,18 +174,19 @@ class Observer:
         return self._is_cut or 0 < len(self._chosen) == len(self._looked)
 
     def look(self, count: int, *, most: int = DETAIL_SAMPLES) -> None:
-        """Look inside on `count` samples in all, those of earlier looks included.
+        """Look inside on `count` samples in all, including those of earlier looks.
 
-        The first look measures roundoff; the look that leaves nothing to look at measures sums.
+        The first look measures roundoff; the one that leaves no samples measures sums.
 
         Args:
-            count: How many, ≥ 1.
+            count: Number of samples, ≥ 1.
             most: The largest `count` of any look; the first call decides. All looks use samples
-                that `choose_samples` chooses for this number, so after the last they have seen what
-                a single look would.
+                that `choose_samples` chooses for this number, so together they see what a single
+                look would.
 
         Raises:
-            BuildFailed: ONNX Runtime cannot load what is added to measure it: a fault of halfwise.
+            BuildFailed: ONNX Runtime cannot load the model with the nodes added for measuring,
+                which is a bug in halfwise.
             RunFailed: ONNX Runtime failed on a sample.
         """
         if self.is_complete:
@@ -195,7 +195,7 @@ class Observer:
         self._details = self._budget.within("observe", work, self._details, PART_OF_BUDGET)
 
     def _look(self, count: int, most: int) -> dict[TensorName, Detail]:
-        # What the budget ends has counted some elements: no look can go on from there.
+        # If the budget ends it, some elements have been counted already: no look can continue.
         self._is_cut = True
         probe = ElementProbe(self._network.model, runtime=self._runtime)
         first = not self._chosen
@@ -256,7 +256,7 @@ class Observer:
             self._inner.add(node, "square", value, sample)
 
     def _sums(self, chosen: Sequence[int]) -> None:
-        """Find what running sums can reach, on the chosen samples."""
+        """Find bounds of running sums on the chosen samples."""
         model, sums = with_sums(self._network, self._roles)
         probe = self._measuring(model, sums) if sums else None
         for index in chosen:
@@ -277,7 +277,7 @@ class Observer:
                 self._inner.add(errors[name], "roundoff", extremum.absmax, index)
 
     def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
-        """Load a model with additions; if that fails they are at fault, as the plain one loaded."""
+        """Load a model with added nodes, which are at fault if that fails: the plain one loads."""
         try:
             return ExtremaProbe(model, tuple(tensors), runtime=self._runtime)
         except CaseError as error:

@@ -1,7 +1,7 @@
 """The effect of rounding alone on the values that logarithms and denominators read.
 
-It is measured, not bounded: next to each node, a twin computes from rounded values. ONNX Runtime
-takes the difference itself, so no activation has to be fetched.
+It is measured, not bounded: next to each node, a twin computes from rounded values. The difference
+is computed in the model, so no activation has to be fetched.
 """
 
 from collections.abc import Set
@@ -28,7 +28,7 @@ def with_roundoff(
 
     Every tensor of a node that may be low, every weight and every graph input is rounded to the
     significand of `fmt` with the exponents of FP32: underflow and overflow are not counted here.
-    Elements that are zero in the original count with their absolute error. Choices (comparisons,
+    For elements that are zero in the original, the absolute error counts. Choices (comparisons,
     indices, shapes) are those of the original, and If, Loop and Scan compute as before.
 
     The nodes behind the operands of `amplifiers` are measured, as far as `chain` goes.
@@ -36,7 +36,7 @@ def with_roundoff(
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
     names = {node_name(n) for n in wanted}
     if not names:
-        # Most models have none, and copying thousands of nodes takes a while.
+        # Most models have none, and copying thousands of nodes takes time.
         return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
     twins = _Twins(model.graph, roles, fmt, network.opset)
@@ -55,7 +55,7 @@ def with_roundoff(
 def rounded(array: NDArray[np.float32], fmt: Format) -> NDArray[np.float32]:
     """Return f32[*shape] rounded to the precision of `fmt`, ties to even, at any exponent.
 
-    Finite numbers stay finite, also those that masks have: FP32's lowest.
+    NaN and infinities stay. Finite numbers stay finite, even FP32's lowest, which masks use.
     """
     largest = np.float32((2 - 2.0 ** (1 - fmt.precision)) * 2.0**127)
     within = np.where(np.isinf(array), array, np.clip(array, -largest, largest))

@@ -23,8 +23,8 @@ _FIRST_EXPONENT = -149
 class _Scratch(threading.local):
     """Work arrays for blocks, one set per thread.
 
-    The allocator returns arrays of this size to the system, and faulting in new ones for every
-    block takes three times as long as the counting itself.
+    The allocator returns arrays of this size to the system, and page faults on new ones for every
+    block take three times as long as the counting itself.
     """
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ _scratch = _Scratch()
 class DetailCounter:
     """Counts the effect of a format on the elements of a tensor.
 
-    Works on the bits: magnitudes of binary32 are ordered as their bits are, so every threshold is
-    an integer comparison and the exponent is a shift.
+    It works on the bits: magnitudes of binary32 are ordered like their bits, so every threshold is
+    an integer comparison, and the exponent is a shift.
     """
 
     def __init__(self, fmt: Format) -> None:
@@ -99,7 +99,7 @@ class DetailCounter:
         exponents = np.bincount(shifted, minlength=256)
         self._exponents += exponents
         self._elements += magnitudes.size
-        # Zero wraps around to the largest integer, so the minimum passes over zeros.
+        # Zero wraps around to the largest integer, so the minimum skips zeros.
         less_one = np.subtract(magnitudes, 1, out=_scratch.less_one[: magnitudes.size])
         self._smallest = min(self._smallest, int(less_one.min()) + 1)
         if exponents[self._overflow_from >> 23 : 255].any():
@@ -123,7 +123,7 @@ _RANKING = ("ArgMax", "ArgMin", "TopK")
 
 
 def margin_view(node: ir.Node, fmt: Format, add: Callable[[float, int], None]) -> View | None:
-    """Return the view that measures the margin of a node, None if it does not choose.
+    """Return the view that measures the margin of a node; None if the node does not choose.
 
     Args:
         node: Any node.
@@ -165,7 +165,7 @@ def _choice(
 def _suppression(
     node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
 ) -> View:
-    # Without a threshold every box competes.
+    # Without a threshold, every box competes.
     given = node.inputs[4] if len(node.inputs) > 4 else None
     fixed = -np.inf if given is None or varies(given) else float(constant_array(given).item())
 
@@ -182,13 +182,13 @@ def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float
 
     Args:
         scores: f32[*shape].
-        k: How many are chosen along `axis`.
+        k: Number of scores chosen along `axis`.
         axis: The axis of the ranking; negative counts from the end.
         fmt: The format whose spacing at the k-th score is the unit.
 
     Returns:
-        At least 0; NaN if there is nothing to confuse: none or all chosen, no rows, or no row
-        whose k-th score is finite. A rejected -inf counts as a gap of inf.
+        At least 0; NaN if nothing can be confused: none or all are chosen, there are no rows, or no
+        row has a finite k-th score. A rejected -inf counts as a gap of inf.
     """
     ranked = np.moveaxis(scores, axis, -1)
     n = ranked.shape[-1]
@@ -210,12 +210,12 @@ def rank_margin(scores: NDArray[np.float32], threshold: float, fmt: Format) -> f
 
     Args:
         scores: f32[*batch, boxes].
-        threshold: Scores up to it do not compete; the lowest that does is compared with it.
+        threshold: Scores up to this do not compete; the lowest competing score is compared with it.
         fmt: The format whose spacing at the larger of two scores is the unit.
 
     Returns:
-        Above 0, NaN if fewer than two finite numbers compete. Equal scores do not count:
-        rounding leaves them equal.
+        Above 0; NaN if fewer than two finite numbers compete. Equal scores do not count: rounding
+        leaves them equal.
     """
     gaps = [np.empty(0)]
     for index in np.ndindex(scores.shape[:-1]):

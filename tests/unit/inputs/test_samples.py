@@ -99,7 +99,7 @@ def test_inputs_have_to_agree_on_the_number_of_samples():
     assert agree({"a": Layout("batched", 1), "b": Layout("single", 1)}, "f") == 1
     with pytest.raises(CaseError, match=r"different numbers of samples .'a' 3, 'b' 2."):
         agree({"a": Layout("batched", 3), "b": Layout("stacked", 2)}, "f")
-    with pytest.raises(CaseError, match="'b' is given as one sample and others as several") as e:
+    with pytest.raises(CaseError, match="'b' holds one sample, but others hold several") as e:
         agree({"a": Layout("batched", 3), "b": Layout("single", 1)}, "f")
     assert "np.stack([b] * 3)" in e.value.hint
 

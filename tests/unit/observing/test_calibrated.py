@@ -63,4 +63,4 @@ def test_what_has_no_scale_and_values(tmp_path):
 def test_a_cache_of_another_model(tmp_path):
     with pytest.raises(CaseError, match="a cache for another model: 2 of its 3 tensors") as raised:
         checked(tmp_path, {"x": 1, "conv1": 1, "conv2": 1})
-    assert "this very ONNX file" in raised.value.hint
+    assert "exactly this ONNX file" in raised.value.hint
