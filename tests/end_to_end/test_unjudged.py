@@ -101,7 +101,7 @@ def score(references, candidates, labels):
     ("body", "code", "why"),
     [
         ("return 0.5", 10, "score would accept near-zero values"),
-        ("return float('inf')", 3, "gives inf for the reference's own outputs"),
+        ("return float('inf')", 3, "is inf for the reference's own outputs"),
         ("return 1.0 + len(calls)", 3, "on a second call"),
         ("return '0.5'", 3, "returned str, not one number"),
         ("candidates[0]['y_out'][:] = 0; return 1.0", 3, "read-only"),

@@ -1,1 +1,1 @@
-"""Whether a candidate is right: references, criteria, batches, and what was not judged."""
+"""Judging candidates: references, criteria, batches, and what was not judged."""

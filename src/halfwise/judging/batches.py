@@ -1,8 +1,8 @@
 """What to run at the shapes of an optimization profile: batches of real samples.
 
-Results are split again, so errors, metrics and labels are those of single samples. On any other
-axis, only samples that really have the size count. Shapes without real data are not judged, with a
-reason.
+Results are split again, so errors, metrics and labels are those of single samples. On all other
+axes, only samples that really have the size count. Shapes without real data are not judged, and a
+reason is given.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,8 +59,8 @@ class Batches:
         """Return the outputs of each of `judged`.
 
         Args:
-            outputs: Outputs of each of `samples`, by the model or the engine. One whose size is not
-                the batch's stays whole, so that its shape differs from the reference.
+            outputs: Outputs of each of `samples`, by the model or the engine. An output whose size
+                is not the batch's stays whole, so its shape differs from the reference.
         """
         if self.batching is None:
             return list(outputs)
@@ -82,7 +82,7 @@ def plan_batches(
 
     Args:
         batching: Batch axes; None if samples cannot be batched.
-        why_not: Why they cannot.
+        why_not: Why samples cannot be batched.
         profiles: Optimization profiles.
         samples: Real samples; each is loaded once here, and again when it is run.
     """
@@ -161,7 +161,7 @@ def _joined(
 
     whole = all(piece.whole for piece in single)
     if samples.labels is not None and not whole:
-        notes.append("labels belong to whole samples, but these are cut, so no labels are used")
+        notes.append("labels belong to whole samples, but samples are cut here: labels are unused")
     labels = samples.labels if whole else None
     names = [_name(piece, samples) for piece in single]
     return replace(

@@ -1,4 +1,4 @@
-"""The batch axis: along which samples can be joined without affecting one another.
+"""The batch axis, along which samples can be joined without affecting one another.
 
 It is confirmed on the FP32 model; `Batching` joins samples along it and splits the results.
 """
@@ -26,9 +26,8 @@ Shape = tuple[int, ...]
 _TRIED = 3
 """Samples in the batch that tests independence; with three, their order shows too."""
 _SAME = 1e-4
-"""Largest difference between the rows of a batch and single samples, as part of the largest
-magnitude: another order of summation gives 1e-6, in deep models 1e-5, and mixed samples far more.
-"""
+"""Largest difference between the rows of a batch and single samples, relative to the largest
+magnitude: another order of summation causes 1e-6, in deep models 1e-5; mixed samples far more."""
 _NAMED = 3
 """Largest number of nodes named in a sentence."""
 
@@ -95,8 +94,8 @@ class Apart:
 
     Attributes:
         why: "axis": no axis could be the batch axis; "sizes": inputs differ in size along it;
-            "fails": the model does not run on a batch; "whole": it runs, but row by row the results
-            differ from those of single samples.
+            "fails": the model does not run on a batch; "whole": it runs, but its rows differ from
+            the results of single samples.
         reason: The reason for the user, with names and sizes; a clause.
         inputs: The axes that were tried.
     """
@@ -108,7 +107,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Facts:
-    """Properties of a sample that decide with which others it can be joined.
+    """Properties of a sample that decide which others it can be joined with.
 
     Attributes:
         shapes: Shape of every input; the batch axis counts as 0.
@@ -158,9 +157,9 @@ def try_batching(network: Network, session: Session, samples: Samples) -> Batchi
     """Return the batch axes, or why samples cannot be joined.
 
     An axis may be the batch axis if it is dynamic and occurs in every input with a dynamic axis,
-    shape tensors aside: the first one of each, or one with the same symbol. The model then runs on
-    a batch of up to three samples. Row by row it must match the single samples, to 1e-4 of an
-    output's largest magnitude, and exactly for outputs that are not floats.
+    apart from shape tensors: the first axis of each, or one with the same symbol. The model then
+    runs on a batch of up to three samples. Its rows must match the single samples, to 1e-4 of an
+    output's largest magnitude, or exactly for outputs that are not floats.
 
     Args:
         network: The FP32 model.
@@ -178,7 +177,7 @@ def try_batching(network: Network, session: Session, samples: Samples) -> Batchi
 
 
 def without_axis(shape: Shape, axis: int | None) -> Shape:
-    """Return `shape` with 0 in the place of `axis`."""
+    """Return `shape` with 0 in place of `axis`; unchanged if `axis` is None."""
     return shape if axis is None else (*shape[:axis], 0, *shape[axis + 1 :])
 
 
@@ -187,7 +186,7 @@ def _cut(array: NDArray[Any], axis: int, begin: int, end: int) -> NDArray[Any]:
 
 
 def dynamic_inputs(network: Network) -> dict[TensorName, tuple[int | str | None, ...]]:
-    """Return the declared axes of inputs with a dynamic one, shape tensors aside."""
+    """Return the declared axes of inputs with a dynamic axis, apart from shape tensors."""
     declared = {tensor_name(v): declared_axes(v) for v in network.graph.inputs}
     shape_tensors = shape_inputs(network)
     return {
@@ -288,7 +287,7 @@ def _keeps_one(
     sizes: Sequence[int],
     network: Network,
 ) -> bool:
-    """Return whether samples moved to another axis while the first keeps the old batch size."""
+    """Return whether the samples are on another axis while the first keeps the old batch size."""
     moved = axis != 0 and not any(axes.values()) and shape[0] == sizes[0]
     return moved and bool(frozen_nodes(network))
 

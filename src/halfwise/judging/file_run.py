@@ -1,7 +1,8 @@
 """Runs a mixed model's file in ONNX Runtime without added rounding.
 
-Its CPU provider has few FP16 kernels. It puts Casts around nodes without one and drops Casts there
-and back, so intermediate values are FP32, as in a fused kernel. The emulation rounds each value.
+Its CPU provider has few FP16 kernels. It puts Casts around nodes without a kernel and drops Casts
+that undo each other, so intermediate values are FP32, as in a fused kernel. The emulation rounds
+each value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ def flips(
 
     Args:
         model: The mixed model.
-        decisions: Nodes of the original to examine, if the mixed model has their outputs.
+        decisions: Nodes of the original to examine; skipped if the mixed model lacks their outputs.
         samples: Samples to examine.
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.

@@ -1,4 +1,4 @@
-"""Non-finite values inside a candidate that the reference lacks, by the user's names."""
+"""Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def lacking_in(
     candidate: ir.Model,
     nonfinite: Mapping[TensorName, Nonfinite],
 ) -> dict[TensorName, Nonfinite]:
-    """Return what is non-finite in the candidate and finite in the reference.
+    """Return the tensors that are non-finite in the candidate but finite in the reference.
 
     Args:
         reference: Non-finite tensors of the reference.

@@ -1,4 +1,4 @@
-"""Judges a candidate model on samples against the reference, without regard to any plan."""
+"""Judges a candidate model on samples against the reference, whatever plan it came from."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,9 +49,9 @@ class Judged:
 
     Attributes:
         verdict: The verdict.
-        failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
-            threshold, of those that contribute most. Empty if the verdict passed.
-        inside: Non-finite tensors of the candidate that the reference lacks.
+        failing: Indices of the samples that fail on their own, worst first; with a metric or a
+            pooled threshold, of those that contribute most. Empty if the verdict passed.
+        inside: Tensors of the candidate that are non-finite only there.
     """
 
     verdict: Verdict
@@ -79,7 +79,7 @@ def judge(
         samples: Samples to judge on.
         references: Reference outputs of each sample.
         criterion: What is acceptable.
-        metric: Task metric; if given, it alone decides, but new non-finite values fail.
+        metric: Task metric; if given, it alone decides, except that new non-finite values fail.
         reference_nonfinite: Tensors that are non-finite in the reference too.
         accumulate: Format of running sums inside low ops.
         unseen: Whether no search has used these samples; otherwise the verdict fails.
@@ -140,7 +140,7 @@ def judge_outputs(
 
     Args:
         results: The candidate's outputs of each sample in the references' dtypes, or why it did not
-            run, which fails.
+            run, which is a failure.
         samples: Samples to judge on.
         references: Reference outputs of each sample.
         criterion: What is acceptable.
@@ -152,7 +152,7 @@ def judge_outputs(
     """
     scales = totals(references)
     measures = {name: OutputMeasure(total) for name, total in scales.items()}
-    # A metric decides alone; the default tolerance then orders equals.
+    # A metric decides alone; the default tolerance then only breaks ties.
     excess = Excess(criterion if metric is None else Criterion(), scales)
     each: list[float] = []
     for result, reference, identifier in zip(results, references, samples.ids, strict=True):
@@ -298,7 +298,7 @@ def _failures(
 
 
 def _of_metric(score: MetricResult) -> Iterator[Failure]:
-    """Yield the failure of the metric; of several, of each that failed."""
+    """Yield the failure of the metric; with several metrics, that of each that failed."""
     for part in score.parts:
         if not part.value >= part.required:
             kinds = {"metric": part.metric, "outputs": ", ".join(part.outputs)}

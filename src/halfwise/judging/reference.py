@@ -1,4 +1,4 @@
-"""The FP32 reference: whether halfwise can lower it, types that ONNX left out, possible sizes."""
+"""The FP32 reference: whether halfwise can lower it, types ONNX cannot infer, sizes it runs at."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -54,8 +54,8 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
 
     Raises:
         CaseError: ONNX Runtime cannot run the model; a custom operator outputs FP16 or BF16 even
-            with all else in FP32; the model has no float tensor; an output is not a tensor; it
-            draws random numbers.
+            with everything else in FP32; the model has no FP32 tensor; an output is not a tensor;
+            or the model draws random numbers.
     """
     complete_types(network, runtime=runtime)
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
@@ -63,21 +63,21 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
     for value in values:
         if isinstance(value.type, ir.TensorType) and value.type.dtype in LOW_TYPES:
             raise CaseError(
-                f"{value.name!r} is {LOW_TYPES[value.type.dtype]} even with all else in FP32, so "
-                "there is no FP32 reference.",
+                f"{value.name!r} is {LOW_TYPES[value.type.dtype]} even with everything else in "
+                "FP32, so there is no FP32 reference.",
                 "Give a model whose custom operators compute in FP32.",
             )
     if not any(v.dtype == ir.DataType.FLOAT for v in values):
         raise CaseError(
-            f"The model has no FP32 tensor whose precision could be chosen; its types are "
+            f"The model has no FP32 tensor whose precision halfwise could choose; its types are "
             f"{', '.join(sorted({v.dtype.name for v in values if v.dtype is not None}))}.",
             "Give the model in FP32: no other type is lowered, not even FP64.",
         )
     for node in network.model.graph.all_nodes():
         if _draws(node):
             raise CaseError(
-                f"Node {node.name!r} ({node.op_type}) draws random numbers, so runs of the model "
-                "cannot be compared.",
+                f"Node {node.name!r} ({node.op_type}) draws random numbers, so no two runs of the "
+                "model can be compared.",
                 "Make the noise an input of the model, and export it again.",
             )
     for value in network.graph.outputs:
@@ -90,7 +90,7 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
 
 
 def check_types(network: Network, *, runtime: Runtime = CPU) -> None:
-    """Complete the types of a mixed model; none may be missing where they are needed.
+    """Complete the types of a mixed model, in place; no type may remain unknown.
 
     Raises:
         CaseError: ONNX Runtime cannot infer them: it lacks a custom operator or a kernel for a low
@@ -102,17 +102,16 @@ def check_types(network: Network, *, runtime: Runtime = CPU) -> None:
         node = unknown[0].producer()
         assert node is not None
         raise CaseError(
-            f"Whether {unknown[0].name!r} is FP16, BF16 or FP32 is unknown: the model does not "
-            f"say, and ONNX Runtime cannot tell for this {node.op_type}.",
+            f"The type of {unknown[0].name!r} (FP16, BF16 or FP32) is unknown: the model does not "
+            f"state it, and ONNX Runtime cannot infer it for this {node.op_type}.",
             f"Store the types of tensors in {network.path or 'the model'} (`graph.value_info`).",
         )
 
 
 def complete_types(network: Network, *, runtime: Runtime = CPU) -> None:
-    """Set types that ONNX leaves open to those found by ONNX Runtime, in place.
+    """Set types that ONNX cannot infer to those that ONNX Runtime finds, in place.
 
-    These are outputs of custom operators and what is computed from them; in bodies, only the
-    latter.
+    These are outputs of custom operators and values computed from them; in bodies, only the latter.
 
     Raises:
         CaseError: ONNX Runtime cannot load the model.
@@ -151,7 +150,7 @@ def inspected_reference(
     NaN or infinities that FP32 already has, such as a mask of -inf, are not a candidate's fault.
 
     Raises:
-        RunFailed, TookTooLong: it cannot be run on a sample.
+        RunFailed, TookTooLong: the model fails on a sample.
     """
     model = network.model
     with forgiving(any_number=False):
@@ -165,7 +164,7 @@ def inspected_reference(
 
 
 _USUAL = (1, 2, 4, 8, 16)
-"""Batch sizes commonly used for tracing exports."""
+"""Batch sizes that exports commonly trace with."""
 _LARGEST_BATCH = 64
 _MOST_TRIED = 24
 _LONGEST = 8
@@ -210,8 +209,8 @@ def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -
     """Return the only size at which a model that fails on a sample runs; None if there is none.
 
     The first failing sample is repeated or cut along each dynamic axis, to sizes found in
-    constants. A size counts only if the model runs there but, on the same values, neither at the
-    sample's own size nor at one less or one more: then the size matters, not the values.
+    constants. A size counts only if the model runs at it but, on the same values, neither at the
+    sample's own size nor at one less or one more: this shows that the size matters, not the values.
 
     Args:
         network: The FP32 model.

@@ -25,8 +25,8 @@ def find_unjudged(
     Args:
         case: The FP32 model, all samples, and what is acceptable. A body that ran on any sample,
             even of the search, counts as tested.
-        candidate: The judged model in its types: a body in FP32, as in the reference, needs no
-            test. None for an engine and for recorded outputs, where all bodies do.
+        candidate: The judged model with its types: a body that is in FP32, as in the reference,
+            needs no test. None for an engine and for recorded outputs, where all bodies need one.
         samples: The judged samples.
         references: FP32 outputs of each.
         runtime: Where to run.
@@ -56,7 +56,7 @@ def _kept(body: Body, candidate: Body) -> bool:
 
 
 def _never_run(case: Case, wanted: Sequence[Body], runtime: Runtime) -> list[Body]:
-    """Return the bodies that run on no sample; of nested ones, the outermost."""
+    """Return the bodies that run on no sample; of nested bodies, only the outermost."""
     model = case.network.copy()
     names = dict(zip(wanted, count_runs(model, [body.key for body in wanted]), strict=True))
     session = Session(model, runtime=runtime)

@@ -1,19 +1,19 @@
 """How far outputs are from their reference, and whether that is acceptable.
 
-- `difference`: the error of every pair of elements, non-finite values included.
+- `difference`: the error of every pair of elements, including non-finite values.
 - `measures`: error measures over samples, for the verdict (`OutputMeasure`); `excess`: one number
   for the search (`Excess`).
-- `slices`: the parts of one output that have scales of their own.
-- `relative`: the largest error over the largest magnitude, for what should be the same.
-- `task`: built-in task metrics such as top1; `built_in`: outputs and labels that they take, which
-  way they move, how far they may fall by default.
-- `boxes`, `box_layouts`, `detection`: boxes in outputs, how they lie there, how well they agree.
-- `kinds`: what outputs look like, and what shows it (`names`: what speaks against);
-  `recognised`: the metric of what is shown; `automatic`: all of them together, as `--metric auto`
-  asks.
+- `slices`: the parts of one output that have their own scales.
+- `relative`: relative errors of single tensors.
+- `task`: built-in task metrics, for example top1; `built_in`: the outputs and labels that they
+  take, their direction, and how far they may fall by default.
+- `boxes`, `box_layouts`, `detection`: boxes in outputs, how they are encoded, how well they agree.
+- `kinds`: what outputs look like, and the evidence for it (`names`: evidence against it);
+  `recognised`: the metrics of recognised outputs; `automatic`: all of them together, for
+  `--metric auto`.
 - `support`: how many boxes, pixels or rows a score rests on.
-- `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
-  metrics that nothing tests, and what the samples show of all inputs.
+- `hints`: remarks where the default tolerance does not fit; `untested`: outputs and metrics that no
+  sample tests, and what the samples show about all inputs.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """

@@ -1,7 +1,7 @@
 """`--metric auto`: each output is judged by the metric of its recognised kind.
 
-If one thing is recognised and no output is left over, auto becomes its metric, as if the user had
-named it. Otherwise all must pass: every metric within its default drop, and unrecognised outputs
+If one thing is recognised and no output is left over, its metric is used, as if the user had named
+it. Otherwise everything must pass: each metric within its default drop, and unrecognised outputs
 within the default tolerance.
 """
 
@@ -42,13 +42,13 @@ def settle(
 
     Args:
         criterion: Its metric is "auto", or one that needs the layout of boxes.
-        references: FP32 outputs by sample; the first eight are looked at.
+        references: FP32 outputs by sample; the first eight are examined.
         inputs: Shape of every input, on the first sample.
         labelled: Whether there are labels.
 
     Raises:
-        UsageError: nothing, or no box, is recognised; labels are given for boxes, or for several
-            outputs at once.
+        UsageError: nothing is recognised, or no boxes for a metric of boxes; or labels are given
+            for boxes, or for several outputs at once.
     """
     found = recognise(references, inputs)
     if criterion.metric != AUTO:
@@ -56,7 +56,7 @@ def settle(
         boxes = [one for one in found if one.boxes is not None]
         if not boxes:
             raise UsageError(
-                f"The metric {name} cannot read boxes from the outputs without guessing: "
+                f"The metric {name} cannot read boxes from the outputs without guesswork: "
                 f"{_seen(references[0])}.",
                 "Give your own metric: --metric file.py:function.",
             )
@@ -102,7 +102,7 @@ def untested_task(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> tuple[Unjudged, ...]:
-    """Return what no sample tests in a metric (see `untested_metric`), or in all those of "auto".
+    """Return what no sample tests in a metric (see `untested_metric`), or in any metric of "auto".
 
     Args:
         criterion: What is acceptable.

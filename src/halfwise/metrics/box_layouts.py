@@ -1,9 +1,9 @@
-"""How outputs encode boxes, judged by shapes, values, and the cells a YOLO has at the input's size.
+"""How outputs encode boxes, judging by shapes, values, and a YOLO's cells at the input's size.
 
-A layout is shown if values fit no other reading: as many rows as a YOLO has cells for this input,
-whole numbers as classes, or ordered corners on all rows that a name calls boxes or that lie in the
-image (`box_places`). Heads that need anchors or priors are not shown: widths are negative, or rows
-are not boxes.
+A layout is shown if the values fit no other reading: as many rows as a YOLO has cells for this
+input, whole numbers as classes, or ordered corners in all rows that a name calls boxes or that lie
+in the image (`box_places`). Heads that need anchors or priors are not shown: widths are negative,
+or rows are not boxes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,8 +34,8 @@ _FEWEST_CELLS = 84
 _ALONG = 0.9
 """Least correlation of the rows' centres with the positions of their cells."""
 _BOTH_WAYS = (20, 80)
-"""Classes of VOC and COCO: more likely with four columns before them than one class fewer with
-five."""
+"""Numbers of classes in VOC and COCO: four columns before them are more likely than five before one
+class fewer."""
 _RAW_LARGEST = 16.0
 """Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
 _FEWEST_ROWS = 8
@@ -134,7 +134,7 @@ def _scored_across(array: NDArray[np.float64]) -> bool:
 
 
 def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:
-    """Return whether these are centres and sizes: sizes ≥ 0, and centres follow the rows' cells.
+    """Return whether these are centres and sizes: sizes are ≥ 0, and centres follow the cells.
 
     Rows are ordered by cell, then anchor, or by anchor, then cell.
     """
@@ -218,7 +218,7 @@ def _per_class(
 ) -> tuple[Boxes | None, tuple[Evidence, ...]]:
     """Return how to read boxes with a score for each class, and the evidence.
 
-    Four fractions that are not corners may be anything unless named, even probabilities.
+    Unless named, four fractions that are not corners may be anything, even probabilities.
     """
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
     corners, sums = in_order(rows), rows.sum(axis=1)
@@ -267,7 +267,7 @@ def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
         array = array.swapaxes(-1, -2)
     if array.shape[-1] < 5:
         return False
-    # In x, y, w, h and in x, y, x, y the last two are never negative: feature vectors rarely agree.
+    # In x, y, w, h and in x, y, x, y the last two are never negative, unlike in feature vectors.
     in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
     return in_pixels and within_unit(array[..., 4])
 

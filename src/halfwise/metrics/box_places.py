@@ -1,8 +1,8 @@
-"""Evidence that four ordered numbers are the corners of a box, and not quantiles or bounds.
+"""Evidence that four ordered numbers are the corners of a box, not quantiles or bounds.
 
 The evidence is a name that calls them boxes, or their position: in pixels of an input image, with
-sides that differ along both axes. Numbers within [0, 1] may be anything, and so may rows that all
-rise from the first number to the last: only some boxes lie further right than down.
+sides that differ along both axes. Numbers within [0, 1] may be anything. So may rows that all rise
+from the first number to the last: not all boxes have x1 ≤ y1 ≤ x2 ≤ y2.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Places:
 
     @property
     def named(self) -> bool:
-        """Whether the name says boxes."""
+        """Whether the name calls them boxes."""
         return begins(self.name, *_NAMES) or "box" in self.name.lower()
 
     def shown(

@@ -1,14 +1,14 @@
 """Boxes read from outputs: decoded, filtered by score, and suppressed where the model does not.
 
-- Score: at least 0.3, as in YOLOX's demo; others take 0.25 (YOLOv5) to 0.5 (DETR's is 0.7). Lower
-  ones are guesses that no application shows, mostly noise.
+- Score: at least 0.3, as in YOLOX's demo; others use 0.25 (YOLOv5), 0.5 or 0.7 (DETR). Lower scores
+  are guesses that no application shows, mostly noise.
 - Suppression: of two boxes of one class with an IoU above 0.45, the one with the lower score is
   dropped, as in YOLOX's and YOLOv5's demos.
 - At most 300 boxes per image, by score (YOLOv5's `max_det`), from the best 1000 before suppression
   (torchvision's `topk_candidates`): this bounds the cost if every box has a score.
 
 Non-finite boxes detect nothing. IoU does not depend on an axis's unit, so pixels and fractions of
-the image give the same, and so do both orders of x and y.
+the image give the same result. So do both orders of x and y.
 """
 
 import math
@@ -210,7 +210,7 @@ def _whole(classes: Floats) -> NDArray[np.int64]:
 
 
 def _ordered(found: Detections, least: float) -> Detections:
-    """Return those with a score and finite corners by score, then by class and position."""
+    """Return those with enough score and finite corners, by score, then class and position."""
     found = found.select((found.scores >= least) & np.isfinite(found.boxes).all(axis=1))
     return found.select(np.lexsort((*found.boxes.T, found.classes, -found.scores)))
 

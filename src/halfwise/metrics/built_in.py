@@ -15,10 +15,10 @@ model itself. No default can be derived; each is a convention of its field:
   angle of 2.6 degrees.
 - `si-sdr` without labels: 70 dB below the cap of 100, so 30 dB against FP32's own signal. For a
   model at 14 dB against the truth, independent noise of that level costs 0.1 dB, the smallest
-  difference that papers claim (Le Roux et al., "SDR - half-baked or well done?", 2019, complain of
-  it); at 20 dB it costs 0.4 dB.
+  difference that papers claim (Le Roux et al., "SDR - half-baked or well done?", 2019, criticise
+  it); at 20 dB, it costs 0.4 dB.
 - `si-sdr` with labels: 0.1 dB, for the same reason.
-- `snr`: as `si-sdr`, which is the same if the loudness is right.
+- `snr`: as `si-sdr`, to which it is equal if the loudness is right.
 - `psnr` without labels: 60 dB below the cap of 100, so 40 dB against FP32's own image. Coded images
   of 8 bits have 30 to 50 dB, and 40 is where differences are commonly taken to be invisible.
 - `psnr` with labels: 0.1 dB. Super-resolution networks are ranked by tenths of a dB; their papers
@@ -41,7 +41,7 @@ from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
 
 PSNR_CAP_DB = 100.0
-"""PSNR of equal images: infinite by definition, but differences must stay finite."""
+"""PSNR of equal images: infinite by definition, but differences of values must stay finite."""
 SI_SDR_CAP_DB = 100.0
 """SI-SDR of equal signals, as `PSNR_CAP_DB`."""
 _ERRORS = ("epe", "rel-max")
@@ -57,7 +57,7 @@ def rises(name: str) -> bool:
 
 
 def usual(name: str, value: float) -> float:
-    """Return a metric's value as its field writes it: negated for one that `rises`.
+    """Return a metric's value as its field states it: negated for a metric that `rises`.
 
     Zero is 0.0, never -0.0, NaN stays NaN, and infinities change sign like other values.
     """
@@ -309,7 +309,7 @@ def class_labels(label: object, scores: NDArray[np.float64], name: str) -> NDArr
 def target_of(
     output: NDArray[Any], label: object, name: str, names: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return the label of output `name`, in the output's shape, or the output without a label.
+    """Return the label of output `name` in the output's shape; without a label, the output itself.
 
     Raises:
         CaseError: the label is of another shape or type, or does not name its outputs.

@@ -1,8 +1,8 @@
 """How a candidate's detections agree with the reference's: F1, and COCO's mean average precision.
 
 The truth is what the reference detects (see `boxes`), not labels. A box is found if a candidate's
-box of its class overlaps it by the required IoU; these match in order of falling score, each the
-unmatched box that it overlaps most.
+box of its class overlaps it by the required IoU. In order of falling score, each of the candidate's
+boxes matches the unmatched box that it overlaps most.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,9 @@ _MATCH = 0.5
 _IOUS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0, 1, 101)
 _GUESS = 0.05
-"""Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so no
-box is lost for a score just below it; boxes after all true ones change nothing."""
+"""Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so a
+box is not lost because its score is just below that; boxes ranked after all true ones change
+nothing."""
 _NONE = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 

@@ -195,14 +195,14 @@ class Difference:
         elements: Pairs seen.
         max_abs: Largest error; inf if a pair is non-finite on one side only.
         noise: Σ error²; inf likewise.
-        product: Σ reference · candidate over finite pairs; 0 if cosine terms were not asked for.
+        product: Σ reference · candidate over finite pairs; 0 if cosine terms were not requested.
         reference_energy: Σ reference² over finite pairs; 0 likewise.
         candidate_energy: Σ candidate² over finite pairs; 0 likewise.
         mismatched: Unequal pairs (discrete outputs only).
         nonfinite: Pairs that are NaN or infinite on one side and something else on the other.
         misshapen: Samples in which the two shapes differ; their elements enter no sum.
         by_group: Largest error in each of the output's groups of slices (`slices`); empty if it has
-            none, or if not asked for.
+            none, or if not requested.
         rare: Elements that are not the output's common value; empty likewise.
     """
 
@@ -220,7 +220,7 @@ class Difference:
     rare: Rare = field(default_factory=Rare)
 
     def add_chunk(self, chunk: Chunk, *, cosine: bool) -> None:
-        """Add the pairs of one chunk, with the terms of the cosine only if asked for."""
+        """Add the pairs of one chunk, with the terms of the cosine if `cosine`."""
         self.elements += chunk.reference.size
         self.noise += chunk.noise
         self.nonfinite += chunk.nonfinite

@@ -14,8 +14,8 @@ Inputs = Mapping[str, tuple[int, ...]]
 Arrays = Sequence[NDArray[np.float64]]
 """One output of several samples."""
 SUM_SLACK = 4e-3
-"""Largest distance of a row of probabilities, or a length, from 1: BF16 rounds each number by up to
-2^-9 of it."""
+"""Largest distance of a row's sum of probabilities, or of a length, from 1: BF16 rounds each number
+by up to 2^-9 of itself."""
 _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0")
 """Words in the names of outputs that become inputs of the next call."""
 

@@ -54,7 +54,7 @@ class Excess:
 
         Args:
             reference: Its outputs, all of them among the totals.
-            candidate: Its outputs; those that the reference lacks are ignored. A failed run is inf.
+            candidate: Its outputs; extra ones are ignored. A failed run is inf.
 
         Raises:
             CaseError: The candidate lacks an output, or an output is complex.

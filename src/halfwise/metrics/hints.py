@@ -1,8 +1,8 @@
 """Hints for users who kept the default tolerance although the outputs call for another criterion.
 
 The default compares every number. That is wrong if the outputs are a decision (classes, masks,
-boxes), if a few numbers may legitimately differ (integers), or if a constant would pass. An
-output's meaning is guessed from its shape and values, so every hint says what it saw.
+boxes), if a few numbers may legitimately differ (integers), or if a constant would pass. The
+meaning of an output is guessed from its shape and values, so every hint states its evidence.
 """
 
 from collections.abc import Iterator, Sequence
@@ -80,12 +80,12 @@ def criterion_hints(
 
     Args:
         criterion: As the user gave it, before `effective`.
-        references: FP32 outputs by sample; the first eight are looked at. May be empty.
+        references: FP32 outputs by sample; the first eight are examined. May be empty.
         inputs: Shapes of the inputs, on the first sample.
 
     Returns:
-        Sentences in output order: none with a metric; with thresholds other than `rel_max`, one for
-        each output whose slices have several scales.
+        Sentences in output order. With a metric, there are none; with thresholds other than
+        `rel_max`, one for each output whose slices have several scales.
     """
     if not len(references):
         return ()

@@ -1,8 +1,8 @@
 """What an output looks like: evidence from its shape, its values, its name and the inputs.
 
-A look is `shown` if the evidence leaves hardly any other kind: a metric that asks the wrong
-question would accept wrong results. If only the shape suggests a kind, it is a hint and no more. A
-single sample that does not fit rules a kind out, and so does a name that says otherwise (`names`).
+A look is `shown` if the evidence leaves hardly any other kind: a metric that does not fit would
+accept wrong results. If only the shape suggests a kind, the look is no more than a hint. A single
+sample that does not fit rules out a kind, and so does a name that says otherwise (`names`).
 The rules, with what rules each out, are in `box_layouts`, `row_kinds`, `map_kinds` and
 `signal_kinds`.
 """

@@ -23,13 +23,13 @@ def token_agreement(
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return the fraction of tokens that are the right ones, in [0, 1].
+    """Return the fraction of tokens that are right, in [0, 1].
 
     Tokens are the elements of every integer output; without one, the indices of the largest scores
     along the last axis of the class output (see `top1`), the first among equals. If sequences
     differ in length, places that only one of them has are wrong; so is a place with NaN. A token
-    that makes up more than half of the right ones, such as CTC's blank or padding, says nothing
-    where both sides have it: such places do not count. 1 if no place counts.
+    that makes up more than half of the right ones, for example CTC's blank or padding, proves
+    nothing where both sides have it: such places do not count. 1 if no place counts.
 
     Args:
         reference: Integer outputs [*, tokens] or scores [*, tokens, vocabulary].

@@ -32,7 +32,7 @@ Computed = Outputs | RunFailed
 """A candidate's outputs for a sample, or why it did not run."""
 
 DEFAULT_REL_MAX: float = default("rel_max")
-"""The default tolerance: FP16's 2^-11 may grow some twenty times."""
+"""The default tolerance: FP16's 2^-11 may grow about twenty times."""
 
 _COSINE_ROUNDING = 1e-12
 """Upper bound on the error of float64 sums in 1 - cosine, which keeps a bound a bound."""

@@ -11,7 +11,7 @@ from halfwise.records import Kind
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _LONG = 5
-"""Letters of a word that is sought anywhere in a name; shorter ones must begin a word."""
+"""Letters from which a word is searched for anywhere in a name; shorter ones must begin a word."""
 _PLACES = (
     "landmark", "keypoint", "kpt", "kps", "joint", "pose", "coord", "offset", "delta", "displac",
     "mesh", "vertices", "rotat", "transl", "quat", "angle", "velocity", "traject", "normals",

@@ -4,7 +4,7 @@ Where one value fills most of an output, agreement over all elements hides the l
 if none of 6 pixels among 1,000 is found, 99.4 % still agree. So the others are held to the same
 fraction as a group of their own: twice the number that agree, over the sum of both sides' numbers.
 For two values that is the Dice coefficient (Dice, "Measures of the Amount of Ecologic Association
-Between Species", 1945), of which MLPerf Inference asks 99 % in segmentation, too.
+Between Species", 1945), for which MLPerf Inference also requires 99 % in segmentation.
 """
 
 from collections.abc import Sequence

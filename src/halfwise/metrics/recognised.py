@@ -26,7 +26,7 @@ from halfwise.metrics.untested import untested_metric
 from halfwise.records import Boxes, Criterion, Recognised, TaskScore, Unjudged
 
 REL_MAX = "rel-max"
-"""What unrecognised outputs are held to: the default tolerance."""
+"""Name of the measure for unrecognised outputs: the default tolerance."""
 _OF_BOXES: dict[
     str, Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[str], Boxes], float]
 ] = {"detection-f1": f1, "map": mean_ap}
@@ -38,7 +38,7 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     """Return the outputs whose kind the evidence shows, boxes first; may be empty.
 
     Args:
-        references: FP32 outputs by sample; the first eight are looked at. May be empty.
+        references: FP32 outputs by sample; the first eight are examined. May be empty.
         inputs: Shape of every input, on the first sample.
     """
     return tuple(
@@ -262,6 +262,6 @@ def _only(names: Sequence[str], outputs: Sequence[Outputs]) -> list[Outputs]:
     if lacking := [name for name in names if any(name not in of for of in outputs)]:
         raise CaseError(
             f"The metric needs output {lacking[0]!r}, which is missing.",
-            "Give all outputs that the metric was chosen for, or name a metric for the others.",
+            "Give all outputs for which the metric was chosen, or name a metric for the others.",
         )
     return [{name: of[name] for name in names} for of in outputs]

@@ -1,4 +1,4 @@
-"""Metrics of vectors and signals. The worst one counts: a mean would hide a broken one."""
+"""Metrics of vectors and signals. The worst one counts, because a mean would hide a broken one."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

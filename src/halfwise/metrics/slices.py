@@ -23,8 +23,8 @@ from halfwise.wording import number
 GAP = 4.0
 """Ratio of successive scales above which the slices of an axis are split."""
 SAMPLE_GAP = 10.0
-"""The same for samples: loud and quiet ones are alike, and a few leave gaps by chance. A neighbour
-can then hide an error of at most a tenth of a sample's own scale."""
+"""The same for samples: loud and quiet ones are alike, and a few samples leave gaps by chance. A
+neighbour can then hide an error of at most a tenth of a sample's own scale."""
 FEWEST = 8
 """Fewest values for a slice's largest to mean something: the largest of 8 uniform around 0 is below
 a quarter of the range with probability 4^-8."""
@@ -51,7 +51,7 @@ which FP16 rounds the offset itself."""
 SHARE = 0.1
 """Share of an axis's slices below which a group has `ROOM`; below a tenth of it, it is no group."""
 ROOM = 10.0
-"""Multiple of the tolerance for a group of few slices: it shows what is plainly wrong, but not
+"""Multiple of the tolerance for a group of few slices: it catches what is plainly wrong, but not
 FP16's rounding of one faint channel among many."""
 
 

@@ -1,4 +1,4 @@
-"""Built-in task metrics: what the user cares about, as one number, higher is better.
+"""Built-in task metrics: what the user cares about, as one number; higher is better.
 
 Every metric is called as `metric(reference, candidate, labels)`, each a sequence over the same
 samples: outputs of the FP32 model, outputs of the model under judgement, and labels or None. The

@@ -1,6 +1,6 @@
 """What samples can show: how many inputs may fail, and where the samples test nothing.
 
-Samples test nothing if outputs that are no result would be accepted too.
+Samples test nothing if meaningless outputs would be accepted too.
 """
 
 import math
@@ -94,7 +94,7 @@ def untested_metric(
     try:
         other = min(metric(references, ramp, labels) for ramp in ramps)
     except CaseError:
-        return ()  # it looks at them, or it could not refuse them
+        return ()  # it refuses them, so it reads them
     found = Unjudged(
         kind="metric",
         name=criterion.metric or "metric",
@@ -126,14 +126,14 @@ def scores(
     own = metric(references, references, labels)
     if not isfinite(own):
         raise CaseError(
-            f"The metric {name} gives {own} for the reference's own outputs.",
+            f"The metric {name} is {own} for the reference's own outputs.",
             "A verdict needs a finite value: check the metric, the labels and the samples.",
         )
     found = metric(references, candidates, labels)
     again = metric(references, references, labels)
     if again != own:
         raise CaseError(
-            f"The metric {name} gives {number(own, 6)} for the reference's own outputs, and "
+            f"The metric {name} is {number(own, 6)} for the reference's own outputs, but "
             f"{number(again, 6)} "
             "on a second call.",
             "It must keep no state between calls and use no random numbers.",
@@ -218,7 +218,7 @@ def _small(outputs: Outputs, end: int) -> Outputs:
 
 def _ramp(array: NDArray[Any], end: int) -> NDArray[Any]:
     last = end * _NEXT_TO_NOTHING * (_absmax([array]) or 1.0)
-    # A single element has the start alone.
+    # A single element gets only the start.
     return np.linspace(-last, last, array.size).reshape(array.shape).astype(array.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Whether outputs that are the same for all samples would pass: then the samples prove little."""
+"""Whether the same outputs for all samples would pass: if so, the samples prove little."""
 
 from collections.abc import Sequence
 
@@ -50,5 +50,5 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
     return (
         f"The outputs of the samples differ by less than the tolerance, at most "
         f"{number(most.rel_max)} of the largest value from their mean: a constant would pass "
-        f"too. Judge{tighter} or with a metric.",
+        f"too. Judge them{tighter} or with a metric.",
     )

@@ -254,7 +254,7 @@ def test_a_function_that_takes_neither_is_told_what_it_is_called_with(sources, t
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("x={}/one,z={}/two", "no input 'z' in the model; expected a source for each of: x, y"),
+        ("x={}/one,z={}/two", "the model has no input 'z'; expected a source for each of: x, y"),
         ("x={}/one", "Input 'y' has no source; expected one"),
         ("x={}/one,y={}/absent", "There is no file or folder .*absent for input 'y'"),
         ("x={}/one,y={}/one", "The inputs 'x' and 'y' are both read from"),
