@@ -2,9 +2,9 @@
 
 usage: python tools/comparison.py [--check]
 
-What halfwise keeps once it repairs is a column from bench/results/repairs.json, where that is.
-In README.md it replaces what stands between `<!-- begin peers -->` and `<!-- end peers -->`. With
-`--check` nothing is written; the exit code is 1 where a file would change.
+If bench/results/repairs.json exists, a column shows what halfwise keeps with repairs. In README.md
+the text between `<!-- begin peers -->` and `<!-- end peers -->` is replaced. With `--check` nothing
+is written; the exit code is 1 if a file would change.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"<!-- begin peers -->.*?<!-- end peers -->", re.DOTALL)
 MADE = "made"
 
 Record = dict[str, Any]
-"""Objects of peers.json."""
+"""A JSON object of peers.json."""
 
 HOW = {
     "halfwise": (
@@ -108,7 +108,7 @@ with repairs and {without} without.
 
 
 def read(result: Path = RESULT) -> Record:
-    """Return the content of a result, empty where there is none."""
+    """Return the content of a result; empty if there is none."""
     content: Record = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
     return content
 
@@ -117,8 +117,8 @@ def document(content: Record, repairs: Record) -> str:
     """Return docs/comparison.md.
 
     Args:
-        content: That of peers.json.
-        repairs: That of repairs.json; nothing where repairs were not measured.
+        content: Content of peers.json.
+        repairs: Content of repairs.json; empty if repairs were not measured.
     """
     details, machine = content["details"], content["machine"]
     families = [model["family"] for model in details["models"].values()]
@@ -156,7 +156,7 @@ def document(content: Record, repairs: Record) -> str:
 
 
 def tools(details: Record) -> Iterator[str]:
-    """Yield what each tool is."""
+    """Yield a table of the tools: what each does, and how it was run."""
     yield "## The tools\n"
     rows: list[Sequence[str]] = []
     for begin, told in HOW.items():
@@ -223,7 +223,7 @@ def claims(content: Record) -> Iterator[str]:
 
 
 def told_of(repairs: Record, details: Record) -> Iterator[str]:
-    """Yield what the column of repairs is, and what it comes to."""
+    """Yield what the column of repairs shows, and its totals."""
     pairs = repairs.get("details", {})
     both = [pairs[name] for name in details["models"] if name in pairs]
     good = [pair for pair in both if right(pair)]
@@ -244,7 +244,7 @@ def right(pair: Record) -> bool:
 
 
 def repaired(pair: Record | None) -> str:
-    """Return what repairs make of a model."""
+    """Return the cell of a model in the column of repairs."""
     if pair is None:
         return "–"
     rules = "".join(f", {count} {rule}" for rule, count in pair["repaired"]["rules"].items())
@@ -271,7 +271,7 @@ def models(details: Record, repairs: Record) -> Iterator[str]:
 
 
 def cell(model: Record, attempt: Record) -> str:
-    """Return what a tool made of a model."""
+    """Return the cell of a model in a tool's column."""
     if attempt["end"] != MADE:
         return str(attempt["end"])
     metric = next((o for o in model["options"] if o.startswith("--metric=")), "")
@@ -288,7 +288,7 @@ def number(value: float) -> str:
 
 
 def messages(details: Record) -> Iterator[str]:
-    """Yield what the tools said, the models with the same words together."""
+    """Yield the tools' messages, each with the models that it came with."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for name, model in details["models"].items():
         for tool, attempt in model["attempts"].items():
@@ -315,7 +315,7 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]] | list[Sequence[str
 
 
 def with_block(readme: str, content: Record) -> str:
-    """Return README.md with its table made anew."""
+    """Return README.md with its table regenerated."""
     block = "\n".join(["<!-- begin peers -->", *summary(content["details"]), "<!-- end peers -->"])
     text, count = BLOCK.subn(lambda _: block, readme)
     if count != 1:

@@ -3,9 +3,9 @@
 usage: python tools/failure_classes.py [NAME]
 
 With the name of a model, it writes that model and its inputs into a folder of that name. Otherwise
-it replaces what stands between `<!-- begin BLOCK -->` and `<!-- end BLOCK -->`: `classes` is the
-list of pages by symptom, `models` the table of a class, `reasons` what `halfwise fix --no-repair`
-says of one of its models. What repairs make of a model is from bench/results/repairs.json.
+it replaces the text between `<!-- begin BLOCK -->` and `<!-- end BLOCK -->`: `classes` is the list
+of pages by symptom, `models` the table of a class, `reasons` the reasons that `halfwise fix
+--no-repair` gives for one of its models. Results with repairs are from bench/results/repairs.json.
 """
 
 import json
@@ -47,12 +47,12 @@ PAGES = {
     "Beyond the calibrated range": ("beyond-the-range", "near_the_edge"),
     "Harmless": ("harmless", ""),
 }
-"""Family → name of its page, and the model that the page shows a run of; "" for none."""
+"""Family → name of its page, and the model whose run the page shows; "" for none."""
 HEADER = "| model | what goes wrong | kept with `--no-repair` | guards | repaired by |"
 
 
 def index() -> str:
-    """Return the list of pages: what is seen of each, and what happens."""
+    """Return the list of pages: the symptom of each class, and what happens."""
     lines = ["| symptom | class | what happens |", "| --- | --- | --- |"]
     for family, _ in families():
         parts = page(family).read_text(encoding="utf-8").split("\n\n")
@@ -69,7 +69,7 @@ def families() -> tuple[tuple[str, tuple[Ill, ...]], ...]:
 
 
 def listing(ills: Iterable[Ill]) -> str:
-    """Return the table of a family, and where its faults were reported."""
+    """Return the table of a family, with links to reports of its faults."""
     repairs = json.loads(REPAIRS.read_text(encoding="utf-8"))["details"]
     ills = tuple(ills)
     rows = [row(ill, repairs.get(ill.name, {}).get("repaired", {})) for ill in ills]
@@ -79,7 +79,7 @@ def listing(ills: Iterable[Ill]) -> str:
 
 
 def row(ill: Ill, repaired: Mapping[str, Any]) -> str:
-    """Return the line of one model."""
+    """Return the table row of a model."""
     guards = ", ".join(sorted(str(g) if g else "none" for g in ill.guards))
     rules = ", ".join(repaired.get("rules", ()))
     if rules and repaired["kept"]:
@@ -153,7 +153,7 @@ def save(ill: Ill, folder: Path) -> tuple[Path, Path]:
 
 
 def put(text: str, name: str, content: str) -> str:
-    """Return a page with one block made anew."""
+    """Return a page with one block replaced."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     head, found, rest = text.partition(begin)
     if not found:
@@ -162,7 +162,7 @@ def put(text: str, name: str, content: str) -> str:
 
 
 def block(text: str, name: str) -> str:
-    """Return what a block of a page holds."""
+    """Return the content of a block of a page."""
     return text.partition(f"<!-- begin {name} -->\n")[2].partition(f"\n<!-- end {name} -->")[0]
 
 

@@ -26,12 +26,12 @@ def listing() -> str:
 
 
 def row(rule: Rule) -> str:
-    """Return the line of one rule."""
+    """Return the table row of a rule."""
     return f"| `{rule.id}` | {rule.severity} | {rule.why} ([source]({rule.source})) |"
 
 
 def with_listing(text: str) -> str:
-    """Return the page with its list made anew."""
+    """Return the page with its list regenerated."""
     begin, end = "<!-- begin rules -->", "<!-- end rules -->"
     return re.sub(f"{begin}.*{end}", f"{begin}\n{listing()}\n{end}", text, flags=re.DOTALL)
 

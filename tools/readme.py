@@ -1,13 +1,13 @@
-"""Write into the documentation what the commands really print.
+"""Update the documentation with what the commands really print.
 
 usage: python tools/readme.py [--check]
 
-Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
-the report of `runs/demo` (made by `make demo`), `engines` in docs/tensorrt.md what the report of a
-run on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`), `commands` in
-docs/commands.md every command and option. In docs/tutorial.md, the block of text that follows a
-command is what it prints. With `--check` nothing is written; the exit code is 1 where a page
-differs in more than timings.
+Replaces the text between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
+the report of `runs/demo` (made by `make demo`); `engines` in docs/tensorrt.md is the part about
+engines in the report of a run on a GPU (`bench/results/gpu_resnet50_run.json.gz`); `commands` in
+docs/commands.md lists every command and option. In docs/tutorial.md, the block of text after a
+command is its output. With `--check` nothing is written; the exit code is 1 if a page differs in
+more than timings.
 """
 
 import argparse
@@ -45,7 +45,7 @@ STEP = re.compile(
     r"(?P<shown>\n\n```text\n.*?```)?$",
     re.DOTALL | re.MULTILINE,
 )
-"""A block of commands, how the last one exits, and the block of text behind it."""
+"""A block of commands, the exit code of the last one, and the block of text after it."""
 
 
 def output(*arguments: str, folder: Path = ROOT, code: int = 0) -> str:
@@ -80,7 +80,7 @@ def report() -> str:
 
 
 def engines() -> str:
-    """Return what a recorded run says of its engines, without shapes and remarks."""
+    """Return the report on the engines of a recorded run, without shapes and remarks."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run.json").write_bytes(gzip.decompress(ENGINE_RUN.read_bytes()))
         told = output("report", folder, "--full")
@@ -116,12 +116,12 @@ def commands() -> str:
 
 
 def place(row: tuple[str, str, str]) -> tuple[int, str]:
-    """Return where the panel of an option stands; within it options stay as declared."""
+    """Return the position of an option's panel; within it options keep their declared order."""
     return (PANELS.index(row[0]) if row[0] in PANELS else len(PANELS), row[0])
 
 
 def leaves(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand]]:
-    """Yield name and command, those of groups (`inputs compare`) too."""
+    """Yield names and commands, including those in groups (`inputs compare`)."""
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             yield from leaves(command, f"{prefix}{name} ")
@@ -135,7 +135,7 @@ def options(command: TyperCommand) -> Iterator[TyperOption]:
 
 
 def usage(name: str, command: TyperCommand) -> str:
-    """Return a command with what it demands: `fix MODEL --inputs DATA -o RUN`."""
+    """Return a command with what it requires: `fix MODEL --inputs DATA -o RUN`."""
     words = [name]
     for told in (p for p in command.params if isinstance(p, TyperArgument)):
         shown = told.metavar or str(told.name).upper()
@@ -145,7 +145,7 @@ def usage(name: str, command: TyperCommand) -> str:
 
 
 def told(option: TyperOption) -> str:
-    """Return the help of an option, with a default that only Typer states."""
+    """Return the help of an option, with its default if only Typer knows it."""
     stated = option.show_default and isinstance(option.default, str | int | float)
     known = stated and not option.is_flag
     return f"{option.help} Default {option.default}." if known else option.help or ""
@@ -159,7 +159,7 @@ def wanted(option: TyperOption) -> str:
 
 
 def tutorial() -> str:
-    """Return the tutorial with the output of every command made anew."""
+    """Return the tutorial with the output of every command regenerated."""
     with tempfile.TemporaryDirectory() as folder:
 
         def ran(step: re.Match[str]) -> str:
@@ -178,7 +178,7 @@ def tutorial() -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text for a cell of a table."""
+    """Return a text escaped for a table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -190,12 +190,12 @@ BLOCKS: dict[Path, dict[str, Callable[[], str]]] = {
 
 
 def made_anew(page: Path) -> str:
-    """Return a page with what is generated in it made anew."""
+    """Return a page with its generated parts regenerated."""
     return tutorial() if page == TUTORIAL else with_blocks(page)
 
 
 def with_blocks(page: Path) -> str:
-    """Return a page with its blocks made anew."""
+    """Return a page with its blocks regenerated."""
     text = page.read_text(encoding="utf-8")
     for name, made in BLOCKS[page].items():
         block = f"<!-- begin {name} -->\n{made()}\n<!-- end {name} -->"

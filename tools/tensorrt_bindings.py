@@ -3,7 +3,7 @@
 usage: python tools/tensorrt_bindings.py [--check] [VERSION ...]
 
 The wheels come from PyPI (1 MB each); the libraries that they load are stand-ins, compiled from
-tensorrt_stub.c. Needs pip, a C compiler and Python 3.11: 8.6.1 has no wheel for a later one.
+tensorrt_stub.c. Needs pip, a C compiler and Python 3.11, the last one with a wheel of 8.6.1.
 """
 
 import argparse
@@ -33,7 +33,7 @@ LIBRARIES = ("libnvinfer", "libnvinfer_plugin", "libnvonnxparser", "libnvparsers
 
 
 def main() -> int:
-    """Write or compare; return 1 where a file is not what the wheel says."""
+    """Write or compare the files; return 1 if a file differs from its wheel."""
     parser = argparse.ArgumentParser(description="Snapshots of the API of TensorRT's bindings")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("versions", nargs="*", metavar="VERSION", help="default: all of them")
@@ -47,7 +47,7 @@ def main() -> int:
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
     if stale:
-        sys.stderr.write(f"not what the wheels say: {', '.join(stale)}\n")
+        sys.stderr.write(f"out of date: {', '.join(stale)}\n")
     return int(bool(stale))
 
 
@@ -62,7 +62,7 @@ def snapshot(version: str) -> str:
         _unpack(version, place)
         _stand_ins(version.split(".", maxsplit=1)[0], place)
         # In another process: what one version loads would stay for the next. -P because this
-        # script has the name of what it imports.
+        # script has the name of the module that it imports.
         listing = subprocess.run(
             [sys.executable, "-P", __file__, "describe"],
             env=os.environ | {"LD_LIBRARY_PATH": folder, "PYTHONPATH": folder},
@@ -82,7 +82,7 @@ def _unpack(version: str, place: Path) -> None:
 
 
 def _stand_ins(major: str, place: Path) -> None:
-    """Compile one library that has the names of all."""
+    """Compile one stub library under the names of all libraries."""
     library = place / "stand_in.so"
     source = Path(__file__).with_name("tensorrt_stub.c")
     compiler = os.environ.get("CC", "cc")
@@ -119,10 +119,10 @@ def _add(api: dict[str, Any], name: str, value: object) -> None:
 
 
 def _class(of: type) -> dict[str, Any]:
-    """Return a class without what it inherits.
+    """Return a class without inherited members.
 
-    `overrides` are the methods that its docstring tells to write: those of IOutputAllocator are
-    on no class.
+    `overrides` are the methods that its docstring says to implement: no class has those of
+    IOutputAllocator.
     """
     found: dict[str, Any] = {
         "bases": [base.__name__ for base in of.__bases__ if base.__module__ == of.__module__],

@@ -1,6 +1,6 @@
-/* What TensorRT's Python bindings want from its libraries, so that they can be imported without them.
+/* The symbols that TensorRT's Python bindings need from its libraries, to import them without these.
  * tools/tensorrt_bindings.py compiles this once and gives it the names of all libraries. Importing and
- * looking around calls none of these functions; a call ends the process and says which it was.
+ * inspecting the bindings calls none of these functions; a call ends the process and names itself.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@ from halfwise.wording import clean, shorten
 
 _PLACE = "Give a writable folder: XDG_CONFIG_HOME=FOLDER halfwise …"
 _WIDEST = 400
-"""Most characters of commands in a message."""
+"""Largest number of characters of a command in a message."""
 _TRUSTED = "trusted.jsonl"
 _announced: set[tuple[str, ...]] = set()
 

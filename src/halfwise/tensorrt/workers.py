@@ -17,7 +17,7 @@ from halfwise.tensorrt.trust import announce, configuration, demand_trust, remem
 
 FILE = "halfwise.toml"
 UNNAMED = "tensorrt"
-"""Name of a worker that nothing names."""
+"""Name of a worker without a name of its own."""
 
 _TOO_LARGE = 1 << 60
 """1 EiB, beyond any GPU's memory; TensorRT takes a 64-bit number (`size_t`)."""
@@ -320,7 +320,7 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
     if unknown := found.keys() - {"tensorrt"}:
         raise UsageError(
             f"{path} has unknown tables or keys: {', '.join(sorted(unknown))}.",
-            "Known is [tensorrt].",
+            "The only known table is [tensorrt].",
         )
     table = found.get("tensorrt", {})
     if not isinstance(table, dict):

@@ -1,1 +1,1 @@
-"""What helps beside `fix`: one module or package per command."""
+"""The commands other than `fix`: one module or package each."""

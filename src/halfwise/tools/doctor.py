@@ -49,7 +49,7 @@ def doctor(
 def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
     """Return facts about each worker by name; workers are queried in parallel."""
     facts = {
-        "tensorrt": f"run: {', '.join(RUN_VERSIONS)}; only checked against the bindings: "
+        "tensorrt": f"ran with {', '.join(RUN_VERSIONS)}; only checked against the bindings of "
         f"{', '.join(CHECKED_VERSIONS)}"
     }
     for spec in specs:

@@ -53,6 +53,8 @@ def test_doctor():
     facts = api.doctor()
     assert facts["onnxruntime"] == onnxruntime.__version__
     assert facts["device cpu"] == "available"
-    assert facts["tensorrt"].startswith("run: 8.6.0; only checked against the bindings: 8.6.1")
+    assert facts["tensorrt"].startswith(
+        "ran with 8.6.0; only checked against the bindings of 8.6.1"
+    )
     assert sys.executable in facts["worker tensorrt"]
     assert "cannot import tensorrt" in facts["worker tensorrt unusable"]

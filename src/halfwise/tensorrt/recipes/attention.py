@@ -11,7 +11,7 @@ from halfwise.tensorrt.versions import has
 from halfwise.wording import count, verb
 
 _MOST = 24
-"""Most options that a note lists; beyond that it gives their number."""
+"""Largest number of options that a note lists; beyond that it gives only their number."""
 
 
 def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], version: str) -> str:

@@ -33,7 +33,7 @@ for one output on one sample."""
 KNOBS, ROUTES = "knobs.py", "routes.txt"
 SECONDS = 3600
 """Time after which no further route starts; a convention. 11.1 has 209 settings, so this means
-some hundred builds."""
+a few hundred builds."""
 _KNOBS = '''"""Print every setting with a choice, from what `trtexec --helpBuildRoute` prints."""
 import json
 import re

@@ -30,19 +30,19 @@ from halfwise.tensorrt.worker.frames import ENDS, Admit, Header, Unfit, values
 from halfwise.tensorrt.worker.worker import ITEM_BYTES
 
 MOST_CACHE_BYTES = 1 << 30
-"""Largest timing cache; those of whole model zoos are some hundred megabytes."""
+"""Largest timing cache, in bytes; those of whole model zoos are a few hundred megabytes."""
 MOST_INSPECTION_BYTES = 1 << 26
-"""Largest inspector JSON; it takes some 2 kB per layer after fusion."""
+"""Largest inspector JSON, in bytes; a layer after fusion takes about 2 kB."""
 MOST_INSPECTION_VALUES = 1 << 21
-"""Most values in that JSON; a layer has some 100."""
+"""Largest number of values in that JSON; a layer has about 100."""
 MOST_GROWTH = 1 << 20
-"""Most elements along outputs' dynamic axes per input element. Our choice: a vocabulary has 2^18,
-and its axis is fixed in most models."""
+"""Largest number of elements along outputs' dynamic axes per input element. Our choice: a
+vocabulary has 2^18, and its axis is fixed in most models."""
 _SHOWN = 60
 
 Fits = Callable[[Any, int], str]
-"""Takes a result in the form of its model, and its payload size in bytes. Returns a clause on what
-does not fit; "" if all does."""
+"""Takes a result, validated by its model, and the size of its payload in bytes. Returns a clause on
+what does not fit; "" if everything fits."""
 
 
 @dataclass(frozen=True)

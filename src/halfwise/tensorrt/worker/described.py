@@ -28,7 +28,7 @@ from halfwise.tensorrt.versions import (
 from halfwise.wording import stopped
 
 _LONGEST = 500
-"""Most characters of the reason why a worker cannot build."""
+"""Largest number of characters of the reason why a worker cannot build."""
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,11 @@ _UNREADABLE = {
         "Rebuild the engine with the TensorRT version that runs it.",
     )
 }
-"""Meanings of messages about any file for an engine file, by kind of message."""
+"""What messages about any file mean if the file is an engine, by kind of message."""
 
 
 _MOST_SAID = 500
-"""Most characters of a worker's own words in a message."""
+"""Largest number of characters of a worker's own words in a message."""
 
 
 class EngineFailed(RunFailed):

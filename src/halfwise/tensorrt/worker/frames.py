@@ -12,11 +12,12 @@ from halfwise.tensorrt.worker.worker import LENGTHS, MAGIC, partial_marker
 MOST_HEADER_BYTES = 1 << 25
 """The largest honest header lists a network's layers: 100,000 of some 300 bytes each."""
 MOST_VALUES = 1 << 20
-"""Most values in a header: each takes up to some 120 bytes of memory here. A layer has eight."""
+"""Largest number of values in a header: each takes up to 120 bytes of memory here. A layer has
+eight."""
 MOST_PAYLOAD_BYTES = 1 << 35
 """Limit per frame, which may hold the arrays of one sample; requests expect less."""
 LONGEST_LINE = 2000
-"""Most characters kept of a line of noise."""
+"""Largest number of characters kept of a line of noise."""
 
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""

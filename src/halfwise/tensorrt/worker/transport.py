@@ -29,9 +29,9 @@ GRACE = 7.0
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
 as lost: the worker gives a process stuck in the driver five to end."""
 MOST_NOISE = 1 << 24
-"""Most bytes outside of frames during one request."""
+"""Largest number of bytes outside of frames during one request."""
 LAST_LINES = 30
-"""Last lines of the command's output to keep."""
+"""Number of last lines of the command's output to keep."""
 _CHUNK = 1 << 20
 _LOOK_SECONDS = 1.0
 _SECONDS_TO_EXPLAIN = 1.0

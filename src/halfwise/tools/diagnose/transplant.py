@@ -30,7 +30,8 @@ from halfwise.tools.diagnose.localise import ENOUGH, Spent
 from halfwise.tools.diagnose.pieces import NEGATED, Part, Piece, Pieces, Values
 
 MOST_BYTES = 1 << 29
-"""Size of the inputs and outputs of side-by-side parts: bounds memory here and on the worker."""
+"""Largest size of the inputs and outputs of side-by-side parts: bounds memory here and on the
+worker."""
 
 
 LEAST_SECONDS = 60.0

@@ -71,8 +71,8 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
         run = read_run(Path(folder))
         if not _figures(run):
             raise RecordMismatch(
-                f"{folder} is no baseline: its verdict has no figures to compare with.",
-                "Make one by verify MODEL CANDIDATE --inputs DATA -o RUN.",
+                f"{folder} is not a baseline: its verdict has no figures to compare with.",
+                "Make one with: verify MODEL CANDIDATE --inputs DATA -o RUN.",
             )
         return Earlier(Path(folder), run, allowed)
     if words:

@@ -21,7 +21,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, Right
 
 MOST_CAUSES = 8
-"""Most pairs reported as causes: if more must go, 8 bits are too few."""
+"""Largest number of pairs reported as causes: if more must go, 8 bits are too few."""
 _MOST_TRIALS = 128
 """Trials of halves: 8 pairs among 500 take about 100."""
 
@@ -136,7 +136,7 @@ def _caused(
 def _gravest(
     names: Sequence[NodeName], every: frozenset[NodeName], trials: Trials
 ) -> dict[NodeName, float]:
-    """Return the pairs that do most harm alone, with their errors, at most `MOST_CAUSES`."""
+    """Return at most `MOST_CAUSES` pairs that do most harm alone, with their errors."""
     waiting: list[tuple[float, int, Sequence[NodeName]]] = [(-inf, 0, names)]
     found: dict[NodeName, float] = {}
     tried = 0

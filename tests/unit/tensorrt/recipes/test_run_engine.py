@@ -119,7 +119,7 @@ def test_types_that_a_version_has_or_lacks(run):
     words = ["--raw", "x", "2", "x.bin", *saved(run.folder, n=np.array([1 << 40, -1]))]
     done = run("--engine", "other", *words)
     if run.version == "8.6":
-        assert "of a type that no .npy file holds" in done.stderr
+        assert "of a type that .npy files cannot hold" in done.stderr
         return
     assert done.returncode == 0, done.stderr
     a, b = (np.load(run.folder / "out" / name) for name in ("a.npy", "b.npy"))
@@ -141,14 +141,14 @@ def wrong(folder):
     yield [*right[:3], "--npy", "sizes", "wide.npy"], "1099511627776 is beyond INT32"
     (folder / "short.bin").write_bytes(bytes(59))
     yield ["--raw", "x", "5x3", "short.bin", *sizes], "has 60 bytes; its file has 59"
-    yield ["--raw", "x", "5x-3", "short.bin", *sizes], "no shape: 5x-3"
+    yield ["--raw", "x", "5x-3", "short.bin", *sizes], "not a shape: 5x-3"
     yield ["--raw", "x", "9999999999x9999999999", "short.bin", *sizes], "a shape is too large"
-    yield ["--npy", "x", "short.bin", *sizes], "short.bin is no .npy file"
+    yield ["--npy", "x", "short.bin", *sizes], "short.bin is not an .npy file"
     yield ["--npy", "x", "nowhere.npy", *sizes], "cannot read nowhere.npy"
     yield ["--npy", "x"], "run_engine FOLDER"
     yield ["--npz", "x", "x.npy"], "there is no option --npz"
     yield [*right, "--engine", "out/none"], "cannot read out/none"
-    yield [*right, "--engine", "empty"], "is no engine of this TensorRT and GPU"
+    yield [*right, "--engine", "empty"], "is not an engine for this TensorRT and GPU"
 
 
 def test_what_is_wrong_is_said_and_nothing_is_written(run):
