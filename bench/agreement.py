@@ -1,4 +1,4 @@
-"""What the documentation says of the emulation: that it is consistent, and that it is needed."""
+"""Checks what the documentation claims of the emulation: it is consistent, and it is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEVELS = dict(ort.GraphOptimizationLevel.__members__)
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures of the models that are here, and which are not."""
+    """Return the figures of the available models, and which models are missing."""
     figures: list[Figure] = []
     for subject in bench.subjects():
         figures += plans_agree(subject.name, loaded(subject))
@@ -37,7 +37,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 
 def plans_agree(name: str, case: Case) -> list[Figure]:
-    """Compare one session for any plan with the emulation of the model that each plan makes."""
+    """Compare the switched session, which emulates any plan, with typed emulation of each plan."""
     roles = roles_of(case.network)
     switched = emulate_switched(case.network, roles, FP16)
     session = Session(switched.model)
@@ -138,7 +138,11 @@ def false_oracle() -> list[Figure]:
 
 
 def _digits_in_fp16() -> tuple[int, int, int]:
-    """Return how many images the all-FP16 model classes as FP32 does: on CPU, emulated, of all."""
+    """Count images that the all-FP16 model classes as FP32 does.
+
+    Returns:
+        The count on the CPU, the count in emulation, and the number of images.
+    """
     case = loaded(digits())
     roles = roles_of(case.network)
     made, _ = rewrite(case.network, roles, frozenset(), FP16, fixed=frozenset(), low_io=frozenset())

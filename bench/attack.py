@@ -3,13 +3,13 @@
     python bench/attack.py               all of them
     python bench/attack.py functions …   some families
     python bench/attack.py --quick       those that `make test` runs
-    python bench/attack.py --only TEXT   those whose names hold a text; shows what each printed
+    python bench/attack.py --only TEXT   those whose names contain TEXT; shows what each printed
     python bench/attack.py files --keep bench/results
-                                         a family, whose figures replace its former ones
+                                         a family; its figures replace its earlier ones
 
-An attack fails on a traceback, a signal, too much time or memory, an exit code outside of those
-that it may end with, more than 2 KB on standard error, standard output that is no JSON where
-`--json` asks for it, temporary files or processes that stay, or "passed" where it says broken.
+An attack fails on a traceback, a signal, too much time or memory, an exit code that is not among
+its allowed ones, more than 2 KB on standard error, standard output that is not JSON although
+`--json` was given, temporary files or processes left behind, or "passed" for a broken candidate.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ SERVERS = 2
 
 @dataclass(frozen=True)
 class Tried:
-    """One attack and what came of it.
+    """One attack and its outcome.
 
     Attributes:
         family: Its family.
         attack: The attack.
-        outcome: What came of it.
+        outcome: Its outcome.
         faults: What halfwise did wrong.
     """
 
@@ -76,11 +76,11 @@ def tried(
     """Run the attacks of modules, some at a time, and yield each as it ends.
 
     Args:
-        modules: What holds lists `ATTACKS`.
-        folder: Takes the attacks' files, which are removed after each.
-        quick: Whether to run only those that are marked so.
-        only: What names must hold.
-        servers: How many are run at a time.
+        modules: Names of modules with a list `ATTACKS`.
+        folder: For the attacks' files, which are removed after each.
+        quick: Whether to run only those marked quick.
+        only: Text that names must contain.
+        servers: How many run at a time.
     """
     planned = [
         (module, index, attack)
@@ -126,10 +126,9 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 
 def tally(found: Sequence[Tried], seconds: float) -> dict[str, Any]:
-    """Return what came of a family's attacks, as JSON.
+    """Return the results of a family's attacks, as JSON.
 
-    Times and memory are told apart by the limit that they were under: "60 s" and "1074 MB" are
-    the usual ones.
+    Times and memory are grouped by the limit that applied: usually "60 s" and "1074 MB".
     """
     longest: dict[str, float] = {}
     largest: dict[str, float] = {}
@@ -162,7 +161,7 @@ def tally(found: Sequence[Tried], seconds: float) -> dict[str, Any]:
 
 
 def figures(tallies: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """Return the figures of families, by their tallies."""
+    """Return the figures of families from their tallies."""
 
     def joined(key: str) -> list[str]:
         return [name for each in tallies.values() for name in each[key]]
@@ -190,7 +189,7 @@ def figures(tallies: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
 
 
 def keep(family: str, found: Mapping[str, Any], results: Path) -> None:
-    """Write one family's tally into the result in a folder, beside those that are there."""
+    """Write one family's tally into the result in a folder, next to those of other families."""
     file = results / "attack.json"
     kept = json.loads(file.read_text(encoding="utf-8"))["details"] if file.is_file() else {}
     kept = {name: {**kept, family: found}[name] for name in FAMILIES if name in {*kept, family}}
@@ -215,7 +214,7 @@ def _told(one: Tried, *, whole: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; return 1 where an attack failed."""
+    """Run the attacks that the command line names; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "families", nargs="*", metavar="FAMILY", help=f"among {', '.join(FAMILIES)}"

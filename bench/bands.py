@@ -1,15 +1,15 @@
-"""Scores the bands that are told before engines are built, over all recorded rounds of engines.
+"""Scores the bands predicted before engines are built, over all recorded rounds of engines.
 
-    python -m bench.bands                                    from what is stored, in seconds
-    python -m bench.bands --models DIR … [RUN.json …]        takes further runs in first
+    python -m bench.bands                                    from stored results, in seconds
+    python -m bench.bands --models DIR … [RUN.json …]        adds further runs first
 
-The second form also emulates the rounds that are not emulated yet, of the models that it finds by
-their hash in `DIR/*/model.onnx` with their inputs (`bench.gpu.models` makes some). Errors in
-emulation are stored in `gpu_emulated.json`, by the code that a run uses. Both write the table in
+The second form also emulates rounds that were not emulated yet, if it finds their model by its hash
+in `DIR/*/model.onnx`, with inputs (`bench.gpu.models` makes some). Errors in emulation are computed
+by the code that a run uses, and stored in `gpu_emulated.json`. Both forms write the table in
 docs/tensorrt-measured.md.
 
-What is fitted, one number, is never fitted on the model that is scored. What the engine with
-nothing kept has in FP32 by itself counts for the engines that were built after it alone.
+The single fitted number is never fitted on the model that is scored. The nodes that the engine with
+nothing kept computes in FP32 by itself count only for engines built after it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ PAGE = ROOT / "docs" / "tensorrt-measured.md"
 MARK = "<!-- bench/bands.py -->"
 EMULATED = RESULTS / "gpu_emulated.json"
 INSIDE = 0.9
-"""Share of the rounds of the other models that are to be inside, where the spread is fitted."""
+"""Share of the other models' rounds that must be inside the band when the spread is fitted."""
 SPREADS = [step / 20 for step in range(101)]
 
 
 @dataclass(frozen=True)
 class Round:
-    """One engine, and what was told of it.
+    """One engine, and its prediction.
 
     Attributes:
         model: Name of its model.
         kept: Number of kept nodes.
-        measured: Its error, 1 being the limit.
-        emulated: The same in emulations.
+        measured: Its error; 1 is the limit.
+        emulated: Its errors in emulations.
     """
 
     model: str
@@ -60,7 +60,7 @@ class Round:
 
     @property
     def decided(self) -> bool:
-        """Whether pass or fail was predicted: what the expected way of computing says."""
+        """Whether pass or fail was predicted correctly, by the expected way of computing."""
         return (self.emulated.own <= 1) == (self.measured <= 1)
 
 
@@ -72,7 +72,7 @@ class Emulator:
         self._known: dict[str, tuple[Planner, Bands]] = {}
 
     def emulate(self, seen: Seen, folder: Path) -> list[Emulated]:
-        """Return what emulations say of each round of a run, by what was known before it."""
+        """Return the emulated errors of each round of a run, from what was known before it."""
         key = json.dumps([seen.model_sha256, seen.settings, seen.calibration], sort_keys=True)
         if key not in self._known:
             planner = planner_of(seen, folder)
@@ -88,7 +88,7 @@ class Emulator:
 
 
 def stored() -> dict[str, list[Emulated]]:
-    """Return what was emulated so far, by hash of the model and date of the run."""
+    """Return all stored emulations, by hash of the model and date of the run."""
     if not EMULATED.exists():
         return {}
     found = json.loads(EMULATED.read_text(encoding="utf-8"))["rounds"]
@@ -101,7 +101,7 @@ def _emulated(told: Mapping[str, Any]) -> Emulated:
 
 
 def store(known: Mapping[str, Sequence[Emulated]]) -> None:
-    """Write what was emulated; numbers are text, since JSON has no infinity."""
+    """Store emulations; numbers are text, since JSON has no infinity."""
     told = {
         key: [{k: None if v is None else repr(v) for k, v in asdict(e).items()} for e in rounds]
         for key, rounds in sorted(known.items())
@@ -112,7 +112,7 @@ def store(known: Mapping[str, Sequence[Emulated]]) -> None:
 
 
 def key_of(seen: Seen) -> str:
-    """Return what the emulations of a run are stored by."""
+    """Return the key under which the emulations of a run are stored."""
     return f"{seen.model_sha256} {seen.date}"
 
 
@@ -137,14 +137,14 @@ def _share(found: Iterable[bool]) -> float:
 
 
 def scored(rounds: Sequence[Round]) -> Iterator[tuple[Round, float]]:
-    """Yield every round with the spread that the rounds of all other models give."""
+    """Yield every round with the spread fitted on the rounds of all other models."""
     models = dict.fromkeys(r.model for r in rounds)
     spreads = {m: fit([r for r in rounds if r.model != m]) for m in models}
     yield from ((r, spreads[r.model]) for r in rounds)
 
 
 def figures(rounds: Sequence[Round]) -> Iterator[Figure]:
-    """Yield what was to be reached, and what it is made of."""
+    """Yield the goals, and the figures behind them."""
     told = [(r, r.band(spread)) for r, spread in scored(rounds)]
     inside = [band.holds(r.measured) for r, band in told]
     count, models = len(told), len({r.model for r in rounds})
@@ -197,7 +197,7 @@ def details(rounds: Sequence[Round]) -> list[dict[str, Any]]:
 
 
 def gathered(runs: Sequence[Path], folders: Mapping[str, Path]) -> tuple[list[Round], str | None]:
-    """Return all rounds, with those of `runs`, and what is not emulated; None where all are.
+    """Return all rounds, including those of `runs`, and which are not emulated; None if all are.
 
     Args:
         runs: Records of further runs.
@@ -219,14 +219,14 @@ def gathered(runs: Sequence[Path], folders: Mapping[str, Path]) -> tuple[list[Ro
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures of what is stored."""
+    """Return the figures of the stored rounds."""
     rounds, skipped = gathered((), {})
     bench.details["bands"] = details(rounds)
     return list(figures(rounds)), skipped
 
 
 def main() -> None:
-    """Take further runs in, emulate what is new, and score all."""
+    """Add further runs, emulate new rounds, and score all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN.json")
     parser.add_argument("--models", action="append", type=Path, default=[], metavar="DIR")

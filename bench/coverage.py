@@ -1,10 +1,10 @@
-"""How often more inputs fail than the verdict's bound says: drawn models on heavy-tailed data.
+"""How often more inputs fail than the verdict's bound says: random models on heavy-tailed data.
 
 Each draw is a small network (products, squares, exponentials, divisions, norms) and a distribution
-of inputs whose tails reach what FP16 cannot hold, at a rate that is drawn, too. `fix` gets very few
-samples to search on, no margin and no headroom, so that its plans fail on many inputs, and a few
-held out; then the written model's emulation runs on 10,000 more. In every third draw nothing is
-searched: all is low.
+of inputs whose tails leave FP16's range, at a random rate. `fix` gets very few samples to search
+on, no margin and no headroom, so that its plans fail on many inputs, and a few held-out samples;
+then the written model is emulated on 10,000 more. Every third draw has no search: everything is
+low.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from halfwise.records import Criterion
 DRAWS, FURTHER = 100, 10_000
 WIDTH = 8
 ALLOWED = 5
-"""Bounds of 95 % confidence that may be broken among 100."""
+"""How many of 100 bounds with 95 % confidence may be broken."""
 CRITERIA: tuple[dict[str, Any], ...] = ({}, {"rel_max": 0.001}, {"max_abs": 0.01}, {"snr_db": 50})
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What came of one draw.
+    """The result of one draw.
 
     Attributes:
         seed: Its seed.
@@ -103,7 +103,7 @@ def _broken(draws: Sequence[Draw]) -> int:
 
 
 def draw(seed: int, further: int = FURTHER) -> Draw:
-    """Return what one model and distribution give."""
+    """Return the result for one model and distribution."""
     rng = np.random.default_rng(seed)
     model, data = drawn_model(rng), Distribution(rng)
     criterion = CRITERIA[seed % len(CRITERIA)]
@@ -155,7 +155,7 @@ def _failing(
 
 
 class Distribution:
-    """Rows of Student's t with 2 to 6 degrees of freedom, some on another scale."""
+    """Rows from Student's t distribution with 2 to 6 degrees of freedom, some on another scale."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -165,14 +165,14 @@ class Distribution:
         self._factor = 10 ** rng.uniform(0.5, 3)
 
     def take(self, count: int) -> NDArray[np.float32]:
-        """Return f32[count, WIDTH]: rows that are drawn independently."""
+        """Return f32[count, WIDTH]: independently drawn rows."""
         rows = self._rng.standard_t(self._freedom, (count, WIDTH)) * self._scale
         rare = self._rng.random((count, 1)) < self._rare
         return np.where(rare, rows * self._factor, rows).astype(np.float32)
 
 
 def drawn_model(rng: np.random.Generator) -> onnx.ModelProto:
-    """Return a network [N, WIDTH] → [N, WIDTH] of two to four drawn layers; rows do not mix."""
+    """Return a network [N, WIDTH] → [N, WIDTH] of two to four random layers; rows do not mix."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
 

@@ -1,10 +1,10 @@
 """The written models in real FP16 arithmetic: ONNX Runtime's CUDA provider against the emulation.
 
-On a GPU ONNX Runtime has FP16 kernels, so a strongly typed model runs there as it is. That is not
+On a GPU, ONNX Runtime has FP16 kernels, so a strongly typed model runs there unchanged. That is not
 TensorRT, but it is real hardware: errors within 3 dB of the emulated ones show that the emulation
 rounds where hardware rounds. One kernel rounds elsewhere, as the shares of equal bits per operator
 show (`kernels.py`): the CUDA Conv stores the sum in FP16 before it adds the bias. So a second
-emulation adds biases apart, and a difference counts as explained where that one is within 3 dB.
+emulation adds biases separately, and a difference counts as explained if that is within 3 dB.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DECIBEL = 3.0
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures, or why there are none."""
+    """Return the figures, or the reason why there are none."""
     if not devices()["cuda"]:
         return [], "everything: ONNX Runtime here has no CUDA provider"
     ort.preload_dlls()
@@ -54,7 +54,7 @@ def _case(subject: Subject) -> Case:
 
 
 def _agreement(subject: Subject, fixed: Ran, folder: Path) -> list[Figure]:
-    """Return how real and emulated FP16 compare, mixed and all low."""
+    """Compare real with emulated FP16, for the mixed model and for everything low."""
     case = _case(subject)
     session = Session(case.network.model)
     count = min(SAMPLES, len(case.calibration))
@@ -96,13 +96,13 @@ def _verified_snr(model: Path, candidate: Path, inputs: Mapping[str, np.ndarray]
 
 
 def _with_bias_apart(model: ir.Model) -> ir.Model:
-    """Return `model` with every bias of a Conv added by a node of its own, in the same type."""
+    """Return `model` with every Conv's bias added by a separate node, in the same type."""
     for node in [n for n in model.graph if n.op_type == "Conv" and len(n.inputs) == 3]:
         bias, output = node.inputs[2], node.outputs[0]
         assert bias is not None
         assert bias.const_value is not None
         array = bias.const_value.numpy()
-        # One dimension per spatial axis, as many as the kernel has.
+        # One dimension per spatial axis of the kernel.
         kernel = node.inputs[1]
         assert kernel is not None
         assert kernel.shape is not None
@@ -126,7 +126,7 @@ def _with_bias_apart(model: ir.Model) -> ir.Model:
 
 
 def _on_gpu(model: Path, case: Case, count: int, *, fuse: bool) -> list[Outputs]:
-    """Return what the model computes in real FP16, node by node or as ONNX Runtime fuses it."""
+    """Return the model's outputs in real FP16, node by node or with ONNX Runtime's fusions."""
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if fuse else levels.ORT_DISABLE_ALL
@@ -151,7 +151,7 @@ def _worst_snr(references: Sequence[Outputs], candidates: Sequence[Outputs]) -> 
 
 
 def _search(subject: Subject) -> list[Figure]:
-    """Return whether the search on the GPU finds what the one on the CPU does."""
+    """Return whether the search on the GPU finds the same plan as on the CPU."""
     kept, seconds = {}, {}
     for device in ("cpu", "cuda"):
         started = time.monotonic()

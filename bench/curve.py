@@ -1,7 +1,7 @@
 """How early a run with default options knows a plan that serves the task, and recommends it.
 
-By the default tolerance of 1 % these models need hundreds of nodes in FP32; by their task nothing,
-or one node. Evaluations count, so the figures hold on a machine of any speed.
+At the default tolerance of 1 % these models need hundreds of nodes in FP32; for their task none, or
+one. Evaluations are counted, so the figures do not depend on the machine's speed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bench.runs import Workbench
 
 MODELS = ("ppocr_v3_det", "yolox_nano")
 EARLY = 20
-"""Evaluations within which the plan has to have been tried."""
+"""Evaluations within which the plan must have been tried."""
 CHEAP = 1.10
-"""Cost over that of everything low that it may have."""
+"""Largest cost of that plan, relative to everything low."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:

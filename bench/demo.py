@@ -1,4 +1,4 @@
-"""The command of `make demo`: what it keeps, what that is worth, how long it takes."""
+"""The command of `make demo`: what it keeps, what the plan is worth, how long it takes."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """One plan for two stand-in devices that need different ones: is it right on both, and smallest?
 
     python bench/run.py devices        all
-    python -m bench.devices SEED …     those; prints what each comes to
+    python -m bench.devices SEED …     those with these seeds; prints the result of each
 
-Each trial draws, for each of two stand-ins, one or two nodes of a chain that have to be FP32 there:
-where they are low, what they give is a third too large. So the smallest plan that is right on both
-is known: all of them. TensorRT and libcuda are those of `tests/fake_tensorrt`, the command and its
-workers the real ones.
+Each trial draws, for each of two stand-ins, one or two nodes of a chain that must be FP32 there: if
+low, their result is a third too large. So the smallest plan that is right on both is known: all of
+these nodes. TensorRT and libcuda are those of `tests/fake_tensorrt`; the command and its workers
+are real.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.fake_tensorrt.start import build_cuda_library, worker_command
 DEVICES = ("orin", "a100")
 NODES = 16
 BUILDS = 12
-"""For each kind of device: a node that is needed takes up to three to find."""
+"""Builds per kind of device: finding a needed node takes up to three."""
 TRIALS = range(8)
 OFF = 4 / 3
 
@@ -47,7 +47,7 @@ class Trial:
     """What two devices need.
 
     Attributes:
-        needed: Nodes that have to be FP32, by device.
+        needed: Nodes that must be FP32, by device.
         plan: Nodes that the run keeps.
         run: Its record.
     """
@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def differ(self) -> bool:
-        """Whether what either device needs fails on the other."""
+        """Whether the nodes needed on each device are not enough on the other."""
         one, other = self.needed.values()
         return not (one <= other or other <= one)
 
@@ -70,17 +70,17 @@ class Trial:
 
     @property
     def smallest(self) -> bool:
-        """Whether the plan is what the two devices need, and nothing else."""
+        """Whether the plan is exactly what the two devices need."""
         return self.plan == frozenset().union(*self.needed.values())
 
     @property
     def builds(self) -> int:
-        """Builds on the device with most of them."""
+        """Builds on the device with the most."""
         return max(len(engines.builds) for engines in self.run.devices)
 
 
 def tried(seed: int, folder: Path, library: Path) -> Trial:
-    """Fix the chain on two stand-ins that need what `seed` draws; `folder` is made."""
+    """Fix the chain on two stand-ins with needs drawn from `seed`; `folder` is created."""
     folder.mkdir()
     drawn = random.Random(seed)  # noqa: S311 - what is drawn has to be the same each time
     names = [f"n{i}" for i in range(NODES)]
@@ -107,7 +107,7 @@ def tried(seed: int, folder: Path, library: Path) -> Trial:
 
 
 def chain(names: Sequence[str]) -> onnx.ModelProto:
-    """Return products in a row, which FP16 holds."""
+    """Return a chain of products, for which FP16 is enough."""
     nodes, weights, last = [], [], "x"
     for i, name in enumerate(names):
         factor = (1 + 0.02 * np.cos(np.arange(32) + i)).astype(np.float32)
@@ -126,14 +126,14 @@ def samples(seed: int) -> NDArray[np.float32]:
 
 @contextmanager
 def _in(folder: Path) -> Iterator[None]:
-    """Work in a folder whose workers are trusted, by a configuration of its own."""
+    """Work in a folder whose workers a temporary configuration trusts."""
     with chdir(folder), mock.patch.dict("os.environ", {"XDG_CONFIG_HOME": str(folder / "config")}):
         trust_nearest()
         yield
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Run all trials; nothing is skipped where there is a C compiler."""
+    """Run all trials; nothing is skipped if there is a C compiler."""
     folder = bench.folder / "devices"
     folder.mkdir()
     try:
@@ -165,7 +165,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 
 def main(seeds: Sequence[str]) -> None:
-    """Run the trials of those seeds."""
+    """Run the trials with these seeds."""
     with tempfile.TemporaryDirectory() as name:
         library = build_cuda_library(Path(name))
         for seed in map(int, seeds):

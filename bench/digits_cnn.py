@@ -1,4 +1,4 @@
-"""A small CNN for scikit-learn's digits, trained here in NumPy: convolutions as phones have them.
+"""A small mobile CNN for scikit-learn's digits, trained here in NumPy.
 
     python -m bench.digits_cnn OUT.onnx
 
@@ -51,7 +51,7 @@ def load_split() -> tuple[Split, Split]:
 
 @dataclass
 class Network:
-    """Parameters, their gradients, and what has to be undone on the way back."""
+    """Parameters, their gradients, and the steps of the backward pass."""
 
     parameters: dict[str, Array] = field(default_factory=dict)
     running: dict[str, Array] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Network:
     tape: list[Callable[[Array], Array]] = field(default_factory=list)
 
     def conv(self, x: Array, name: str, stride: int = 1) -> Array:
-        """Return a 3 × 3 convolution, depthwise where the weights are f32[3, 3, channels]."""
+        """Return a 3 × 3 convolution, depthwise if the weights are f32[3, 3, channels]."""
         w, shape = self.parameters[name], x.shape
         padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
 
@@ -181,7 +181,7 @@ def drawn(rng: np.random.Generator) -> Network:
 
 
 def train(split: Split) -> Network:
-    """Return a network trained with Adam, a falling rate, and shifts of up to one pixel."""
+    """Return a network trained with Adam, a decaying rate, and shifts of up to one pixel."""
     rng = np.random.default_rng(SEED)
     net = drawn(rng)
     first = {name: np.zeros_like(p) for name, p in net.parameters.items()}
@@ -245,7 +245,7 @@ def written(net: Network) -> onnx.ModelProto:
 
 
 def main(out: Path) -> None:
-    """Train, tell how good it is, and write it."""
+    """Train the network, print its accuracy, and write it."""
     given, test = load_split()
     net = train(given)
     right = (net.run(test.images).argmax(1) == test.labels).mean()

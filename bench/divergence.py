@@ -3,10 +3,10 @@
 A copy of a model gets one fault, drawn from a seed: weights (scaled, a channel zeroed or two
 exchanged, or noise), an axis, an eps or another attribute of one node. The copy runs with ONNX
 Runtime's optimisations and again with its products in TF32, so that every tensor is rounded
-otherwise than in the original. A draw counts only if the copy runs and an output changes by more
-than twice what TF32 may change at a node; the others are counted. The models as they are, run the
-same two ways, must show no divergence. Memory is that of a fixed number of tensors, however many
-there are.
+differently than in the original. A draw counts only if the copy runs and an output changes by more
+than twice what TF32 may change at a node; the number of other draws is reported. The unaltered
+models, run the same two ways, must show no divergence. Memory must stay that of a fixed number of
+tensors, however many the model has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TRIES = 400
 
 @dataclass(frozen=True)
 class Fault:
-    """What was altered: the node, and how."""
+    """An alteration: the node, and what was changed."""
 
     model: str
     node: str
@@ -54,7 +54,7 @@ class Fault:
 
 
 class Saboteur:
-    """Alters one node of copies of a model; knows which nodes can be altered in which way."""
+    """Alters one node in copies of a model, in one of the ways that its nodes allow."""
 
     def __init__(self, network: Network, name: str, rng: random.Random) -> None:
         # The normal form: nodes have names, constants are initializers.
@@ -66,7 +66,7 @@ class Saboteur:
         return onnx.load_from_string(self._model)
 
     def fault(self, kind: str) -> tuple[onnx.ModelProto, Fault] | None:
-        """Return a copy with a fault of a kind, None where no node can have one."""
+        """Return a copy with a fault of this kind; None if no node can have one."""
         model = self.model()
         ways = list(_KINDS[kind](model, self._rng))
         if not ways:
@@ -89,7 +89,7 @@ Way = tuple[onnx.NodeProto, str, Callable[[], None]]
 def _own_constant(
     model: onnx.ModelProto, node: onnx.NodeProto, slot: int, array: np.ndarray
 ) -> None:
-    """Give a node a constant of its own: others may read the old one."""
+    """Give a node its own constant: others may read the old one."""
     name = f"{node.name}::altered"
     model.graph.initializer.append(numpy_helper.from_array(array, name))
     node.input[slot] = name
@@ -223,7 +223,7 @@ _KINDS = {"weights": _weights, "axis": _axis, "eps": _eps, "attribute": _attribu
 
 
 def compare_copy(network: Network, samples: Samples, copy: Network, rounding: str) -> Comparison:
-    """Return how a copy that rounds otherwise differs from a network."""
+    """Compare a network with a copy that rounds differently."""
     right = ModelRunner(network.model, samples, "original", exact=True)
     if rounding == "tf32":
         other = ModelRunner(emulate_tf32(copy), samples, "copy, TF32", "tf32")
@@ -250,7 +250,7 @@ def _shows(network: Network, copy: Network, samples: Samples) -> bool:
 
 
 class Divergence:
-    """Plants faults in models, and asks `compare` where they are."""
+    """Plants faults in models, and lets `compare` find them."""
 
     def __init__(self, subjects: list[Subject]) -> None:
         self.cases = {}
@@ -262,14 +262,14 @@ class Divergence:
         self.rejected: dict[str, int] = {}
 
     def controls(self, rounding: str) -> int:
-        """Return on how many of the models as they are a divergence is named."""
+        """Return on how many unaltered models a divergence is reported."""
         return sum(
             bool(compare_copy(network, samples, network, rounding).first)
             for network, samples in self.cases.values()
         )
 
     def run(self) -> list[dict[str, object]]:
-        """Plant the faults, in the models and kinds in turn; return what was named for each."""
+        """Plant faults of all kinds in all models in turn; return what was named for each."""
         saboteurs = {n: Saboteur(c[0], n, self.rng) for n, c in self.cases.items()}
         found: list[dict[str, object]] = []
         turns = [(name, kind) for kind in _KINDS for name in saboteurs]
@@ -289,7 +289,7 @@ class Divergence:
         return found
 
     def _try(self, name: str, model: onnx.ModelProto, fault: Fault) -> dict[str, object] | None:
-        """Return what was named, None where the fault cannot be run or shows nowhere."""
+        """Return what was named; None if the fault cannot be run or shows nowhere."""
         network, samples = self.cases[name]
         try:
             copy = load_model(model)
@@ -312,7 +312,7 @@ def _peak(nodes: int) -> int:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Plant faults in every model that is here."""
+    """Plant faults in every available model."""
     divergence = Divergence(bench.subjects())
     controls = {rounding: divergence.controls(rounding) for rounding in ("optimised", "tf32")}
     found = divergence.run()

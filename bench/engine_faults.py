@@ -1,9 +1,9 @@
-"""More than a hundred runs with engines in each of which something goes wrong.
+"""More than a hundred runs with engines, each with a planted fault.
 
-TensorRT and libcuda are those of `tests/fake_tensorrt`; the command, worker and client are the real
-ones. Each fault has to be told for what it is: its builds by status and signal, what engines show
-of its cause, no kernel blamed that is not at fault; and wherever the FP32 engine is right an engine
-has to be delivered, the very file that was judged.
+TensorRT and libcuda are those of `tests/fake_tensorrt`; the command, worker and client are real.
+Each fault must be reported for what it is: builds by status and signal, the cause as engines show
+it, and no kernel blamed that is not at fault. If the FP32 engine is right, an engine must be
+delivered, and it must be the file that was judged.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ KEPT = ("square", "variance", "eps", "root")
 TIMEOUT = 12
 """Seconds for what hangs: a fresh process imports the fake in two on an idle machine."""
 HELD_OUT = 2
-"""Samples of the models that are held out."""
+"""Held-out samples of the models."""
 AT_ONCE = 2
-"""Runs beside each other; each has a worker, a folder and a GPU's lock of its own."""
+"""Parallel runs; each has its own worker, folder and GPU lock."""
 STATUS = {
     "segv": ("crashed", "SIGSEGV"),
     "kill": ("crashed", "SIGKILL"),
@@ -60,19 +60,19 @@ _SLOW_FP32 = {"fp32": 2.0, "tf32": 1.5, "low": 1.0, "border": 0.0}
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault, and what has to be told of it.
+    """One fault, and what must be reported of it.
 
     Attributes:
         name: What goes wrong, where.
-        knobs: Of the stand-in.
-        rung: What has to be delivered: a rung, None for nothing, "any" for whatever passes.
-        causes: Kinds that have to be told.
-        kernel: Whether a kernel is at fault in truth.
-        status: Status and signal of the builds that have to be on record; None for none.
-        error: Exit code of the command that ends early; None where it comes to a verdict.
+        knobs: Settings of the stand-in.
+        rung: What must be delivered: a rung, None for nothing, "any" for whatever passes.
+        causes: Kinds of causes that must be reported.
+        kernel: Whether a kernel really is at fault.
+        status: Status and signal of builds that must be on record; None for none.
+        error: Exit code if the command ends early; None if it reaches a verdict.
         max_builds: Builds that the search may use.
         model: The model.
-        gone: Whether the worker does not come up again once it is lost.
+        gone: Whether the worker stays lost once it is lost.
         fetches: How many engines can be fetched; None for all.
     """
 
@@ -126,7 +126,7 @@ def _builds() -> Iterator[Trial]:
 
 
 def _runs() -> Iterator[Trial]:
-    """Yield faults of engines that are built."""
+    """Yield faults of engines that were built."""
     for do in ("segv", "abort", "kill", "exit", "memory", "address"):
         fault = Fault("run", do, when=LOW)
         yield Trial(f"{do} in FP16 runs", _faults(fault), "fp32", frozenset({"not-run"}))
@@ -146,7 +146,7 @@ def _runs() -> Iterator[Trial]:
 
 
 def _engines() -> Iterator[Trial]:
-    """Yield engines that compute what was not asked, or wrongly."""
+    """Yield engines that compute in unrequested types, or wrongly."""
     ignored = frozenset[CauseKind]({"ignored"})
     for nodes in (*((n,) for n in KEPT), KEPT):
         knobs = _faults(ignored=nodes)
@@ -189,7 +189,7 @@ def _combined() -> Iterator[Trial]:
 
 
 def _left() -> Iterator[Trial]:
-    """Yield what leaves an FP32 engine that is right, and little more."""
+    """Yield faults that leave a right FP32 engine and little else."""
     lost = frozenset[CauseKind]({"lost"})
     for place, number in (("again", 1), ("run", HELD_OUT + 1), ("build", 2)):
         knobs = _faults(Fault(place, "disconnect", on=(number,)))
@@ -223,7 +223,7 @@ class Ended:
 
 
 def fixed(trial: Trial, folder: Path, library: Path) -> Ended:
-    """Fix the model of a trial in engines of the stand-in; `folder` is made."""
+    """Fix the model of a trial with engines of the stand-in; `folder` is created."""
     folder.mkdir()
     ill = trial.model()
     command = worker_command(folder, library, **trial.knobs)
@@ -240,7 +240,7 @@ def fixed(trial: Trial, folder: Path, library: Path) -> Ended:
             trt_command=shlex.join(command),
             builds=1,
             max_builds=trial.max_builds,
-            no_repair=True,  # faults are told by what is kept
+            no_repair=True,  # faults are recognised by what is kept
             build_timeout=TIMEOUT if hangs else 300,
         )
     except HalfwiseError as error:
@@ -249,7 +249,7 @@ def fixed(trial: Trial, folder: Path, library: Path) -> Ended:
 
 
 def wrong(trial: Trial, ended: Ended) -> list[str]:
-    """Return what was not told rightly; nothing where all was."""
+    """Return what was reported wrongly; nothing if all was right."""
     if ended.run is None or trial.error is not None:
         return [] if ended.error == trial.error else [f"exit code {ended.error}"]
     engines = ended.run.engines
@@ -294,7 +294,7 @@ def _told(trial: Trial, run: Run, engines: Engines) -> Iterator[str]:
 
 @contextlib.contextmanager
 def few_fetches() -> Iterator[None]:
-    """Let engines be fetched no more often than the trial of the thread says."""
+    """Let engines be fetched only as often as the thread's trial allows."""
     fetch = Worker.fetch
 
     def fetch_if_left(worker: Worker, engine: EngineFile, path: Path) -> EngineFile:
@@ -311,7 +311,7 @@ def few_fetches() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quick_times() -> Iterator[None]:
-    """Time engines as briefly as can be: the stand-in's times are said, not measured."""
+    """Time engines as briefly as possible: the stand-in's times are made up, not measured."""
     names = ("QUICK_SECONDS", "THOROUGH_SECONDS", "ROUND_SECONDS", "WARM_SECONDS")
     brief = dict.fromkeys(names, 1e-3) | {"TIMED_RUNS": 10}
     usual = {name: getattr(timing, name) for name in brief}
@@ -325,7 +325,7 @@ def quick_times() -> Iterator[None]:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Let all faults happen; nothing is skipped where there is a C compiler."""
+    """Run all faults; nothing is skipped if there is a C compiler."""
     folder = bench.folder / "engine_faults"
     folder.mkdir()
     try:

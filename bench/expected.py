@@ -1,11 +1,11 @@
-"""Outputs of a framework that had other inputs: is the change named, and nothing else accused?
+"""Outputs of a framework that had other inputs: is the change named, and nothing else blamed?
 
-Small models with drawn weights, of kinds that are hard in their own ways (one number, one number
-per image that fills a map, outputs that are saturated or that do not depend on order or scale),
-over crops of the photos that come with scikit-learn. What the framework computed is the model's
-output on inputs with one or two changes that are to be named, or with a fault that is none of them
-(gamma, crops, blur, other weights ...) and must not be named as one. What is named is checked on
-other photos too: a change that is right there explains the outputs, whatever its name.
+Small models with random weights, each hard in its own way (one number, one number per image that
+fills a map, outputs that are saturated or do not depend on order or scale), over crops of
+scikit-learn's sample photos. The framework's outputs are the model's own on inputs with one or two
+changes that must be named, or with another fault (gamma, crops, blur, other weights ...) that must
+not be named as one. Each named change is checked on other photos too: if it is right there, it
+explains the outputs, whatever its name.
 
 With the published models, the same on their own inputs.
 """
@@ -88,7 +88,7 @@ ORDER, FACTOR = "samples in another order", "a factor of the outputs"
 
 @dataclass(frozen=True)
 class Trial:
-    """What to compute, on what, and what the framework had.
+    """What to compute on which inputs, and what the framework had.
 
     Attributes:
         kind: The model, a key of `KINDS`.
@@ -112,7 +112,7 @@ class Trial:
 
 
 def trials(seed: int = SEED) -> list[Trial]:
-    """Return the trials: changes that are to be named, then faults that must not be."""
+    """Return the trials: changes that must be named, then faults that must not be."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     found = []
     for i in range(CHANGES):
@@ -166,7 +166,7 @@ def crops(raws: Sequence[Any], count: int, draw: Any) -> list[Any]:
 
 
 class Net:
-    """A model in the making: `op` adds a node."""
+    """A model under construction: `op` adds a node."""
 
     def __init__(self, draw: Any) -> None:
         self.draw = draw
@@ -223,7 +223,7 @@ class Net:
 
 
 def _brightness(net: Net, x: str) -> str:
-    """One number of an image, spread over a map of 64 values: whatever fits it fits all."""
+    """One number per image, spread over a map of 64 values: a change that fits one fits all."""
     grey = net.op("ReduceMean", net.op("GlobalAveragePool", x), axes=[1], keepdims=1)
     return net.op("Tanh", net.op("Mul", grey, net.weights(1, 1, 8, 8)))
 
@@ -256,7 +256,7 @@ KINDS: dict[str, Callable[[Net, str], str]] = {
 
 @dataclass(frozen=True)
 class Told:
-    """What came of a trial.
+    """The result of a trial.
 
     Attributes:
         trial: The trial.
@@ -271,7 +271,7 @@ class Told:
 
 
 def run_trial(trial: Trial, raws: Sequence[Any]) -> Told:
-    """Return what is named."""
+    """Return the result of a trial on photos."""
     draw = np.random.default_rng((SEED, trial.seed))
     net = Net(draw)
     proto = net.model(KINDS[trial.kind](net, "images"))
@@ -306,7 +306,7 @@ def _named(network: Any, given: list[Any], theirs: list[Any], wanted: list[Any],
     for x, expected in zip(mapped, wanted[count:], strict=True):
         result = subject.session.run({name: x})
         for output, array in expected.items():
-            # A picture without anything to see has outputs of rounding errors.
+            # A picture without content gives outputs of rounding errors only.
             whole = np.stack([each[output] for each in wanted])
             gap = np.sqrt(np.mean(np.square(result[output] - array)))
             if gap > 10 * OTHER_KERNELS * np.sqrt(np.mean(np.square(whole))):
@@ -356,7 +356,7 @@ PUBLISHED: dict[str, tuple[tuple[str, bool, Callable[[Any], Any]], ...]] = {
         ("crop by 2", False, lambda x: np.roll(x, 2, axis=3)),
     ),
 }
-"""What the framework had, whether it is to be named, and how it is made of the published inputs."""
+"""What the framework had, whether it must be named, and how the published inputs become it."""
 
 
 def _imagenet(x: Any, *, back: bool = False) -> Any:
@@ -366,7 +366,7 @@ def _imagenet(x: Any, *, back: bool = False) -> Any:
 
 
 def _published(bench: Workbench) -> dict[str, dict[str, str]]:
-    """Return what is named, by model and change; two samples to look at, two to check on."""
+    """Return what is named, by model and change; two samples to look at, two for checking."""
     found: dict[str, dict[str, str]] = {}
     for name, members in PUBLISHED.items():
         subject = bench.real(name)

@@ -1,7 +1,7 @@
-"""PyTorch modules exported by both exporters: does `export-torch` tell rightly which are equal?
+"""PyTorch modules exported by both exporters: is `export-torch` right about which are equal?
 
-The modules are in `bench/exports/torch_modules.py`. Each export is judged a second time here, apart
-from what the command compared: ONNX Runtime with its optimisations, against outputs that PyTorch
+The modules are in `bench/exports/torch_modules.py`. Each export is judged a second time here,
+independently of the command: ONNX Runtime with its optimisations, against outputs that PyTorch
 wrote at other sizes of every dynamic axis. Two modules are traps, and one of them fails by design.
 """
 
@@ -30,22 +30,22 @@ SCRIPT = EXPORTS / "torch_modules.py"
 EXPORTERS = ("dynamo", "torchscript")
 SECONDS = 300
 SHOWN = 160
-"""Characters of a message."""
+"""Largest number of characters of a message."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One module by one exporter.
+    """One module from one exporter.
 
     Attributes:
-        name: Of the module.
-        exporter: By which.
+        name: Name of the module.
+        exporter: The exporter.
         folding: Whether constants were folded.
         code: Exit code of `export-torch`.
-        said: What it printed where it failed, or the sizes at which outputs differ.
-        open: Whether every axis that was to stay open did.
-        error: Largest error over the largest value at other sizes; inf where it does not run.
-        warned: How many places are told that tracing took for constant.
+        said: What it printed if it failed, or the sizes at which outputs differ.
+        open: Whether every axis that should stay dynamic did.
+        error: Largest error over the largest value at other sizes; inf if it does not run.
+        warned: How many places were reported that tracing took for constant.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Outcome:
     warned: int = 0
 
     def told(self) -> dict[str, object]:
-        """Return all of it for JSON, which has no infinity."""
+        """Return all fields for JSON, which has no infinity."""
         return {**self.__dict__, "error": f"{self.error:.3g}"}
 
 
@@ -152,7 +152,7 @@ def _error(model: Path, recorded: Path) -> float:
         expected = [arrays[name] for name in arrays.files if name.startswith("output ")]
     try:
         results = session.run(None, given)
-    except Exception:  # noqa: BLE001 - ONNX Runtime has no common base of what it raises
+    except Exception:  # noqa: BLE001 - ONNX Runtime's errors have no common base
         return float("inf")
     if [r.shape for r in results] != [e.shape for e in expected]:
         return float("inf")

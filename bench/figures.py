@@ -1,4 +1,4 @@
-"""What a bench measures, what was to be reached, and the file and the table that tell both."""
+"""Figures of a bench with their goals, the file that stores them, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Figure:
 
     Attributes:
         what: What was measured, with its unit.
-        reach: What was to be reached, such as "≤ 4"; None where the number is only reported.
+        reach: The goal, such as "≤ 4"; None if the number is only reported.
         measured: The number.
-        reached: Whether it is; true where nothing was to be reached.
-        note: What the number is made of.
+        reached: Whether the goal is reached; true without one.
+        note: Details behind the number.
     """
 
     what: str
@@ -55,7 +55,7 @@ def equal(
 
 
 def reported(what: str, measured: float | str | bool, note: str = "") -> Figure:
-    """Return a figure without a bar."""
+    """Return a figure without a goal."""
     return Figure(what, None, _plain(measured), True, note)
 
 
@@ -65,7 +65,7 @@ def _plain(measured: float | str | bool) -> float | str | bool:
 
 
 def machine() -> dict[str, Any]:
-    """Return what timings depend on: processor, cores in use, load, memory, versions."""
+    """Return what timings depend on: processor, usable cores, load, memory, versions."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -92,12 +92,12 @@ class Result:
 
     Attributes:
         name: Name of the bench.
-        command: What to run to measure again.
+        command: The command that measures it again.
         figures: What was measured.
-        skipped: What was not measured, and why; None where everything was.
+        skipped: What was not measured, and why; None if everything was.
         machine: What it was measured on.
         date: UTC, ISO 8601.
-        details: What was measured beyond the figures; left out of the file where there is nothing.
+        details: Further measurements; left out of the file if empty.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""Drawn graphs and plans: valid mixed models, emulations that agree, all-FP32 as the original.
+"""Random graphs and plans: mixed models are valid, emulations agree, all-FP32 equals the original.
 
-Both low formats are drawn. What the emulation finds fine in FP16, ONNX's evaluator does too.
+Both low formats are drawn. Models that pass in FP16 emulation must pass in ONNX's evaluator too.
 
     python bench/fuzz.py [--examples N] [--seed S] [--out DIR]
 
-Prints the seed; the same one draws the same graphs again. What fails is made as small as
-Hypothesis can make it, printed, and saved in DIR.
+Prints the seed; the same seed draws the same graphs. Hypothesis shrinks what fails; the result is
+printed and saved in DIR.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ EXAMPLES, SEED_VARIABLE = 2000, "HALFWISE_FUZZ_SEED"
 TOLERANCE = 1e-6
 """Largest difference of the emulations over the largest finite output."""
 FINE, LIMIT = 0.005, 0.05
-"""Error of a mixed model that the emulation finds, and that ONNX's evaluator may find then."""
+"""Error of a mixed model in emulation up to which ONNX's evaluator is asked, and the error that
+it may then find."""
 SAME = 1e-5
-"""Difference of ONNX Runtime and ONNX's evaluator on the FP32 model."""
+"""Largest difference of ONNX Runtime and ONNX's evaluator on the FP32 model."""
 ROUND_ONCE = DATA_MOVEMENT.union(
     ("Abs", "Add", "And", "ArgMax", "Clip", "Div", "Exp", "Floor", "Greater", "IsNaN", "LeakyRelu"),
     ("Less", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "ReduceMax", "Relu", "Round", "Shape"),
     ("Sign", "Sqrt", "Sub", "Sum", "Tanh"),
 )
-"""Operators for which it makes no difference that the emulation has FP32 inside them."""
+"""Operators for which FP32 inside, as in the emulation, makes no difference."""
 DRAWN = graphs(opsets=EVERY_OPSET, rules=rules_at)
 
 
@@ -66,13 +67,13 @@ class Unsound(AssertionError):
 
 @dataclass
 class Tally:
-    """What the examples came to.
+    """Results of the examples.
 
     Attributes:
-        examined: Graphs that ONNX and ONNX Runtime take.
-        refused: Others.
+        examined: Graphs that ONNX and ONNX Runtime accept.
+        refused: Other graphs.
         apart: The largest difference of the emulations, over the largest finite output.
-        evaluated: FP16 models that the emulation finds fine, computed by ONNX's evaluator too.
+        evaluated: FP16 models that pass in emulation, computed by ONNX's evaluator too.
         off: Their largest error there.
     """
 
@@ -84,7 +85,7 @@ class Tally:
 
 
 def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
-    """Hold one graph and one plan, in FP16 or BF16, to all properties.
+    """Check all properties on one graph and one plan, in FP16 or BF16.
 
     Raises:
         Unsound: one does not hold.
@@ -131,11 +132,11 @@ def _demand_like_evaluator(
     typed: Outputs,
     tally: Tally,
 ) -> None:
-    """Where the emulation calls the mixed model fine, demand it of ONNX's own FP16 arithmetic.
+    """If the mixed model passes in emulation, demand the same of ONNX's own FP16 arithmetic.
 
-    ONNX's evaluator shares no code with the emulations. It is asked only where it computes the
-    FP32 model as ONNX Runtime does; it lacks operators, and has faults in others. Nor is it asked
-    of operators with FP16 steps inside, such as squares that vanish: the emulation has FP32 there.
+    ONNX's evaluator shares no code with the emulations. It is asked only if it computes the FP32
+    model as ONNX Runtime does: it lacks operators, and has faults in others. Nor is it asked about
+    operators with FP16 steps inside, such as squares that vanish: the emulation has FP32 there.
     """
     once = all(n.op_type in ROUND_ONCE for n in network.nodes())
     if not once or not apart(original, typed) <= FINE:
@@ -159,7 +160,7 @@ def _evaluated(model: ir.Model, sample: Mapping[str, np.ndarray]) -> Outputs:
 
 
 def apart(one: Outputs, other: Outputs) -> float:
-    """Return the largest difference over the largest finite value; inf where only one is finite."""
+    """Return the largest difference over the largest finite value; inf if only one is finite."""
     worst = 0.0
     for name, left in one.items():
         a, b = left.astype(np.float64), other[name].astype(np.float64)
@@ -174,7 +175,7 @@ def apart(one: Outputs, other: Outputs) -> float:
 
 
 def explore(examples: int, start: int, folder: Path) -> tuple[Tally, str]:
-    """Return the tally, and what failed, empty where nothing did.
+    """Return the tally, and what failed; empty if nothing did.
 
     Args:
         examples: How many graphs to draw.
@@ -199,7 +200,7 @@ def explore(examples: int, start: int, folder: Path) -> tuple[Tally, str]:
 
     try:
         run()
-    except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
+    except Exception as error:  # noqa: BLE001 - every error is a finding
         # Hypothesis ends with the smallest example that fails.
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(last[0].proto, folder / f"fuzz-{start}.onnx")
@@ -210,7 +211,7 @@ def explore(examples: int, start: int, folder: Path) -> tuple[Tally, str]:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG001
-    """Return the figures; the seed is that of HALFWISE_FUZZ_SEED, or a fresh one."""
+    """Return the figures; the seed comes from HALFWISE_FUZZ_SEED, or is fresh."""
     start = int(os.environ.get(SEED_VARIABLE, secrets.randbits(32)))
     print(f"seed {start}", file=sys.stderr)
     tally, failed = explore(EXAMPLES, start, Path("runs"))

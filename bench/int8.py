@@ -1,11 +1,11 @@
-"""INT8 plans against plain MinMax and against what other tools would leave out of INT8.
+"""INT8 plans against plain MinMax and against other tools' choices of what to leave out.
 
     python -m bench.int8                    all models
-    python -m bench.int8 "digits" …         some, whose figures replace their former ones
+    python -m bench.int8 "digits" …         some; their figures replace earlier ones
 
-Each model is fixed with `--to int8`. The others rank the same nodes on the same emulation, above
-the same FP16 plan and with the same ranges, and leave out as many as it takes to pass as the search
-does (`int8_peers.py`). Held-out samples judge all of them.
+Each model is fixed with `--to int8`. The other tools' methods rank the same nodes by the same
+emulation, on top of the same FP16 plan and with the same ranges, and leave out nodes until the
+result passes as the search requires (`int8_peers.py`). All are judged on held-out samples.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ RESULTS = ROOT / "bench" / "results"
 
 @dataclass(frozen=True)
 class Task:
-    """A model, its data, and what its INT8 plan has to meet.
+    """A model, its data, and the goal of its INT8 plan.
 
     Attributes:
         name: Its name in the results.
-        trained: Whether a script of the repository trained it: then what `MACS` says is to be met.
+        trained: Whether a script of the repository trained it: then `MACS` is the goal.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Task:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures of the models that are here, and which are not."""
+    """Return the figures of the available models, and which models are missing."""
     return measured(bench, ())
 
 
 def measured(bench: Workbench, names: Sequence[str]) -> tuple[list[Figure], str | None]:
-    """Return the figures of the models of `names` that are here, of all without any."""
+    """Return the figures of the available models in `names`; of all if it is empty."""
     details: dict[str, Any] = {}
     for task in tasks(bench, names):
         if not names or task.name in names:
@@ -100,7 +100,7 @@ def figures_of(details: Mapping[str, Any]) -> list[Figure]:
 
 
 def tasks(bench: Workbench, names: Sequence[str] = ()) -> Iterator[Task]:
-    """Yield every model that is here; only those of `names` have files that are made for it."""
+    """Yield every available model; files are made only for those in `names`."""
     top1 = Criterion(metric="top1", metric_drop=POINTS)
     images, test = digits_cnn.load_split()
     used, left = _written(bench.folder, test)
@@ -127,7 +127,7 @@ def tasks(bench: Workbench, names: Sequence[str] = ()) -> Iterator[Task]:
 
 
 def _written(folder: Path, test: digits_cnn.Split) -> tuple[Data, Data]:
-    """Write the images that calibrate, and all others, as samples of one image."""
+    """Write the calibration images, and all others, as samples of one image."""
     parts = []
     for name, rows in (("used", slice(None, CALIBRATION)), ("left", slice(CALIBRATION, None))):
         np.savez(folder / f"{name}.npz", images=test.images[rows][:, None])
@@ -139,7 +139,7 @@ def _written(folder: Path, test: digits_cnn.Split) -> tuple[Data, Data]:
 
 @dataclass(frozen=True)
 class Score:
-    """What leaving some nodes out of INT8 comes to.
+    """The result of leaving some nodes out of INT8.
 
     Attributes:
         left: How many of the candidates.
@@ -159,7 +159,7 @@ class Score:
 
 
 class Found:
-    """What a run finds for one task, and what others would."""
+    """What a run finds for one task, and what other tools would."""
 
     def __init__(self, task: Task, case: Case) -> None:
         """Run it."""
@@ -170,7 +170,7 @@ class Found:
         assert isinstance(planner, Int8Planner), f"{task.name}: no INT8 rung"
         self.planner, self.candidates = planner, planner.choices
         self.network = planner.below.case.network
-        # Not those that joined later: the rung has found its ranges before.
+        # Without those that joined later: the rung found its ranges earlier.
         samples = planner.case.calibration
         self.ranges = ranges(self.network, samples, planner.method or "minmax")
         self.trials = replace(planner.trials, spend=lambda: None)
@@ -181,7 +181,7 @@ class Found:
 
     @property
     def scores(self) -> dict[str, Score]:
-        """All that was found, ours first."""
+        """All scores, ours first."""
         return {OWN: self.own, **self.peers}
 
     @property
@@ -191,7 +191,7 @@ class Found:
         return self.planner.prices.model.macs(self.candidates - self.fixed.found.kept)
 
     def score(self, left: Left, evaluations: int) -> Score:
-        """Return what leaving out these comes to."""
+        """Return the score of leaving these out."""
         left &= self.candidates
         passes = self.trials.evaluate(left, confirm=True).passed
         return Score(
@@ -204,7 +204,7 @@ class Found:
         )
 
     def price_of(self, left: Left) -> float:
-        """Return what leaving out these costs."""
+        """Return the cost of leaving these out."""
         least, cost = self.planner.price(frozenset()), self.planner.price(left)
         assert least is not None
         assert cost is not None
@@ -221,7 +221,7 @@ class Found:
         return metric_loss(judge.metric, judge.references, computed, judge.samples.labels)
 
     def _peers(self) -> dict[str, Score]:
-        """Return what each ranking leaves out until it passes; none is made where all passes."""
+        """Return what each ranking leaves out until it passes; no ranking if all in INT8 passes."""
         if self.trials.evaluate(frozenset(), confirm=True).passed:
             return {"all in INT8": self.score(frozenset(), 1)}
         int8 = quantised(self.network, self.candidates, self.ranges)
@@ -239,9 +239,9 @@ class Found:
         return found | ({} if defaults is None else {"onnxruntime's defaults": defaults})
 
     def _defaults(self, ranked: Sequence[NodeName]) -> Score | None:
-        """Return what its defaults leave out until they pass, by its own ranking; the rest FP32.
+        """Return what onnxruntime's defaults leave out until they pass, by its ranking, with FP32.
 
-        What it quantises besides is left out last; it costs nothing here.
+        Other nodes that it quantises are left out last; they cost nothing here.
         """
         samples, others = self.trials.samples, set(map(node_name, self.network.nodes()))
         made = Defaults(self.case.network, samples)
@@ -260,7 +260,7 @@ class Found:
         return Score(len(own), tuple(sorted(own)), True, self.price_of(own), lost, tried + 1)
 
     def plain(self) -> float:
-        """Return what everything in INT8 with MinMax loses on held-out samples, the rest FP32."""
+        """Return the loss of all candidates in INT8 with MinMax, the rest FP32, held out."""
         seen = ranges(self.network, self.trials.samples, "minmax")
         session = Session(quantised(self.network, quantisable(self.network), seen).model)
         return self._worth([session.run(sample) for sample in self.heldout.samples])
@@ -297,7 +297,7 @@ class Found:
         return at_most(what, tried / candidates, EVALUATIONS, f"{tried} / {candidates}")
 
     def _equal(self) -> list[Figure]:
-        """Compare the emulation with ONNX Runtime on written files: the plan's, and one with FP32.
+        """Compare the emulation with two files: the plan's, and INT8 with FP32 in ONNX Runtime.
 
         ONNX Runtime's CPU computes FP16 in FP32: the plan's file is compared in typed emulation.
         """
@@ -324,9 +324,9 @@ class Found:
 
 
 def together(plans: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """Return the cost kept out of INT8 over that of the peer that keeps the least, in total.
+    """Return the total cost kept out of INT8 over that of the peer that keeps the least.
 
-    Models count in which the peer and halfwise both leave something out and pass.
+    Only models count in which both the peer and halfwise leave something out and pass.
     """
     totals: dict[str, tuple[float, float, list[str]]] = {}
     for task, scores in plans.items():
@@ -344,7 +344,7 @@ def together(plans: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
 
 
 def main(names: Sequence[str]) -> None:
-    """Measure some models, and put what is found among what was found before."""
+    """Measure some models, and merge the figures with earlier ones."""
     file = RESULTS / "int8.json"
     with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
         bench = Workbench(Path(folder), models_folder())

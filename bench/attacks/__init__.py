@@ -9,4 +9,4 @@ FAMILIES = (
     "untested",
     "answers",
 )
-"""Modules of this package that hold attacks, in the order in which they are run."""
+"""Modules of this package with attacks, in the order in which they run."""

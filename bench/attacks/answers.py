@@ -1,6 +1,6 @@
-"""Answers of a worker with one fault each: whole commands on what the stand-in answered once.
+"""A worker's answers with one fault each: whole commands run on recorded answers of the stand-in.
 
-python -m bench.attacks.answers      records `answers.json` again, with the stand-in of the tests
+python -m bench.attacks.answers      records `answers.json` again, with the tests' stand-in
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from halfwise.tensorrt.worker.transport import GRACE
 
 RECORDED = Path(__file__).with_suffix(".json")
 FAULTS = RECORDED.with_name("faults.json")
-"""Drawn once: what hypothesis draws depends on the modules that are loaded."""
+"""Drawn once, because Hypothesis' draws depend on the loaded modules."""
 _REPLAY = Path(__file__).with_name("replay.py")
 _FOLDER = "/worker"
-"""Stands in the record for the folder of the machine that made it."""
+"""Replaces, in the record, the folder on the machine that made it."""
 _SECONDS = 1.0
 """`--build-timeout` and `--run-timeout`."""
 _DOCTOR_SECONDS = 15.0
-"""That `doctor` gives a worker."""
+"""The limit that `doctor` gives a worker."""
 _LIMITED = ("--run-timeout", "1", "--wait-timeout", "1")
 _LIMITS = {
     "doctor": (),
@@ -67,14 +67,14 @@ _SLOW = {
 }
 """Operations that have a time-out of their own, which the command line sets."""
 _QUICK = 40
-"""One in so many is among those that `make test` runs."""
+"""`make test` runs one in this many."""
 _MEMORY = 512 << 20
 
 
 def _seconds(command: str, fault: Fault) -> float:
-    """Return the limit: the time-out of what is asked, and ten seconds.
+    """Return the limit: the time-out of the request, and ten seconds.
 
-    A lost connection is not held against a build or a run at once: that is tried a second time.
+    After a lost connection a build or a run is tried a second time.
     """
     late = fault["kind"] in ("endless", "cut", "lengths") and fault["op"] in _SLOW[command]
     if not late:
@@ -83,7 +83,7 @@ def _seconds(command: str, fault: Fault) -> float:
 
 
 def _given(folder: Path, engine: bytes) -> None:
-    """Write what the commands read."""
+    """Write the files that the commands read."""
     small(folder)
     np.savez(folder / "inputs.npz", x=numbers(6, 4))
     (folder / "given.engine").write_bytes(engine)
@@ -100,7 +100,7 @@ def _make(command: str, fault: Fault, folder: Path) -> Command:
 
 
 def _engine(recorded: Recorded) -> bytes:
-    """Return the engine that a build gave."""
+    """Return the engine from a recorded build."""
     sha256 = recorded["build"][0][-1]["header"]["engine"]["sha256"]
     files = (base64.b64decode(answer[-1]["payload"]) for answer in recorded["get"])
     return next(data for data in files if hashlib.sha256(data).hexdigest() == sha256)
@@ -128,7 +128,7 @@ def _attacks() -> list[Attack]:
 
 
 def record() -> None:
-    """Run every command on the stand-in, and write down what it answers."""
+    """Run every command on the stand-in, and record its answers."""
     from tests.fake_tensorrt.start import build_cuda_library, worker_command  # noqa: PLC0415
 
     records: dict[str, Recorded] = {}
@@ -149,14 +149,14 @@ def record() -> None:
 
 
 def _anonymous(text: str, folder: str) -> str:
-    """Return a record without what only tells of the machine that made it."""
+    """Return a record without traces of the machine that made it."""
     for word, other in ((folder, _FOLDER), (sys.executable, "/usr/bin/python3")):
         text = text.replace(word, other)
     return text.replace(json.dumps(platform.node()), '"host"')
 
 
 def draw(records: Mapping[str, Recorded]) -> None:
-    """Draw the faults of every command, and write them down, one a line."""
+    """Draw the faults of every command, and write them to a file, one per line."""
     texts = []
     for command, count in _COUNTS.items():
         lines = map(json.dumps, drawn(records[command], count, _SLOW[command]))

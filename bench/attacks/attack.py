@@ -1,4 +1,4 @@
-"""What an attack is, what came of it, and when halfwise has withstood it."""
+"""What an attack is, its outcome, and when halfwise has withstood it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DOCUMENTED = frozenset(
     {PASSED, VERDICT_FAILED, INTERRUPTED, *ENDED}
     | {kind.exit_code for kind in HalfwiseError.__subclasses__()}
 )
-"""Exit codes that docs and `halfwise --help` know."""
+"""Exit codes that the docs and `halfwise --help` list."""
 REFUSED = (2, 3)
-"""Exit codes of what cannot be used."""
+"""Exit codes for models, inputs or runs that cannot be used."""
 MESSAGE_BYTES = 2048
-"""Longest standard error."""
+"""Longest standard error, in bytes."""
 SECONDS = 60.0
 MEMORY = 1 << 30
 _TRACEBACKS = ("Traceback (most recent call last)", "Fatal Python error", "Exception ignored in")
@@ -31,15 +31,15 @@ class Command:
     """A command line and its surroundings.
 
     Attributes:
-        arguments: What comes after `halfwise`; text as the operating system gives it
+        arguments: The words after `halfwise`, as the operating system gives them
             (`os.fsdecode`).
-        folder: The working directory; None is the attack's own folder.
-        environment: Variables that are set, or with None removed. HOME and TMPDIR are folders of
-            the attack's own.
-        before: Runs in the attacked process just before the command: limits, signals that come
-            later, closed streams, a folder that goes away.
-        fresh: Starts a new interpreter, which takes seconds, in place of a forked one that has
-            the library already: for what breaks the start of Python or an import.
+        folder: The working directory; None for the attack's own folder.
+        environment: Variables to set, or to remove if None. HOME and TMPDIR are folders of the
+            attack's own.
+        before: Runs in the attacked process just before the command: sets limits, schedules
+            signals, closes streams, removes a folder.
+        fresh: Whether to start a new interpreter, which takes seconds, instead of a fork that has
+            loaded the library: for attacks on the start of Python or on imports.
     """
 
     arguments: Sequence[str]
@@ -54,16 +54,16 @@ class Attack:
     """One case.
 
     Attributes:
-        name: Unlike the others of its family.
+        name: Its name, unique in its family.
         make: Writes its files into an empty folder and returns the command.
-        codes: The exit codes that may come.
+        codes: The allowed exit codes.
         broken: Whether "passed" would be a lie.
         sound: Whether "failed" would be a false alarm.
-        says: What standard output and error together must hold.
-        quick: Whether it is among those that `make test` runs.
+        says: Texts that standard output or error must contain.
+        quick: Whether `make test` runs it.
         seconds: Time limit.
         memory: Limit of resident memory in bytes; the library alone takes 150 MB.
-        noise: Bytes on standard error that are not halfwise's: a user's function prints.
+        noise: Bytes on standard error from the user's functions, not from halfwise.
     """
 
     name: str
@@ -84,20 +84,20 @@ class Attack:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an attack.
+    """The outcome of an attack.
 
     Attributes:
-        code: Exit code; None where a signal ended it.
-        signal: The signal, also the one that the harness sends beyond a limit.
-        over: The limit that it went over: "time", "memory" or None.
+        code: Exit code; None if a signal ended it.
+        signal: The signal, also if the harness sent it at a limit.
+        over: The limit that it exceeded: "time", "memory" or None.
         seconds: Wall time.
-        memory: Peak of its resident memory in bytes, or of a process that it started.
+        memory: Peak resident memory in bytes, of itself or a process that it started.
         out: Standard output, its beginning and end.
         err: Standard error, likewise.
         out_bytes: Size of all standard output.
         err_bytes: Size of all standard error.
         left: What it left behind: files in TMPDIR, and processes.
-        json: Whether `--json` was asked for; then `out_json` tells whether standard output is JSON.
+        json: Whether `--json` was given; then `out_json` says whether standard output is JSON.
         out_json: See `json`.
     """
 
@@ -116,7 +116,7 @@ class Outcome:
 
 
 def faults(attack: Attack, outcome: Outcome) -> list[str]:
-    """Return what halfwise did wrong; nothing where it withstood."""
+    """Return what halfwise did wrong; nothing if it withstood."""
     wrong = []
     if outcome.over:
         wrong.append(f"over its limit of {outcome.over}")

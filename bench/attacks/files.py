@@ -1,4 +1,4 @@
-"""Hostile files: models, inputs, labels, records, logs and images that lie about what they hold."""
+"""Hostile files: models, inputs, labels, records, logs and images that lie about their content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "modernize": ("modernize", MODEL, "-o", "new.onnx"),
     "compare": ("compare", MODEL, "--b", "ort:optimised", *_GIVEN),
 }
-"""What reads a model."""
+"""Commands that read a model."""
 READERS: Mapping[str, tuple[str, ...]] = {
     "inputs": ("verify", WHOLE, WHOLE, "--inputs", "{}"),
     "held out": ("fix", WHOLE, *_GIVEN, "--heldout", "{}", "-o", "run"),
@@ -43,7 +43,7 @@ READERS: Mapping[str, tuple[str, ...]] = {
     "compared": ("inputs", "compare", "{}", INPUTS),
     "expected": ("diagnose", WHOLE, "--expected", "{}", *_GIVEN, "-o", "run"),
 }
-"""What reads data."""
+"""Commands that read data."""
 ANY = (0, 2, 3, 6, 7, 10)
 _GB = 1 << 30
 
@@ -174,7 +174,7 @@ DATA: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "an infinity": ("d.json", _held(b'[{"x":1e999}]')),
     "another encoding": ("d.json", _held("[]".encode("utf-16"))),
 }
-"""Data by what is wrong with it: the file's name, and what writes it."""
+"""Data by its fault: the file's name, and the function that writes it."""
 
 LABELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "10,000 digits": ("l.txt", _held(b"\n".join([b"9" * 10_000] * 6))),
@@ -274,7 +274,7 @@ def _all() -> list[Attack]:
 
 
 def _usual_limit() -> Iterator[Attack]:
-    """Yield what ends by the limit that nobody gave; they wait most of their time."""
+    """Yield attacks that end by the default limit; they wait most of the time."""
     told = (f"it is ended at {REPEATING_SECONDS:g} s", f"longer than {REPEATING_SECONDS:g} s")
     diagnosed = ("diagnose", MODEL, *_GIVEN, "-o", "run")
     for reader, line in {**COMMANDS, "diagnose": diagnosed}.items():

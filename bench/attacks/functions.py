@@ -1,4 +1,4 @@
-"""Functions of the user's that fail in every way: inputs, preprocessing, pipelines, metrics."""
+"""User functions that fail in every way: inputs, preprocessing, pipelines, metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.attacks.models import drawn, small
 
 FILE = "user.py"
 HEAD = "import sys, os, numpy as np\n"
-"""The first line of each file; what goes wrong begins in line 3."""
+"""The first line of each file; the fault is in line 3."""
 _NOISE = 1 << 20
 
 RAISED: Mapping[str, str] = {
@@ -46,7 +46,7 @@ RAISED: Mapping[str, str] = {
     "descriptors closed, then an error": "os.close(1); os.close(2); raise ValueError",
     "another folder, then an error": "os.chdir('/'); raise ValueError",
 }
-"""What functions of every kind raise."""
+"""Errors that functions of every kind raise."""
 _QUICK = ("an end of", "Ctrl-C", "root", "cannot be told", "closed, then", "long name", "full disk")
 
 QUIET: Mapping[str, str] = {
@@ -65,7 +65,7 @@ QUIET: Mapping[str, str] = {
     "draws numbers": "np.random.seed(0)",
     "ignores Ctrl-C": "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
 }
-"""What harms nobody; a result follows."""
+"""Harmless acts; a result follows."""
 
 NO_SAMPLE: Mapping[str, str] = {
     "nothing": "None",
@@ -91,7 +91,7 @@ NO_SAMPLE: Mapping[str, str] = {
     "what exits as an array": "type('A', (), {'__array__': lambda s, *a, **k: sys.exit()})()",
     "itself within itself": "[r := [], r.append(r)][0]",
 }
-"""Expressions that are no sample of a model with one input f32[n, 4], whatever the input's name."""
+"""Expressions that are not a sample of a model with one input f32[n, 4], whatever its name."""
 
 MAPPINGS: Mapping[str, str] = {
     "an empty dictionary": "{}",
@@ -103,7 +103,7 @@ MAPPINGS: Mapping[str, str] = {
     "a dictionary that raises": "type('D', (dict,), {'items': lambda s: 1 / 0})(x=1)",
     "a dictionary without end": "type('D', (dict,), {'__len__': lambda s: -1})(x=1)",
 }
-"""Expressions that are dictionaries, and no sample either."""
+"""Expressions that are dictionaries, but not samples either."""
 
 _ENOUGH = (
     "a number",
@@ -112,7 +112,7 @@ _ENOUGH = (
     "too many inputs",
     "a dictionary without end",
 )
-"""Keys of both for what two pipelines may make, which no model reads."""
+"""Keys of both that two pipelines may return, since no model reads them."""
 
 NO_SCORE: Mapping[str, str] = {
     "nothing": "None",
@@ -125,7 +125,7 @@ NO_SCORE: Mapping[str, str] = {
     "what raises as a number": "type('F', (), {'__float__': lambda s: 1 / 0})()",
     "what exits as a number": "type('F', (), {'__float__': lambda s: sys.exit()})()",
 }
-"""Expressions that are no number."""
+"""Expressions that are not a number."""
 
 
 def _write(folder: Path, head: str, body: str, result: str) -> str:

@@ -1,4 +1,4 @@
-"""One fault in one frame of a recorded conversation, drawn by hypothesis."""
+"""One fault in one frame of a recorded conversation, drawn by Hypothesis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Recorded = Mapping[str, Sequence[Sequence[Frame]]]
 Fault = dict[str, Any]
 
 SLOW = 15
-"""One in so many lasts until a time-out."""
+"""One in this many lasts until a time-out."""
 
 _NUMBERS = (-1, 0, 1, True, 2**31, 2**53 + 1, 2**63, 2**70, 1.5, -1.5, 1e308, "@huge@")
 _NUMBERS_ALIKE = (*_NUMBERS, float("nan"), float("inf"), float("-inf"), "1")
@@ -65,7 +65,7 @@ def faults(recorded: Recorded, slow: Sequence[str] = ()) -> st.SearchStrategy[Fa
 
     Args:
         recorded: The conversation.
-        slow: Operations in which the worker may be silent, or go on without end, until a time-out.
+        slow: Operations in which the worker may stay silent or never end, until a time-out.
     """
     places = [
         {"op": op, "nth": nth, "frame": index}
@@ -74,7 +74,7 @@ def faults(recorded: Recorded, slow: Sequence[str] = ()) -> st.SearchStrategy[Fa
         for nth, frames in enumerate(answers)
         for index in range(len(frames))
     ]
-    # Of many lines of a log a few tell as much as all.
+    # A few lines of a log test as much as all.
     ends = [p for p in places if _frame(recorded, p)["header"]["kind"] != "log"]
     logs = [p for p in places if p not in ends][:3]
 
@@ -93,7 +93,7 @@ def faults(recorded: Recorded, slow: Sequence[str] = ()) -> st.SearchStrategy[Fa
 
 
 def _quick(place: Fault, header: Frame) -> st.SearchStrategy[Fault]:
-    """Return faults after which nobody waits for a time-out."""
+    """Return faults that do not wait for a time-out."""
     paths = list(_paths(header))
     inner = [path for path in paths if isinstance(_at(header, path), dict)]
     codes = st.sampled_from((0, 1, 255))
@@ -124,7 +124,7 @@ def _quick(place: Fault, header: Frame) -> st.SearchStrategy[Fault]:
 
 
 def drawn(recorded: Recorded, count: int, slow: Sequence[str] = ()) -> list[Fault]:
-    """Return so many faults, the same for the same conversation."""
+    """Return `count` faults, the same for the same conversation."""
     found: list[Fault] = []
 
     @settings(
@@ -154,7 +154,7 @@ def _frame(recorded: Recorded, place: Fault) -> Frame:
 
 
 def _paths(value: object, way: tuple[Any, ...] = ()) -> Iterator[list[Any]]:
-    """Yield the way to every part of a header; of long lists, the first three."""
+    """Yield the path to every part of a header; of long lists, to the first three items."""
     parts: list[tuple[Any, object]] = []
     if isinstance(value, dict):
         parts = list(value.items())

@@ -1,4 +1,4 @@
-"""Models with one fault each: sizes that lie, names that are none, functions without end."""
+"""Models with one fault each: false sizes, invalid names, endless recursion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.attacks.models import drawn
 
 X, FLOAT = (1, 8), TensorProto.FLOAT
 Make = Callable[[Path], None]
-"""Writes `model.onnx`, or something else of that name, into a folder."""
+"""Writes something called `model.onnx` into a folder."""
 _HUGE = 1 << 40
 SIZES: Mapping[str, Sequence[int]] = {
     "2^40": [_HUGE],
@@ -96,7 +96,7 @@ def _claimed(dims: Sequence[int], content: bytes = b"", dtype: int = FLOAT) -> T
 
 
 def saved(make: Callable[[], onnx.ModelProto]) -> Make:
-    """Return what writes the model that `make` gives."""
+    """Return a function that writes the model from `make`."""
 
     def write(folder: Path) -> None:
         (folder / "model.onnx").write_bytes(make().SerializeToString())
@@ -208,7 +208,7 @@ FUNCTIONS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def loop(trips: int | None) -> Callable[[], onnx.ModelProto]:
-    """Return what makes a model with a Loop that ends after so many trips, or never."""
+    """Return a function that makes a model with a Loop of `trips` trips; None: it never ends."""
     state = [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("v", FLOAT, X)]
     ends = [("d", TensorProto.BOOL, []), ("w", FLOAT, X)]
     body = helper.make_graph(
@@ -313,4 +313,4 @@ MODELS: Mapping[str, Make] = {
     "64 GB of nothing": _sparse(1 << 36),
     "2 GB of nothing": _sparse((1 << 31) + (1 << 20)),
 }
-"""What each model does wrong, and what writes it."""
+"""The fault of each model, and the function that writes it."""

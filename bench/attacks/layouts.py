@@ -1,7 +1,7 @@
 """Models with the outputs of published ones, made of parts that can be broken one at a time.
 
-A layout is what a network ends in: which tensors, what they hold, in which units. What comes before
-is one product here, since only the outputs are judged.
+A layout is the form of a network's outputs: the tensors, their content and units. Before them there
+is a single product, since only the outputs are judged.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Layout:
     """A model's outputs.
 
     Attributes:
-        parts: What they are made of.
-        join: Adds the nodes that make outputs of the parts' tensors; returns their names.
+        parts: Their parts.
+        join: Adds the nodes that turn the parts' tensors into outputs; returns their names.
     """
 
     parts: tuple[Part, ...]
@@ -97,7 +97,7 @@ def before_act(one: Part, samples: Array) -> Array:
 
 
 class Graph:
-    """Nodes and constants in the making."""
+    """A graph under construction."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -154,8 +154,8 @@ def save(
     Args:
         path: ONNX file.
         layout: What it computes.
-        broken: Parts to have in place of others, by index.
-        limit: Where given, they only are on samples whose last feature is above it.
+        broken: Replacements of parts, by index.
+        limit: If given, they replace only on samples whose last feature is above it.
     """
     graph, broken = Graph(), broken or {}
     names = []
@@ -235,7 +235,7 @@ def best(count: int) -> Joined:
 
 
 def suppressed(graph: Graph, names: Sequence[str]) -> Sequence[str]:
-    """Boxes and scores become boxes [n, 4], scores [n] and labels i64[n] that NMS leaves."""
+    """Boxes and scores become the boxes [n, 4], scores [n] and labels i64[n] that survive NMS."""
     boxes, scores = names
     turned = graph.add("Transpose", scores, perm=[0, 2, 1])[0]
     limits = [graph.constant(a) for a in (np.array([20]), np.float32([0.5]), np.float32([0.3]))]
@@ -455,7 +455,7 @@ LAYOUTS = _layouts()
 
 
 def noisy(one: Part, seed: int) -> Part:
-    """Return the part with its numbers as FP16 holds them, and their noise as FP16 sums make it."""
+    """Return the part with its numbers rounded to FP16, and noise like that of FP16 sums."""
     draw = np.random.default_rng([seed, 16])
 
     def half(array: Array) -> Array:

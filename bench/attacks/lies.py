@@ -1,7 +1,7 @@
-"""Candidates that are plainly broken for what a model is for, and their sound twins.
+"""Candidates that are plainly broken for the model's purpose, and their sound twins.
 
-Each takes the outputs of a published model (`layouts`) and breaks one part of them as real faults
-do. The twin of each layout has FP16's noise in its weights and nothing else: it has to pass.
+Each takes the outputs of a published model (`layouts`) and breaks one part as real faults do. The
+twin of each layout has only FP16's noise in its weights, and must pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MANY = 40
 TWINS = 4
 """Twins of each layout, with other noise and other samples."""
 _FAR = 30.0
-"""So far from zero that a sigmoid or a softmax has no doubt."""
+"""So far from zero that a sigmoid or softmax saturates."""
 
 
 def samples(count: int, seed: int = 0) -> Array:
@@ -232,7 +232,7 @@ BREAKS: Mapping[str, Mapping[str, Break]] = {
 
 
 def changes(one: Part) -> Iterator[tuple[str, Part]]:
-    """Yield what can go wrong with a part; only what does change what it computes here."""
+    """Yield the faults of a part that change its values."""
     for what, change in BREAKS[one.role].items():
         broken = change(one)
         same = all(

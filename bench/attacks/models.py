@@ -1,4 +1,4 @@
-"""Small models in ONNX's text form, and inputs for them, for tables of attacks."""
+"""Small models in ONNX's text format, with inputs, for tables of attacks."""
 
 from __future__ import annotations
 

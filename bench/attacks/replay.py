@@ -1,10 +1,10 @@
-"""Records what a worker answers, and answers it again with one fault in one frame.
+"""Records a worker's answers, and replays them with one fault in one frame.
 
-    replay.py record FILE COMMAND …    runs a worker's command, and writes down its frames
-    replay.py play FILE FAULT          answers from that file, with the fault of another
+    replay.py record FILE COMMAND …    runs a worker's command and records its frames
+    replay.py play FILE FAULT          replays FILE with the fault in the file FAULT
 
-halfwise appends the bootstrap that it gives every worker; its source is read and not run. The
-standard library alone is needed, and the worker's own frames.
+halfwise appends the bootstrap that it gives every worker; its source is read but not run. Needs
+only the standard library and the worker's own module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Frame = dict[str, Any]
 
 
 def _frames() -> Any:
-    """Return the worker's module, of whatever checkout this is."""
+    """Return the worker's module from this checkout."""
     spec = spec_from_file_location("halfwise_worker", _WORKER)
     assert spec is not None
     assert spec.loader is not None
@@ -56,7 +56,7 @@ def _source_bytes() -> int:
 
 
 def record(path: Path, command: list[str]) -> None:
-    """Pass everything on between halfwise and a worker, and write the answers down."""
+    """Pass everything between halfwise and a worker, and record the answers."""
     worker = _frames()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdin is not None
@@ -95,7 +95,7 @@ def record(path: Path, command: list[str]) -> None:
 
 
 class _Player:
-    """Answers requests from what was recorded."""
+    """Answers requests from a record."""
 
     def __init__(self, recorded: dict[str, list[list[Frame]]], fault: dict[str, Any]) -> None:
         self.recorded, self.fault = recorded, fault
@@ -130,7 +130,7 @@ class _Player:
         self.counts[op] += 1
 
     def _faulty(self, header: Frame, payload: bytes) -> Iterator[bytes]:
-        """Yield what is sent in the place of a frame."""
+        """Yield what is sent instead of a frame."""
         fault, whole = self.fault, self.worker.pack(header, payload)
         kind = fault["kind"]
         if kind == "endless":
@@ -205,7 +205,7 @@ class _Player:
 
 
 def changed(header: Frame, fault: dict[str, Any]) -> Frame:
-    """Return a header with the fault's value at its path, without what is there, or with more."""
+    """Return a header with the fault applied at its path: a value replaced, removed or added."""
     found: Frame = json.loads(json.dumps(header))
     *way, last = fault["path"]
     place: Any = found

@@ -1,8 +1,8 @@
 """Runs attacks, each in a fork of a process that has loaded halfwise: tens of milliseconds each.
 
 `python -m bench.attacks.server MODULE …` reads a line of JSON for each attack from standard input
-and answers with one. `Server` is the other end. The process that forks has one thread and has made
-no ONNX Runtime session: threads would be missing in the fork.
+and answers with one. `Server` is the other end. The process that forks has a single thread and no
+ONNX Runtime session: threads would be missing in the fork.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tests.processes import adopt_orphans, children_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _FILE_BYTES = 1 << 30
-"""No attack fills the disk: writes beyond fail as on a full one."""
+"""Largest file, so no attack fills the disk: writes beyond it fail as on a full disk."""
 _SHOWN = 1 << 15
 _REQUEST_BYTES = 1 << 16
-"""More than a request has; one is answered before the next comes."""
+"""Larger than any request; each is answered before the next one."""
 _LOOK_SECONDS = 0.01
 _GOING_SECONDS = 5.0
-"""Workers end when their pipe closes, which takes them a moment."""
+"""Seconds for workers to end after their pipe closes."""
 _AT_THE_END = (".functions", ".surroundings", "planted_attacks")
-"""Families that attack how an interpreter ends: with streams, threads and processes left."""
+"""Families that attack the end of an interpreter, with streams, threads and processes open."""
 _NOT_LOADED = (
     "halfwise.__main__",
     "halfwise.tensorrt.worker.worker",
@@ -98,9 +98,9 @@ def _serve(modules: Sequence[str]) -> str:
     families = {name: importlib.import_module(name).ATTACKS for name in modules}
     _load()
     adopt_orphans()
-    gc.freeze()  # searching among what is there would copy its pages into every fork
+    gc.freeze()  # scanning existing objects would copy their pages in every fork
     requests, answers = os.dup(0), os.dup(1)
-    os.dup2(2, 1)  # what tables print is no answer
+    os.dup2(2, 1)  # what tables print must not count as an answer
     while line := os.read(requests, _REQUEST_BYTES):
         module, index, place = json.loads(line)
         attack, folder = families[module][index], Path(place)
@@ -119,7 +119,7 @@ def _serve(modules: Sequence[str]) -> str:
 
 def _load() -> None:
     """Import all of halfwise, so that no attack waits for it."""
-    import halfwise  # noqa: PLC0415 - after the families, which may set what it reads
+    import halfwise  # noqa: PLC0415 - after the families, which may set variables that it reads
 
     for found in pkgutil.walk_packages(halfwise.__path__, "halfwise."):
         if found.name not in _NOT_LOADED:
@@ -213,7 +213,7 @@ def _exceeded(child: int, attack: Attack, seconds: float) -> str | None:
 
 
 def _ended_orphans(patience: float = _GOING_SECONDS) -> list[str]:
-    """Wait for processes that the attack started, then kill them; return the names of these."""
+    """Wait for processes that the attack started, then kill the rest; return their names."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -230,7 +230,7 @@ def _ended_orphans(patience: float = _GOING_SECONDS) -> list[str]:
             names.append(Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip())
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-    # What they had started themselves comes here now.
+    # Their own children are adopted by this process now.
     return names + (_ended_orphans(patience) if names else [])
 
 
@@ -241,9 +241,9 @@ def _shown(text: bytes) -> str:
 
 
 def _end(module: str) -> None:
-    """End as Python does, but where no attack is on that end, free nothing before.
+    """End as Python does, but without freeing memory unless the attack is about that.
 
-    To free what was loaded before the fork copies its pages, which takes longer than most attacks.
+    Freeing what was loaded before the fork copies its pages, which takes longer than most attacks.
     """
     if module.endswith(_AT_THE_END):
         return
@@ -260,7 +260,7 @@ def _end(module: str) -> None:
 
 if __name__ == "__main__":
     attacked = _serve(sys.argv[1:])
-    # Only a fork comes here. What it raises goes through Python's own end, as in a command.
+    # Only a fork gets here. Its exceptions end it as they end a command.
     from halfwise.cli import main
 
     try:

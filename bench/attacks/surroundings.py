@@ -1,4 +1,4 @@
-"""Surroundings: folders that are gone or locked, streams that fail, signals, names of no text."""
+"""Surroundings: missing or locked folders, failing streams, signals, names that are not text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.attacks.models import drawn, save, small
 
 NOBODY = 65534
 for _encoding in ("ascii", "cp437"):
-    codecs.lookup(_encoding)  # Python loads them when they are needed; nobody may not read them
+    codecs.lookup(_encoding)  # Python loads codecs on demand; the user nobody may not read them
 MODEL, INPUTS = "model.onnx", "x.npz"
 VERIFY = ("verify", MODEL, MODEL, "--inputs", INPUTS)
 SAVED = (*VERIFY, "-o", "run")
@@ -56,7 +56,7 @@ def _leave() -> None:
 
 
 def _drop() -> None:
-    """Become a user who may not do everything."""
+    """Drop root's privileges."""
     if os.geteuid() == 0:
         os.chown(os.environ["TMPDIR"], NOBODY, NOBODY)
         os.setgroups([])
@@ -65,7 +65,7 @@ def _drop() -> None:
 
 
 def _locked(name: str, *arguments: str) -> Attack:
-    """Use what lies in the folder `locked`, which may not be entered."""
+    """Use files in the folder `locked`, which may not be entered."""
 
     def make(folder: Path) -> Command:
         _files(folder)
@@ -94,7 +94,7 @@ def _pipe_without_reader() -> None:
 
 
 def _output(name: str, *arguments: str) -> Attack:
-    """Write to what is no regular file."""
+    """Write to something other than a regular file."""
 
     def make(folder: Path) -> Command:
         _files(folder)
@@ -120,11 +120,11 @@ _BOXES = """g (float[n, 4] x) => (float[n, 4] y)
     { boxes = Concat<axis = 2>(left, low, right, high)
       s = NonMaxSuppression(boxes, scores, most, share)  f = Cast<to = 1>(s)
       m = ReduceMax<keepdims = 0>(f)  z = Mul(m, none)  y = Add(x, z) }"""
-"""One operator that compares each of some million boxes with all before it; none overlap."""
+"""One operator that compares each of millions of boxes with all before it; none overlap."""
 
 
 def _one_operator(number: signal.Signals, seconds: float) -> Attack:
-    """Send a signal while one operator computes that would take hours, and cannot be stopped."""
+    """Send a signal during an operator that would take hours and cannot be stopped."""
 
     def make(folder: Path) -> Command:
         left = np.arange(1_000_000, dtype=np.float32).reshape(1, -1, 1)
@@ -142,13 +142,13 @@ def _one_operator(number: signal.Signals, seconds: float) -> Attack:
         np.savez(folder / INPUTS, x=drawn(8, 1, 4))
         return Command(VERIFY, before=lambda: _send(number, seconds))
 
-    # Two seconds until it is left behind, and what it takes to get there on a busy machine.
+    # Two seconds until it is abandoned, plus the time to get there on a busy machine.
     name = f"{number.name} while one operator computes"
     return Attack(name, make, (ENDED[number],), seconds=seconds + 12)
 
 
 def _signalled(number: signal.Signals, seconds: float, *, background: bool = False) -> Attack:
-    """Send a signal while a Loop runs in ONNX Runtime that would take hours."""
+    """Send a signal during a Loop in ONNX Runtime that would take hours."""
 
     def before() -> None:
         if background:  # as shells do
@@ -188,7 +188,7 @@ def _few_files(most: int) -> Callable[[], None]:
 
 
 def _no_text(what: str) -> Attack:
-    """Name something by bytes that are not UTF-8."""
+    """Use a name that is not UTF-8."""
 
     def make(folder: Path) -> Command:
         place = folder / NO_TEXT if what == "the working directory" else folder
@@ -214,7 +214,7 @@ def _no_text(what: str) -> Attack:
 
 
 def _hub(name: str, target: str, codes: tuple[int, ...]) -> Attack:
-    """Lay a model with external data out as the Hugging Face cache does; its data is a link."""
+    """Lay out a model as the Hugging Face cache does, with its external data as a link."""
 
     def make(folder: Path) -> Command:
         import onnx  # noqa: PLC0415
@@ -310,5 +310,5 @@ SLOWER = (
     *("32 open files", "0.3 s of fix", "standard input", "SIGHUP", "files of inputs"),
     *("--json", "no home", "doctor", "modernize"),
 )
-"""Parts of names of attacks that `make test` leaves out, since it runs others like them."""
+"""Parts of the names of attacks that `make test` skips, since it runs similar ones."""
 ATTACKS = [replace(a, quick=not any(part in a.name for part in SLOWER)) for a in ATTACKS]

@@ -1,6 +1,6 @@
 """Verdicts that could not fail: tolerances, labels, metrics and data that test nothing.
 
-The candidate is broken, or what would show a fault never ran, so "passed" is wrong in each.
+The candidate is broken, or the part that would show a fault never ran, so "passed" is wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_PASSED = (2, 3, 10)
 
 
 def _broken(folder: Path, name: str, what: str | None = None) -> None:
-    """Write a layout's model, one with its first part broken, and inputs."""
+    """Write a layout's model, a copy with its first part broken, and inputs."""
     layout: Layout = LAYOUTS[name]
     found = dict(changes(layout.parts[0]))
     save_layout(folder / "model.onnx", layout)
@@ -102,7 +102,7 @@ METRICS = (
     "def f(a, b, c): return a is not None",
     "def f(a, b, c): return 0 * float(b[0][next(iter(b[0]))].sum())",
 )
-"""Metrics that tell nothing of the candidate, or change what they judge."""
+"""Metrics that say nothing about the candidate, or change what they judge."""
 
 
 def _pair(
@@ -175,7 +175,7 @@ _IMAGE = f"g ({_MAP} x) => ({_MAP} y) {{ y = %s(x) }}"
 
 
 def _nothing() -> Iterator[Attack]:
-    """Yield cases in which what would show the fault is never computed."""
+    """Yield cases in which the part that would show the fault is never computed."""
 
     def usual() -> Array:
         return drawn(SAMPLES, 1, 4)

@@ -50,7 +50,7 @@ OUTPUTS: Mapping[str, tuple[str, str, str]] = {
         "empty",
     ),
 }
-"""By what it is: the FP32 model, a candidate that computes something else, and the kind told."""
+"""The FP32 model, a candidate that computes something else, and the kind to be reported."""
 
 BODIES: Mapping[str, tuple[str, str]] = {
     "a branch that is never taken": (
@@ -71,7 +71,7 @@ BODIES: Mapping[str, tuple[str, str]] = {
         "body never ran",
     ),
 }
-"""Nodes of a model whose operator `{0}` runs on no sample, and what is told."""
+"""Nodes of a model whose operator `{0}` runs on no sample, and the expected message."""
 HEAD = "g (float[n, 4] x) => (float[n, 4] y) { t = ReduceMax<keepdims = 0>(x) "
 HEAD += "always = Less(t, high) no = Cast<to = 7>(always) none = Sub(no, no) yes = Identity(always)"
 
@@ -89,7 +89,7 @@ METRICS: Mapping[str, str] = {
     "a candidate that it overwrites": "[o['y'].fill(0) for o in b] and 1.0",
     "a reference that it overwrites": "[o['y'].__imul__(0) for o in a] and 1.0",
 }
-"""What metrics that see nothing return."""
+"""Results of metrics that see nothing of the candidate."""
 
 TOLERANCES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "a relative error of 1": (("--rel-max", "1"), 2),
@@ -105,7 +105,7 @@ TOLERANCES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "all of an overlap": (("--metric", "mask-iou", "--metric-drop", "7"), 2),
     "all of a ratio": (("--metric", "snr", "--metric-drop", "1e9"), 10),
 }
-"""What allows everything, and the exit code."""
+"""Options that allow everything, and the exit code."""
 
 LABELS: Mapping[str, tuple[Sequence[float], int]] = {
     "from 1": ((1, 2, 3, 4), 3),
@@ -199,7 +199,7 @@ def _labels(what: str) -> Attack:
 
 
 def _near(what: str, shift: float) -> Attack:
-    """A search and a verdict on the same data, but for the last digits."""
+    """A search and a verdict on data that differ only in the last digits."""
 
     def make(folder: Path) -> Command:
         _classes(folder, "Tanh")
@@ -213,7 +213,7 @@ def _near(what: str, shift: float) -> Attack:
 
 
 def _twin(what: str, options: Sequence[str]) -> Attack:
-    """A candidate that is right, judged by something that sees it."""
+    """A sound candidate, judged by a criterion that can tell."""
 
     def make(folder: Path) -> Command:
         _classes(folder, "Tanh")

@@ -1,10 +1,10 @@
-"""Writes which nodes AutoCast of NVIDIA Model Optimizer leaves in FP32, beside each model.
+"""Writes, next to each model, which nodes AutoCast of NVIDIA Model Optimizer leaves in FP32.
 
     python -m bench.gpu.autocast DIR [NAME …]
 
 runs it with its defaults and the model's inputs as calibration data, in the environment of
-`bench.peers`, and writes `DIR/<name>/autocast.json`: the nodes of the original that compute and
-are not FP16 in what it gives. No GPU is needed.
+`bench.peers`, and writes `DIR/<name>/autocast.json`: the compute nodes of the original that are not
+FP16 in its result. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def chosen(folder: Path, place: Environment) -> dict[str, Any]:
 def kept(original: Network, mixed: Network) -> dict[str, Any]:
     """Return the compute nodes of `original` that are FP32 in `mixed`.
 
-    A node that is not there, since several became one, is what the one is that gives the first
-    value behind it. "lacking" are those of which that cannot be told.
+    A fused node counts as the node that computes the first value after it that still exists.
+    "lacking" are nodes without one.
     """
     roles = roles_of(original)
     nodes = [n for n in original.nodes() if roles[node_name(n)].role is Role.COMPUTE]
@@ -73,7 +73,7 @@ def kept(original: Network, mixed: Network) -> dict[str, Any]:
 
 
 def _behind(node: ir.Node, by_value: Mapping[str | None, ir.Node]) -> ir.Node | None:
-    """Return what gives the value of a node, or of the first reader whose value is there."""
+    """Return the producer of a node's value, or of its first reader's value that still exists."""
     waiting = [node]
     for reader in waiting:
         for value in reader.outputs:

@@ -26,9 +26,9 @@ from scipy.signal import resample_poly
 MODEL = ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx")
 SOUNDS = "pygame==2.6.1"
 RECORDINGS = (("house_lo.wav", 1), ("house_lo.wav", 2), ("boom.wav", 1))
-"""Files of pygame's examples with their speed; all are 8 bits, 11025 Hz, mono."""
+"""Files of pygame's examples, with a speed; all are 8-bit mono at 11025 Hz."""
 RATE, WINDOW = 22050, 43844
-"""What basic_pitch takes: windows of 1.99 s."""
+"""Window of basic_pitch: 1.99 s."""
 INPUT = "serving_default_input_2:0"
 MADE = 5
 
@@ -43,7 +43,7 @@ def windows(sound: Sound) -> list[Sound]:
 
 
 def recording(data: bytes, speed: int) -> Sound:
-    """Return a wave file of 8 bits and one channel at 22050 Hz, `speed` times as fast."""
+    """Return an 8-bit mono wave file resampled to 22050 Hz, `speed` times as fast."""
     with wave.open(io.BytesIO(data)) as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
         up = RATE // file.getframerate()
@@ -81,7 +81,7 @@ def make(folder: Path) -> None:
                 for window in windows(recording(wheel.read(f"pygame/examples/data/{name}"), speed))
             ]
     made = [music(seed).reshape(WINDOW, 1) for seed in range(MADE)]
-    # Every fourth is held out: recordings and what is made take turns.
+    # Every fourth is held out, so recordings and synthetic music alternate.
     order = sorted([*enumerate(real), *((2 * i + 0.5, w) for i, w in enumerate(made))], key=_place)
     arrays: dict[str, Any] = {INPUT: np.stack([w for _, w in order])[:, np.newaxis]}
     np.savez(folder / "inputs.npz", **arrays)

@@ -1,4 +1,4 @@
-"""What networks of today are made of, with factors that change no function."""
+"""Building blocks of current networks, with factors that do not change the function."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ EPS = 1e-5
 CALIBRATION, HELDOUT = 8, 4
 COUNT = CALIBRATION + HELDOUT
 WIDE = 2.0**17
-"""Takes what is about 1 beyond FP16's range; powers of two round nothing."""
+"""Moves values of about 1 out of FP16's range; powers of two round nothing."""
 
 
 class Blocks(Writer):
-    """What networks of today are made of, written out as exporters do."""
+    """Building blocks of current networks, written out as exporters do."""
 
     def linear(
         self,
@@ -68,7 +68,7 @@ class Blocks(Writer):
         )
 
     def layer_norm(self, name: str, x: str, dim: int, *, gamma: np.ndarray | float = 1.0) -> str:
-        """Add a LayerNorm of the last axis, written out; `gamma` multiplies what it gives."""
+        """Add a LayerNorm of the last axis, written out; `gamma` multiplies its result."""
         drawn = 1 + 0.1 * self.rng.standard_normal(dim), 0.1 * self.rng.standard_normal(dim)
         y = self.normalised(name, x, [-1])
         y = self.op("Mul", f"{name}/Mul", y, self.constant(f"{name}.gamma", drawn[0] * gamma))
@@ -88,7 +88,7 @@ class Blocks(Writer):
     def group_norm(
         self, name: str, x: str, shape: Sequence[int], groups: int, *, factor: float = 1.0
     ) -> str:
-        """Add a GroupNorm of [1, channels, height, width]; x is `factor` × what is meant."""
+        """Add a GroupNorm of [1, channels, height, width]; x is `factor` × the true input."""
         y = self.op("Reshape", f"{name}/Reshape", x, self.integers(f"{name}.in", [1, groups, -1]))
         y = self.normalised(name, y, [-1], EPS * factor**2)
         y = self.op("Reshape", f"{name}/Reshape_1", y, self.integers(f"{name}.out", shape))
@@ -134,14 +134,14 @@ class Blocks(Writer):
 
         Args:
             name: Scope of its nodes.
-            sides: What asks, and what is asked.
+            sides: Input of the queries; input of the keys and values.
             sizes: Tokens of both, and dim.
             heads: Number of heads.
             batch: Number of sequences.
-            mask: What is added to the scores; empty for nothing.
-            scores: q and k are as many times as large, and their product is divided by the square.
-            values: The values are as many times as large, and what reads them so much smaller.
-            reading: What the rows of the weights that read `sides` are multiplied by, [dim].
+            mask: Tensor added to the scores; empty for none.
+            scores: Factor on q and k; their product is divided by its square.
+            values: Factor on the values; the weights that read them are divided by it.
+            reading: Factors on the rows of the weights that read `sides`, [dim].
         """
         (asking, asked), (own, other, dim) = sides, sizes
         split, width = (0, 2, 1, 3), dim // heads
@@ -176,7 +176,7 @@ class Blocks(Writer):
     def ffn(
         self, name: str, x: str, dim: int, hidden: int, *, act: str = "gelu", factor: float = 1.0
     ) -> str:
-        """Add two layers with `act` between them; with "relu" what is between is × `factor`."""
+        """Add two layers with `act` between them; with "relu" the values between are × `factor`."""
         y = self.linear(f"{name}/fc1", x, (dim, hidden), scale=(factor, factor))
         if act == "relu":
             y = self.op("Relu", f"{name}/Relu", y)

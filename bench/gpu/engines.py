@@ -1,4 +1,4 @@
-"""Figures from what a run says of its engines, and from running the delivered engine once more."""
+"""Figures from a run's record of its engines, and from running the delivered engine once more."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Checked:
-    """An engine run apart from halfwise, on held-out samples.
+    """An engine run independently of halfwise, on held-out samples.
 
     Attributes:
-        error: Largest absolute error of any float output; NaN or inf where it has such values.
+        error: Largest absolute error of any float output; NaN or inf if it has such values.
         same_top1: Share of rows of the first output whose largest element is where FP32 has it.
         samples: Number of samples.
     """
@@ -104,7 +104,7 @@ def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figu
 
 
 def against_tf32(name: str, run: Run) -> Iterable[Figure]:
-    """Return the rung that was delivered, and its time against that of TF32 in the same run."""
+    """Return the delivered rung, and its time against TF32's in the same run."""
     engines = run.engines
     assert engines is not None
     assert engines.delivered is not None
@@ -150,7 +150,7 @@ def _of_check(name: str, job: Job, checked: Checked) -> list[Figure]:
 def _needed(name: str, job: Job, engines: Engines) -> Figure:
     what = f"{name}: kept nodes that neither a failed engine nor a prediction shows to be needed"
     count = len(set(unproven(engines)) - set(engines.needed_as_predicted))
-    # A large plan would take a build for each of its nodes.
+    # A large plan would need a build for each of its nodes.
     note = f"{len(engines.needed_as_predicted)} by prediction"
     return equal(what, count, 0, note) if job.make is None else reported(what, count, note)
 
@@ -160,7 +160,7 @@ def _outcomes(engines: Engines) -> str:
 
 
 def _first_proven(name: str, engines: Engines) -> Iterable[Figure]:
-    """Return when the first engine was there that is proven on held-out data, of any rung."""
+    """Return when the first engine of any rung was proven on held-out data."""
     for first in engines.proven[:1]:
         purpose = engines.builds[first.build - 1].purpose
         what = f"{name}: seconds until the first proven engine, of whatever rung"
@@ -168,7 +168,7 @@ def _first_proven(name: str, engines: Engines) -> Iterable[Figure]:
 
 
 def first_build(engines: Engines) -> float:
-    """Return the number of the first build that was told to be proven; inf without one."""
+    """Return the number of the first build that was reported as proven; inf without one."""
     return engines.proven[0].build if engines.proven else float("inf")
 
 
@@ -178,13 +178,13 @@ def proving_build(engines: Engines) -> float:
 
 
 def seconds_until(build: float, what: str, log: str) -> float:
-    """Return the seconds from the start of the command until something was told of a build.
+    """Return the seconds from the start of the command until something was reported about a build.
 
     Args:
         build: Its number.
         what: How the line goes on: "keeps" once it was measured, "is proven" once it can be used.
-        log: What the command said, each line after the seconds since its start; NaN is returned
-            where it does not say so.
+        log: Output of the command, each line after the seconds since its start; NaN is returned
+            if it has no such line.
     """
     found = re.search(rf"^ *([\d.]+) +build {build} {what} ", log, re.MULTILINE)
     return float(found[1]) if found else float("nan")
@@ -193,7 +193,7 @@ def seconds_until(build: float, what: str, log: str) -> float:
 def unproven(engines: Engines) -> list[str]:
     """Return kept nodes that no engine was seen to need.
 
-    A node is needed where an engine failed that kept all other nodes of the plan. Where wider
+    A node is needed if an engine failed that kept all other nodes of the plan. If wider
     islands were kept for speed, the plan is the smallest part of them that always passed.
     """
     passed = [frozenset(r.keep) for r in engines.rounds if r.passed]
@@ -205,7 +205,7 @@ def unproven(engines: Engines) -> list[str]:
 
 
 def predictions(name: str, engines: Engines) -> list[Figure]:
-    """Return predicted and measured error of every round, as parts of the tolerance."""
+    """Return predicted and measured error of every round, relative to the tolerance."""
     found = []
     for step in engines.rounds:
         what = f"{name}: build {step.build}, {len(step.keep)} kept: measured error / tolerance"
@@ -227,7 +227,7 @@ def _words(tried: EngineRound) -> str:
 
 
 def rounds(engines: Engines) -> list[dict[str, Any]]:
-    """Return every round as JSON can hold it; errors are parts of the tolerance, as text."""
+    """Return every round for JSON; errors are relative to the tolerance, as text."""
     return [
         {
             "build": r.build,
@@ -248,7 +248,7 @@ def _text(value: float | None) -> str | None:
 
 
 def results_by_kind(engines: Engines) -> dict[str, EngineResult]:
-    """Return the engines of the table as fp32, tf32, fp16 and mixed, as far as they are there."""
+    """Return the table's engines by kind: fp32, tf32, fp16 and mixed, if available."""
     found: dict[str, EngineResult] = {}
     for result in engines.results:
         config = result.build.config
@@ -325,8 +325,8 @@ def comparison(
         name: Of the job.
         engines: What halfwise's run found.
         log: See `seconds_until`.
-        other: What Polygraphy did.
-        judged: The engine of its answer on held-out samples.
+        other: Polygraphy's run.
+        judged: Its engine, judged on held-out samples.
     """
     if other.ended == "failed":
         yield equal(f"{name}: Polygraphy", "failed", "ran")

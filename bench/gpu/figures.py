@@ -2,8 +2,8 @@
 
     python -m bench.gpu.figures --trt-python PYTHON --work DIR NAME …
 
-Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are in
-`bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
+Run it from the repository's root with halfwise installed; `run.sh` needs no installation. Names are
+in `bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md says how to
 prepare a host.
 """
 
@@ -48,8 +48,8 @@ def fix(
     """Run `halfwise fix` as a user would; return its record, wall time and exit code.
 
     `folder` has the model and its inputs. It gets the run in `run`, and `fix.log`, each line with
-    the seconds since the start. The exit code is None where it went on until `end`, by the
-    monotonic clock, or for longer than the job allows.
+    the seconds since the start. The exit code is None if it was stopped at `end`, by the
+    monotonic clock, or at the job's time limit.
     """
     heldout = folder / "heldout.npz"
     words = [
@@ -70,9 +70,9 @@ def fix(
 def _logged(
     words: list[str], log: Path, seconds: float, look: Callable[[], None] = lambda: None
 ) -> tuple[int | None, float]:
-    """Run a command with the time before each line of what it says; None: it took too long.
+    """Run a command, logging the time before each line of output; None: it took too long.
 
-    `look` is called all the while.
+    `look` is called repeatedly meanwhile.
     """
     started = time.monotonic()
     with (
@@ -105,9 +105,9 @@ def _logged(
 def measure(
     name: str, host: Host, work: Path, end: float = math.inf, options: Sequence[str] = ()
 ) -> Result:
-    """Return what came of one job; what is not done by `end`, by the monotonic clock, is left.
+    """Return the result of one job, without what is not done by `end`, by the monotonic clock.
 
-    `options` are further ones of `halfwise fix`.
+    `options` are further options of `halfwise fix`.
     """
     job, folder = JOBS[name], work / name
     job = replace(job, options=(*job.options, *options))
@@ -152,7 +152,7 @@ def _command(name: str) -> str:
 
 
 def _provide(name: str, job: Job, host: Host, folder: Path) -> str | None:
-    """Link the model and its inputs, or make them; return what is lacking."""
+    """Link the model and its inputs, or make them; return what is missing."""
     known = None if host.models is None else host.models / (job.published or name)
     if known is None or not (known / "model.onnx").exists():
         if job.make is None:
@@ -175,7 +175,7 @@ def _raced(
     end: float,
     details: dict[str, Any],
 ) -> list[Figure]:
-    """Return how the delivered engine does against others; `details` gets all of them."""
+    """Return how the delivered engine compares with others; `details` gets all of them."""
     racers = race.race(run, kept, host, folder, end)
     details["race"] = [racer.told() for racer in racers]
     text = json.dumps(details["race"], ensure_ascii=False, allow_nan=False)
@@ -189,7 +189,7 @@ def _keep(folder: Path) -> None:
 
 
 def _check(run: Run, host: Host, folder: Path) -> seen.Checked | None:
-    """Return how the delivered engine does on held-out samples; None where it is missing."""
+    """Return how the delivered engine does on held-out samples; None if it is missing."""
     assert run.engines is not None
     assert run.engines.delivered is not None
     engine = folder / "run" / run.engines.delivered.path
@@ -216,7 +216,7 @@ def _repeated(name: str, host: Host, folder: Path) -> Figure:
 def _bisected(
     job: Job, host: Host, folder: Path, end: float
 ) -> tuple[Bisected, seen.Checked | None]:
-    """Return what Polygraphy found with the calibration samples, judged on those held out."""
+    """Return what Polygraphy found on calibration samples, and its judgement on held-out ones."""
     assert job.tolerance is not None
     model = folder / "model.onnx"
     samples = seen.samples_of(folder / "inputs.npz")

@@ -1,11 +1,11 @@
-"""Compares what emulation predicts, with fusion and without, with what engines did.
+"""Compares the errors that emulation predicts, with fusion and without, with those of engines.
 
     python -m bench.gpu.fusion_fit --models DIR [--models DIR …] [RUN.json …]
 
-Takes the rounds of runs with engines (`run.json`, also compressed) into `gpu_rounds.json`, predicts
-every round there anew, and writes `gpu_fusion.json` and the table in docs/tensorrt-measured.md. A
-model is found by its hash in `DIR/*/model.onnx`, its inputs beside it; `bench.gpu.models` makes
-some. What is not found is named and left out.
+Adds the rounds of runs with engines (`run.json`, also compressed) to `gpu_rounds.json`, predicts
+every round there again, and writes `gpu_fusion.json` and the table in docs/tensorrt-measured.md. A
+model is found by its hash in `DIR/*/model.onnx`, with its inputs next to it; `bench.gpu.models`
+makes some. Missing models are named and left out.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def predict(seen: Seen, planner: Planner) -> Iterator[dict[str, Any]]:
 
 
 def distance(predicted: float, measured: float) -> float:
-    """Return |log2(predicted / measured)|; 0 where both are infinite, inf where one is."""
+    """Return |log2(predicted / measured)|; 0 if both are infinite, inf if one is."""
     if isinf(predicted) or isinf(measured) or not (predicted and measured):
         return 0.0 if predicted == measured else inf
     return abs(log2(predicted / measured))
@@ -103,15 +103,15 @@ def distance(predicted: float, measured: float) -> float:
 
 @dataclass(frozen=True)
 class Fit:
-    """How far one rule's predictions are from what engines did.
+    """How far one rule's predictions are from measured errors.
 
     Attributes:
         rule: Which values stay FP32.
         median: Median of |log2(predicted / measured)| over rounds.
-        largest: Its maximum; inf where a finite error was predicted to be infinite.
-        agree: Rounds in which predicted and measured error are on one side of the limit.
+        largest: Its maximum; inf if a finite error was predicted to be infinite.
+        agree: Rounds in which predicted and measured error are on the same side of the limit.
         rounds: Number of rounds.
-        better: Times by which engines are better at most, where the rule says that they fail.
+        better: Largest factor by which engines are better if the rule says that they fail.
     """
 
     rule: str
@@ -165,7 +165,7 @@ def _times(bits: float) -> str:
 
 
 def _told(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rounds as JSON can hold them; plans that were built again only once."""
+    """Return rounds for JSON; plans that were built repeatedly only once."""
     told: dict[tuple[str, ...], dict[str, Any]] = {}
     for r in rounds:
         predicted = {name: f"{error:.4g}" for name, error in r["predicted"].items()}
@@ -178,7 +178,7 @@ def _told(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Take what runs saw, and compare."""
+    """Add the rounds of runs, and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN.json")
     parser.add_argument("--models", action="append", type=Path, required=True, metavar="DIR")

@@ -1,13 +1,12 @@
-"""Engines with INT8: their time against plain FP16, and whether emulation foretells what passes.
+"""Engines with INT8: their time against plain FP16, and whether emulation predicts what passes.
 
     python -m bench.gpu.int8 --trt-python PYTHON [--seconds S] [NAME …]
 
-First models of ResNet-50's and ViT-B/16's size: FP16, and INT8 beside FP16, timed in turns. Then
-small models: one engine with everything in INT8 that can be, one of the plan that
-`bench.gpu.int8_plans` found; each passes or fails as the typed emulation of its file said, or not.
-Weights are drawn here, ranges are found here, on images that nothing is judged on. The result,
-`gpu_int8.json` (`gpu_int8_decisions.json` of small models alone), is written anew after every
-engine.
+First, models of the size of ResNet-50 and ViT-B/16: FP16, and INT8 with FP16, timed in turns. Then
+small models: an engine with everything possible in INT8, and one of the plan that
+`bench.gpu.int8_plans` found; does each pass or fail as the typed emulation of its file predicts?
+Weights are drawn here, and ranges are found here, on images that no judgement uses. The result,
+`gpu_int8.json` (`gpu_int8_decisions.json` for small models alone), is rewritten after every engine.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ from halfwise.tensorrt.quantised import quantised_types, readable
 
 SIZES = tuple(SCALED)
 SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1
-"""Images that ranges of the large models come from; their seed, and that of the judged ones."""
+"""Number of images for the ranges of the large models; their seed, and that of judged images."""
 NAME, DECISIONS = "gpu_int8", "gpu_int8_decisions"
-"""Of the results: with large models, and with small ones alone."""
+"""Names of the results: with large models, and with small ones alone."""
 MOST_MISSED = 1
-"""Small models whose engines may be decided otherwise than foretold."""
+"""How many small models may pass or fail otherwise than predicted."""
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -70,13 +69,13 @@ class Entrant:
     """One engine of a model.
 
     Attributes:
-        racer: What it is; its `excess` is the error over what is allowed.
-        model: What it is built from, in FP32 with pairs.
-        foretold: The verdict of the emulation; None where there is none.
-        measured: That of the engine.
+        racer: The engine; its `excess` is the error over what is allowed.
+        model: Its model, in FP32 with Q/DQ pairs.
+        foretold: The verdict of the emulation; None if there is none.
+        measured: The verdict of the engine.
         errors: Further errors of the engine.
-        shown: Share of the nodes that were to be INT8 by what the inspector shows.
-        remarks: What else it shows, fused blocks by name among it.
+        shown: Share of the nodes meant for INT8, by precision that the inspector shows.
+        remarks: What else it shows, including names of fused blocks.
         layers: Number of its layers, by type and precision.
     """
 
@@ -91,7 +90,7 @@ class Entrant:
 
     @property
     def decided(self) -> bool | None:
-        """Whether the engine passes or fails as foretold; None where one of both is unknown."""
+        """Whether the engine passes or fails as predicted; None if either is unknown."""
         if self.foretold is None or self.measured is None:
             return None
         return self.foretold.passed is self.measured.passed
@@ -120,11 +119,11 @@ class Field:
     """All engines of one model."""
 
     def __init__(self, name: str, entrants: Sequence[Entrant], samples: Sequence[Arrays]) -> None:
-        """Take them, and what they are judged on; the first sample is what they are timed on."""
+        """Take the engines, and the samples to judge them on; the first one is for timing."""
         self.name, self.entrants, self.samples = name, list(entrants), samples
 
     def build(self, entrant: Entrant, pipe: Pipe, end: float) -> None:
-        """Build an engine, and note what its inspector shows; a failure is noted too."""
+        """Build an engine, and record what its inspector shows, or the failure."""
         racer, first = entrant.racer, self.samples[0]
         if time.monotonic() > end - MAKING:
             racer.failure = "no time left"
@@ -167,7 +166,7 @@ class Field:
 
 
 def _shown(network: Network, inspected: bytes) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return which share of the nodes that may be INT8 computes in what, as far as shown."""
+    """Return the shares of INT8 candidates by precision, as far as shown, and remarks."""
     asked = quantised_types(network)
     proof = prove(engine_layers(inspected, network), network, roles_of(network), asked, {}, None)
     kinds = [node.precision for node in proof.nodes if node.node in asked]
@@ -183,7 +182,7 @@ def _layers(network: Network, inspected: bytes) -> dict[str, int]:
 
 
 class Sized(Field):
-    """A large model: FP16, and INT8 beside FP16; errors are told, times are compared."""
+    """A large model: FP16, and INT8 with FP16; errors are reported, times are compared."""
 
     def __init__(self, name: str) -> None:
         """Draw the model and its images, and quantise it."""
@@ -224,9 +223,9 @@ class Sized(Field):
 
 
 def choices(network: Network) -> dict[str, frozenset[NodeName]]:
-    """Return what to quantise, where they differ: all products, those with weights, and all.
+    """Return different sets of nodes to quantise: all products, those with weights, all nodes.
 
-    All, with residual sums, is what `fix --to int8` begins with.
+    All nodes, including residual sums, is where `fix --to int8` begins.
     """
     every = frozenset(quantisable(network))
     products = every - residuals(network).keys()
@@ -256,7 +255,7 @@ def _quantised(
 
 
 class Small(Field):
-    """A small model: all in INT8 that can be, and a plan; each decided as foretold, or not."""
+    """A small model: everything possible in INT8, and a plan; each as predicted, or not."""
 
     def __init__(self, name: str, plan: Planned) -> None:
         """Make the model, quantise it twice, and emulate both."""
@@ -295,7 +294,7 @@ class Small(Field):
 
     @property
     def as_foretold(self) -> bool | None:
-        """Whether all its engines are decided as foretold; None where one is not known."""
+        """Whether all its engines pass or fail as predicted; None if one is unknown."""
         decided = [entrant.decided for entrant in self.entrants]
         return None if None in decided else all(decided)
 
@@ -319,7 +318,7 @@ def measure(
     end: float,
     save: Callable[[Result], None],
 ) -> Result:
-    """Return what the engines of all models show; `save` is called with what is known so far."""
+    """Return the results of all models' engines; `save` receives intermediate results."""
     with Pipe([host.trt_python], host.sources()) as pipe:
         command = "python -m bench.gpu.int8 --trt-python PYTHON " + " ".join(names)
         result = Result(
@@ -355,7 +354,7 @@ def _save(folder: Path, result: Result) -> None:
 
 
 def main() -> int:
-    """Run the models that the command line names, all without any; return the exit code."""
+    """Run the models that the command line names, by default all; return the exit code."""
     plans = read(FILE) if FILE.exists() else {}
     every = (*SIZES, *(name for name in SMALL if name in plans))
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

@@ -2,12 +2,12 @@
 
     python -m bench.gpu.int8_causes --trt-python PYTHON [--seconds S] [NAME:KIND …]
 
-Of each small model of `bench.gpu.int8` (KIND: "all" that can have INT8, or the "plan"): the engine
-again and again, without the constraints that keep nodes in FP32, and without FP16. Where it is far
-off without FP16 too, halves of the nodes in INT8 are built, down to single ones. If KIND is a node,
-or "all forms" or "plan forms", the engine is built with other forms of the weights' pairs and other
-settings. The result, `gpu_int8_causes.json`, is written anew after every engine; what it has of
-other jobs stays.
+For each small model of `bench.gpu.int8` (KIND: "all" nodes that can be INT8, or the "plan"), the
+engine is built repeatedly: without the constraints that keep nodes in FP32, and without FP16. If it
+is far off without FP16 too, halves of the INT8 nodes are built, down to single ones. If KIND is a
+node, "all forms" or "plan forms", the engine is built with other forms of the weights' pairs and
+other settings. The result, `gpu_int8_causes.json`, is rewritten after every engine; results of
+other jobs stay.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ from halfwise.tensorrt.quantised import readable
 NAME = "gpu_int8_causes"
 AGAIN = 3
 FAR, LEAST = 2.5, 0.4
-"""An engine is far off beyond so many times the foretold error, taken as so much at least."""
+"""An engine is far off if its error exceeds this multiple of the predicted one, or of this least
+value."""
 Row = dict[str, Any]
 
 
@@ -54,8 +55,8 @@ class Model:
     """One small model, its data, and what engines of it showed.
 
     Attributes:
-        rows: A row for each engine: what it is, its error and the foretold one over what is
-            allowed, or why there is none.
+        rows: A row per engine: what it is, its error and the predicted one over what is allowed,
+            or why there is none.
     """
 
     def __init__(self, name: str, plan: Planned, pipe: Pipe) -> None:
@@ -78,7 +79,7 @@ class Model:
     ) -> Row:
         """Build and judge an engine; `fp16` and `constrained` are True unless told otherwise.
 
-        `form` changes the pairs of weights, `settings` are further ones of the build.
+        `form` changes the pairs of weights; `settings` are further build settings.
         """
         placed = quantised(self.network, int8, self.ranges)
         network = readable(form(placed) if form else placed, "8.6")
@@ -176,7 +177,7 @@ def measure(
     save: Callable[[Result], None],
     known: Mapping[str, list[Row]],
 ) -> Result:
-    """Return what the engines of all models show; `save` is called with what is known so far.
+    """Return the results of all models' engines; `save` receives intermediate results.
 
     `known` are rows of other jobs.
     """

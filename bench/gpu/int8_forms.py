@@ -1,4 +1,4 @@
-"""Other forms of the weights' pairs than halfwise places."""
+"""Forms of the weights' pairs that differ from halfwise's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def single(network: Network) -> Network:
 
 
 def transposed(network: Network) -> Network:
-    """Return the model with matrices stored as [columns, rows], and a Transpose behind the DQ."""
+    """Return the model with matrices stored as [columns, rows], and a Transpose after the DQ."""
     return _restated(network, lambda array: scale_of(np.abs(array).max(0)), 0)
 
 
 def _restated(
     network: Network, scaled: Callable[[np.ndarray], np.ndarray], axis: int | None
 ) -> Network:
-    """Return the model with other scales of matrices; `axis` is theirs in a transposed matrix."""
+    """Return the model with other scales of matrices, along `axis` of the transposed matrix."""
     model = network.copy()
     names = Names((model.graph, *model.graph.subgraphs()))
     for pair in pairs_of(replace(network, model=model)):

@@ -3,7 +3,7 @@
     python -m bench.gpu.int8_plans [NAME …]
 
 writes `bench/results/gpu_int8_plans.json`: names of nodes and the method of ranges, from which a
-GPU host makes the quantised models anew. Each model takes up to two minutes on two cores.
+GPU host remakes the quantised models. Each model takes up to two minutes on two cores.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _NODES = ("keep", "movement", "int8", "left_out")
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run found.
+    """The plan of a run.
 
     Attributes:
         keep: Compute nodes in FP32.
         movement: Nodes that move data between them.
         int8: Nodes in INT8.
-        left_out: Those that INT8 is not enough for.
+        left_out: Nodes for which INT8 is not enough.
         method: Of the ranges.
     """
 
@@ -87,7 +87,7 @@ def planned(made: Made) -> Planned:
 
 
 def read(path: Path = FILE) -> dict[str, Planned]:
-    """Return the plans of all models that were planned for."""
+    """Return all recorded plans, by model."""
     found = json.loads(path.read_text(encoding="utf-8"))
     return {name: _planned(plan) for name, plan in found.items()}
 
@@ -98,14 +98,14 @@ def _planned(plan: Mapping[str, Any]) -> Planned:
 
 
 def write(name: str, plan: Planned, path: Path = FILE) -> None:
-    """Write the plan of a model beside those of the others."""
+    """Record the plan of a model."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     text = json.dumps({**found, name: asdict(plan)}, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Plan for the models that the command line names, all without any."""
+    """Plan for the models that the command line names, by default all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(SMALL)}")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the GPU benches fix, how it is judged, and the options that all of them share."""
+"""The models that the GPU benches fix, how they are judged, and the options that all share."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ class Job:
         make: Makes it; None for a published model, which lies in the models folder.
         judging: Options that judge it.
         options: Further options of `halfwise fix`.
-        tolerance: Largest absolute error that its delivered engine may have; None where the
-            criterion of `judging` is all there is.
+        tolerance: Largest absolute error that its delivered engine may have; None if only the
+            criterion in `judging` applies.
         fast: Whether its latency is judged, at batch `BATCH`.
         bisect: Whether Polygraphy bisects it for comparison.
         seconds: When to give up on `halfwise fix`.
         repeat: Whether the verdict of the run is repeated: `verify RUN --target tensorrt`.
-        published: Folder of a published model that is not called as the job is.
-        as_tf32: Whether the delivered engine is to be no slower than that with TF32, where that is
-            within the tolerance.
-        race: Whether the delivered engine is timed in turns with what else a user would try.
+        published: Folder of a published model, if not named like the job.
+        as_tf32: Whether the delivered engine must be no slower than TF32's, if that is within the
+            tolerance.
+        race: Whether the delivered engine is timed in turns with a user's alternatives.
     """
 
     make: Callable[[], models.Made] | None = None
@@ -127,7 +127,7 @@ JOBS: Mapping[str, Job] = {
         judging=JUDGING["yolox_nano"], options=("--max-builds", "3", "--builds", "1", *_QUICK)
     ),
     # FP16 loses the small powers of its spectrogram, and half of the mixed plans cannot be built:
-    # with so many builds every move in place of one that is refused gets its turn.
+    # this many builds give every alternative to a refused plan its turn.
     "basic_pitch": Job(options=("--max-builds", "12"), as_tf32=True, race=True),
     # On these windows TF32 is off by 2 %.
     "basic_pitch_wide": Job(judging=("--rel-max", "0.05"), published="basic_pitch", as_tf32=True),

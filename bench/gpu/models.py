@@ -25,9 +25,9 @@ from examples.digits import vit
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 HEADS, PATCH, IMAGE = 4, 2, 8
-"""Of the digits model, as `examples/digits/train.py` has them."""
+"""Sizes of the digits model, as in `examples/digits/train.py`."""
 RESIDUAL = 600.0
-"""What the residual stream of the digits model is multiplied by as it is in the repository."""
+"""Factor on the residual stream of the digits model in the repository."""
 FFN = 30000.0
 DIGITS_BATCH = 16
 VIT_B_RESIDUAL = 1024.0
@@ -50,7 +50,7 @@ class Made:
     heldout: Mapping[str, np.ndarray]
 
     def save(self, folder: Path) -> None:
-        """Write all three into `folder`, which is made."""
+        """Write all three into `folder`, which is created."""
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(self.model, folder / "model.onnx")
         for name in ("inputs", "heldout"):
@@ -66,12 +66,11 @@ def digits() -> Made:
 def digits_ffn() -> Made:
     """Return it with the residual stream as trained and one FFN × 30000; the function is the same.
 
-    What leaves the GELU of block 2 is 30000 times as large, and what `fc2` multiplies it with so
-    much smaller.
+    The output of the GELU in block 2 is × 30000, and the weights of `fc2` are divided by as much.
     """
     given = onnx.load(DIGITS / "model.onnx").graph
     stored = {t.name: numpy_helper.to_array(t) for t in given.initializer}
-    # Shapes, indices and the scalars of formulas are made anew by `build_vit`.
+    # `build_vit` makes shapes, indices and the scalars of formulas itself.
     names = [n for n in stored if "." in n and not n.startswith(("dims.", "index."))]
     trained = {n: stored[n] for n in (*names, "cls_token", "pos_embed")}
     weights = vit.rescale_residual(trained, 1 / RESIDUAL)
@@ -83,7 +82,7 @@ def digits_ffn() -> Made:
 
 
 def _rewire(model: onnx.ModelProto, name: str, old: str, value: float) -> None:
-    """Give the node `name` a constant of its own in the place of `old`."""
+    """Give the node `name` its own constant instead of `old`."""
     node = next(n for n in model.graph.node if n.name == name)
     new = f"{name}_{old}"
     model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), new))
@@ -125,7 +124,7 @@ def vit_b16_scaled(residual: float = VIT_B_RESIDUAL) -> onnx.ModelProto:
 
 
 def _fuse_layer_norms(model: onnx.ModelProto) -> None:
-    """Put one LayerNormalization where the nodes of each LayerNorm are; in place."""
+    """Replace the nodes of each LayerNorm by one LayerNormalization, in place."""
     nodes = list(model.graph.node)
     constants = {t.name: t for t in model.graph.initializer}
     groups: dict[str, list[onnx.NodeProto]] = {}
@@ -231,7 +230,7 @@ MAKERS: Mapping[str, Callable[[], Made]] = {
 
 
 def main(makers: Mapping[str, Callable[[], Made]], about: str) -> None:
-    """Make those that the command line names; `about` is the text above its options."""
+    """Make the models that the command line names; `about` is the text above its options."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(makers)}")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")

@@ -1,4 +1,4 @@
-"""A plain client of the worker file, for benches that measure apart from halfwise's own client."""
+"""A plain client of the worker file, for benches that measure without halfwise's own client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK = 1 << 20
 
 
 def _worker() -> ModuleType:
-    """Return the worker's file as a module, by its path: so halfwise's dependencies may lack."""
+    """Return the worker's file as a module, by its path: halfwise's dependencies may be missing."""
     spec = spec_from_file_location("halfwise_worker", WORKER)
     assert spec is not None
     assert spec.loader is not None
@@ -34,7 +34,7 @@ _FRAMES = _worker()
 
 
 class Refused(Exception):
-    """The worker's answer is an error, or its child died; `answer` tells."""
+    """The worker's answer is an error, or its child died; `answer` says which."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__(answer.get("message") or str(answer))
@@ -43,12 +43,12 @@ class Refused(Exception):
 
 @dataclass
 class Answer:
-    """What came back.
+    """An answer of the worker.
 
     Attributes:
         header: The answer's header.
         payload: Its bytes.
-        logs: Headers of the lines of log that came before.
+        logs: Headers of the log lines before it.
         seconds: Wall time.
     """
 
@@ -116,7 +116,7 @@ class Pipe:
                     logs.append(header)
 
     def told(self) -> dict[str, Any]:
-        """Return where engines are built, as results have it."""
+        """Return where engines are built, for results."""
         hello = self.ask("hello").header
         gpu = hello["gpus"][0]
         return {
@@ -129,7 +129,7 @@ class Pipe:
         }
 
     def put(self, data: bytes) -> str:
-        """Bring bytes to the worker; return their SHA-256."""
+        """Send bytes to the worker; return their SHA-256."""
         sha256 = hashlib.sha256(data).hexdigest()
         if sha256 in self.ask("have", hashes=[sha256]).header["missing"]:
             starts = range(0, max(len(data), 1), CHUNK)
@@ -158,7 +158,7 @@ class Pipe:
         timeout: float = 400.0,
         **config: Any,
     ) -> Answer:
-        """Build an engine of an ONNX file; `config` has what differs from FP32 without TF32."""
+        """Build an engine of an ONNX file; `config` overrides the default, FP32 without TF32."""
         if time.monotonic() > self.end:
             raise Refused({"kind": "skipped", "message": "no time left"})
         sha256 = self.put(model)

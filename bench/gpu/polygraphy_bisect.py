@@ -1,6 +1,6 @@
 """`polygraphy debug precision --mode bisect` on the same model, host and tolerance, for comparison.
 
-Polygraphy and onnx have to be importable where tensorrt is. Its answer is a number of layers from
+Polygraphy and onnx must be importable where tensorrt is. Its answer is a number of layers from
 the network's inputs on; the engine of its last good build is judged like halfwise's.
 """
 
@@ -28,7 +28,7 @@ _FAILED = "Failed to create network or engine"
 
 @dataclass(frozen=True)
 class Bisected:
-    """What Polygraphy did.
+    """Polygraphy's run.
 
     Attributes:
         command: What was run.
@@ -36,11 +36,11 @@ class Bisected:
         seconds: Wall time.
         builds: Engines that it built or tried to build.
         failed_builds: Those that failed to build.
-        layers: Its answer: so many first layers in FP32; None without one.
+        layers: Its answer: the number of first layers in FP32; None without one.
         tried: Number of layers in FP32 of each build.
         errors: Largest absolute error of each engine.
         engine: The last good engine; None without one.
-        version: Of Polygraphy.
+        version: Version of Polygraphy.
     """
 
     command: str
@@ -55,7 +55,7 @@ class Bisected:
     version: str
 
     def told(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the fields for JSON."""
         engine = None if self.engine is None else self.engine.name
         return {**asdict(self), "engine": engine, "errors": [str(e) for e in self.errors]}
 
@@ -110,9 +110,9 @@ def bisect(
     Args:
         host: Where engines are built.
         model: The FP32 model.
-        arrays: Inputs in one batch, and what FP32 gives for them.
+        arrays: Inputs in one batch, and their FP32 outputs.
         tolerance: Largest absolute error.
-        folder: Where to work; made.
+        folder: Working folder; created.
         seconds: When to give up.
     """
     folder.mkdir(parents=True)
@@ -140,7 +140,7 @@ def bisect(
 
 
 def _read(folder: Path, words: str, done: int | None, took: float, version: str) -> Bisected:
-    """Return what Polygraphy's log and its checks tell."""
+    """Return the result from Polygraphy's log and its checks."""
     text = (folder / "polygraphy.log").read_text(encoding="utf-8", errors="replace")
     record = folder / "checks.jsonl"
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []

@@ -1,10 +1,10 @@
-"""Polygraphy's `--check` command: does an engine give what ONNX Runtime gives in FP32?
+"""Polygraphy's `--check` command: do an engine's outputs match ONNX Runtime's in FP32?
 
     PYTHON polygraphy_check.py ENGINE ARRAYS.npz TOLERANCE RECORD
 
 It runs in the Python that imports tensorrt and polygraphy, and needs nothing of this project.
 `ARRAYS.npz` has `in:NAME` and `out:NAME`. A line of JSON is appended to `RECORD`; the exit code is
-0 where the largest absolute error is within the tolerance, else 1.
+0 if the largest absolute error is within the tolerance, else 1.
 """
 
 import json

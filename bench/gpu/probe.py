@@ -1,10 +1,10 @@
-"""Tries the worker on a real TensorRT and keeps all that comes back, for reading.
+"""Tries the worker on a real TensorRT and keeps all its answers, for reading.
 
     python -m bench.gpu.probe --out DIR --trt-python PYTHON [--models DIR] [--only NAME …]
 
-No figure depends on it. It writes `DIR/summary.json` (facts by step, also printed as it goes) and
-per step a folder: `build.json` (layers, inputs, outputs), `log.txt`, `inspector.txt` as it came,
-`layers_ms.json`. It needs numpy, onnx and onnxruntime, and of halfwise the worker's file alone.
+No figure depends on it. It writes `DIR/summary.json` (facts by step, also printed on the way) and a
+folder per step: `build.json` (layers, inputs, outputs), `log.txt`, the raw `inspector.txt`,
+`layers_ms.json`. It needs numpy, onnx and onnxruntime, and of halfwise only the worker's file.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from bench.gpu.resnet import PLANTED
 
 TACTIC_SOURCES = "EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS"
 LAYER_NORM = ("Pow", "ReduceMean_1", "Add", "Sqrt")
-"""Nodes of a LayerNorm written out that leave FP16's range."""
+"""Nodes of a written-out LayerNorm that leave FP16's range."""
 PLANTED_NODES = ("conv1", "relu1", "conv2", "relu2", "conv3")
-"""Nodes of the planted bottleneck that read or write what leaves FP16's range."""
+"""Nodes of the planted bottleneck that read or write values beyond FP16's range."""
 MAGIKA = slice(70, 74)
 """The nodes of magika whose sum of squares leaves FP16's range."""
 
@@ -56,7 +56,7 @@ class Probe:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Collect the facts of one step; what goes wrong in it is one of them."""
+        """Collect the facts of one step, including any error in it."""
         facts: dict[str, Any] = {}
         self.summary[name] = facts
         started = time.monotonic()
@@ -64,7 +64,7 @@ class Probe:
             yield facts
         except Refused as refused:
             facts["refused"] = {k: v for k, v in refused.answer.items() if k != "logs"}
-        except Exception:  # noqa: BLE001 - whatever it is, the next step may tell more
+        except Exception:  # noqa: BLE001 - the next step may still give results
             facts["exception"] = traceback.format_exc()[-1500:]
         facts["wall_seconds"] = round(time.monotonic() - started, 2)
         if self.pipe.logs:
@@ -74,7 +74,7 @@ class Probe:
         (self.out / "summary.json").write_text(text, encoding="utf-8")
 
     def keep(self, step: str, name: str, content: str | bytes) -> None:
-        """Write a file of a step; above a megabyte, compressed."""
+        """Write a file of a step, compressed if above a megabyte."""
         folder = self.out / step.replace("/", ".")
         folder.mkdir(parents=True, exist_ok=True)
         data = content.encode(errors="replace") if isinstance(content, str) else content
@@ -377,7 +377,7 @@ def unusual_io(probe: Probe) -> None:
 
 
 def mistakes(probe: Probe) -> None:
-    """Ask for what cannot be; what matters is the answer, and that the worker lives on."""
+    """Make impossible requests: the worker must answer, and survive."""
     made = models.small_conv()
     model, pipe = made.model.SerializeToString(), probe.pipe
     inputs = {n: a[0] for n, a in made.heldout.items()}
@@ -462,7 +462,7 @@ def _slow() -> bytes:
 
 
 def localise(probe: Probe) -> None:
-    """Mark tensors inside the digits model as outputs: does the result change, do they help?"""
+    """Mark inner tensors of the digits model as outputs: do they change the result, or help?"""
     subject = digits()[1]
     nodes = onnx.load_from_string(subject.model).graph.node
     tensors = [n.output[0] for n in nodes if n.name.endswith(("norm1/Pow", "attn/proj/Add"))]

@@ -270,7 +270,7 @@ def test_it_compiles_against_declarations_of_each_version(version, tmp_path):
     ("made", "version", "message"),
     [
         (strong(), "8.6", "Strong typing needs TensorRT 9"),
-        (recipe(), "11.4", "has no layer constraints"),
+        (recipe(), "11.4", "no longer has layer constraints"),
         (recipe(low="bf16"), "8.6", "TensorRT 8 has no BF16"),
     ],
 )

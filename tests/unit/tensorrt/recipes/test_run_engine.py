@@ -131,7 +131,7 @@ def wrong(folder):
     """Yield what is wrong with words, how, and what is said of it."""
     x, right = given(folder)
     sizes = right[3:]
-    yield right[:3], "input sizes is not given"
+    yield right[:3], "input sizes is missing"
     yield [*right, *saved(folder, more=x)], "the engine has no input more"
     yield [*saved(folder, x=x.astype(np.float64)), *sizes], "x is <f8 in its file and <f4"
     yield [*saved(folder, x=np.asfortranarray(x)), *sizes], "is in Fortran order"
