@@ -1,4 +1,4 @@
-"""Cases loaded as the command line loads them, and timings side by side."""
+"""Cases loaded as on the command line, and timings side by side."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Times:
     """Times of one call in seconds.
 
     Attributes:
-        median: What counts.
-        fastest: What it would be on an idle machine, more or less.
+        median: The median, which counts.
+        fastest: The smallest, close to that of an idle machine.
     """
 
     median: float
@@ -43,10 +43,10 @@ class Times:
 def timed(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Times]:
     """Return the times of each call; each round makes every call once, in turn.
 
-    So a slow spell of the machine falls on all of them, and ratios survive it.
+    So a slow phase of the machine affects all of them, and ratios stay valid.
 
     Args:
-        calls: What to time, by name; each is called once before.
+        calls: Calls to time, by name; each is made once before.
         seconds: How long to go on, within 5 to 400 rounds.
     """
     for call in calls.values():
@@ -64,7 +64,7 @@ def timed(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str
 
 
 def difference(one: Outputs, other: Outputs) -> float:
-    """Return the largest absolute difference; inf where only one side is NaN or infinite."""
+    """Return the largest absolute difference; inf if only one side is NaN or infinite."""
     return max(_difference(one[name], other[name]) for name in one)
 
 

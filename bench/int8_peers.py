@@ -1,8 +1,8 @@
-"""What other tools would leave out of INT8: they rank nodes one by one, and cut the ranking.
+"""Other tools' choices of what to leave out of INT8: they rank nodes one by one.
 
-AIMET's "quantization analyzer" quantises one layer after the other by itself, and all but one;
-ModelOpt scores each layer by what its own quantisation loses; onnxruntime's `qdq_loss_debug` tells
-how far each tensor of a quantised model is from that of the original. All leave the cut to the
+AIMET's "quantization analyzer" quantises each layer alone, and all layers but one; ModelOpt scores
+each layer by the loss from its own quantisation; onnxruntime's `qdq_loss_debug` measures how far
+each tensor of a quantised model is from the original's. All leave the cut in the ranking to the
 user. Here it is the first that passes.
 """
 
@@ -37,7 +37,7 @@ class Ranking:
 
     Attributes:
         nodes: All candidates.
-        evaluations: How many plans were run for it.
+        evaluations: Number of plans that were run for it.
     """
 
     nodes: tuple[NodeName, ...]
@@ -45,19 +45,19 @@ class Ranking:
 
 
 def by_itself(trials: Trials, candidates: Nodes) -> Ranking:
-    """Rank nodes by what is lost where each alone has INT8."""
+    """Rank nodes by the loss when each alone is INT8."""
     lost = {node: _lost(trials, candidates - {node}) for node in sorted(candidates)}
     return Ranking(tuple(sorted(lost, key=lambda n: lost[n], reverse=True)), len(lost))
 
 
 def left_alone(trials: Trials, candidates: Nodes) -> Ranking:
-    """Rank nodes by what is still lost where all others have INT8: what gains most comes first."""
+    """Rank nodes by the loss that remains when all others are INT8, smallest first."""
     lost = {node: _lost(trials, frozenset((node,))) for node in sorted(candidates)}
     return Ranking(tuple(sorted(lost, key=lambda n: lost[n])), len(lost))
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Gives samples one after the other."""
+    """Yields samples one by one."""
 
     def __init__(self, samples: Samples) -> None:
         self._left = iter(samples)
@@ -67,7 +67,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 
 def debugged(original: Network, int8: Network, samples: Samples) -> Ranking:
-    """Rank nodes by the noise of the noisiest tensor or weight that they read, as it tells them."""
+    """Rank nodes by the noisiest tensor or weight that they read, by onnxruntime's measure."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{name}.onnx" for name in ("original", "int8")}
         for network, file in zip((original, int8), files.values(), strict=True):
@@ -93,14 +93,14 @@ def debugged(original: Network, int8: Network, samples: Samples) -> Ranking:
 
 
 class Defaults:
-    """What `onnxruntime.quantization.quantize_static` makes with its defaults."""
+    """Models from `onnxruntime.quantization.quantize_static` with its defaults."""
 
     def __init__(self, original: Network, samples: Samples) -> None:
-        """Take the model and what calibrates it."""
+        """Take the model and its calibration samples."""
         self._original, self._samples = original, samples
 
     def without(self, left: Collection[NodeName]) -> ir.Model:
-        """Return the model that it makes where these nodes are named to be left out."""
+        """Return its model with these nodes excluded."""
         proto = ir.serde.serialize_model(self._original.model)
         with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
             given, made = (str(Path(folder) / name) for name in ("given.onnx", "made.onnx"))
@@ -112,9 +112,9 @@ class Defaults:
 def bisected(
     passes: Callable[[Nodes], bool], nodes: Sequence[NodeName]
 ) -> tuple[Nodes, int] | None:
-    """Return as few of the first nodes of a ranking as bisection finds, and the plans tried.
+    """Return the fewest first nodes of a ranking that bisection finds, and the plans tried.
 
-    None where not even leaving out all passes.
+    None if not even leaving out all passes.
     """
     if passes(frozenset()):
         return frozenset(), 1
@@ -130,8 +130,7 @@ def bisected(
 def first_passing(trials: Trials, nodes: Sequence[NodeName]) -> tuple[Nodes, int]:
     """Return the first nodes of a ranking without which the rest passes, and the plans tried.
 
-    One more after the other, as a user does who does not know that fewer than the first that pass
-    may do; where none passes, all.
+    Adds one after another, as a user would who cannot know that fewer may do; all if none passes.
     """
     for count in range(len(nodes) + 1):
         if trials.evaluate(frozenset(nodes[:count]), confirm=True).passed:
@@ -140,7 +139,7 @@ def first_passing(trials: Trials, nodes: Sequence[NodeName]) -> tuple[Nodes, int
 
 
 def _lost(trials: Trials, left: Nodes) -> tuple[float, float]:
-    """Return the error over what is allowed; between equal ones, that of the outputs themselves."""
+    """Return the error over what is allowed, and the error of the outputs to break ties."""
     results = trials.results(left)
     own = Excess(Criterion(), totals(trials.references))
     for reference, result in zip(trials.references, results, strict=True):

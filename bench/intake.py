@@ -1,7 +1,7 @@
-"""Any folder of models: what ONNX Runtime runs gets a verdict, or a reason that is true.
+"""Any folder of models: whatever ONNX Runtime runs gets a verdict, or a true reason why not.
 
 The models are those under `intake` in the folder that HALFWISE_BENCH_MODELS names.
-Inputs are drawn.
+Inputs are random.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bench.runs import MODELS_VARIABLE, Workbench
 FOLDER = "intake"
 SAMPLES = 4
 SIZES = (2, 1, 4, 8, 64)
-"""Lengths that dynamic axes are tried with, all alike, until the model runs."""
+"""Sizes tried for all dynamic axes until the model runs."""
 _REFUSED = "ONNX refuses"
-"""What `fix` says where the tools of ONNX refuse a file."""
+"""What `fix` says if the tools of ONNX refuse a file."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -49,7 +49,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 
 def examine(path: Path) -> Outcome:
-    """Return what `fix` makes of a file on drawn inputs, if ONNX Runtime runs it on them."""
+    """Return the outcome of `fix` on random inputs, if ONNX Runtime runs the file on them."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
@@ -63,7 +63,7 @@ def examine(path: Path) -> Outcome:
 
 
 def runnable(path: Path) -> list[dict[str, Array]] | None:
-    """Return samples that ONNX Runtime runs a file on, drawn; None where it runs on none."""
+    """Return random samples on which ONNX Runtime runs a file; None if it runs on none."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

@@ -1,8 +1,8 @@
-"""Kills workers in every way, while they build and while they run, and looks at what is left.
+"""Kills workers in every way, while they build and while they run, and checks what is left.
 
-TensorRT and libcuda are those of `tests/fake_tensorrt`; worker, client and journal are the real
-ones. Each failure has to be recorded for what it is, the journal has to be readable and make a
-resumed run leave the build out, the GPU's lock has to be free and no process may be left.
+TensorRT and libcuda are those of `tests/fake_tensorrt`; worker, client and journal are real. Each
+failure must be recorded for what it is, the journal must be readable and make a resumed run skip
+the build, the GPU's lock must be free, and no process may be left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXPECTED = {
     "close": ("crashed", None),
     "disconnect": ("lost", None),
 }
-"""Status and signal that are to be recorded for what happens."""
+"""Status and signal to be recorded for each failure."""
 TIMEOUT = 6.0
 """Seconds for what hangs: a fresh process imports the fake and reads the model in two."""
 _SETTLING = 60.0
@@ -61,7 +61,7 @@ class Trial:
 
 
 def trials(count: int, seed: int = SEED) -> list[Trial]:
-    """Return failures in a mixed order, each kind as often as the others, but for the rest."""
+    """Return failures in random order, each kind about equally often."""
     kinds = [Trial(at, do) for at in ("build", "run") for do in EXPECTED]
     drawn = [kinds[i % len(kinds)] for i in range(count)]
     random.Random(seed).shuffle(drawn)  # noqa: S311 - no secret
@@ -70,7 +70,7 @@ def trials(count: int, seed: int = SEED) -> list[Trial]:
 
 @dataclass
 class Seen:
-    """What was found after each failure: how often all was well, and what was not."""
+    """Findings after each failure: how often all was well, and what was not."""
 
     recorded: int = 0
     journal: int = 0
@@ -81,10 +81,10 @@ class Seen:
 
 
 class Isolation:
-    """A worker with its faults, the journal, and the folder where both are."""
+    """A worker with its faults, the journal, and the folder of both."""
 
     def __init__(self, folder: Path, planned: Sequence[Trial]) -> None:
-        """Write the model; take the failures in the order in which they are to happen."""
+        """Write the model; take the failures in order."""
         self.planned, self.folder = planned, folder
         self.model, self.path = folder / "model.onnx", folder / "journal.jsonl"
         text = '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4] x) => (float[1, 4] y)'
@@ -99,7 +99,7 @@ class Isolation:
         self.seen = Seen()
 
     def _faults(self) -> list[Fault]:
-        # The first build is that of the engine which the runs use.
+        # The first build makes the engine for the runs.
         calls = Counter({"build": 1})
         found = []
         for trial in self.planned:
@@ -108,14 +108,14 @@ class Isolation:
         return found
 
     def run(self) -> Seen:
-        """Let all failures happen, and look after each."""
+        """Cause all failures, and check after each."""
         with Worker("fake", self.command) as worker:
             engine = self._good_build(worker, 0).engine
             assert engine is not None
             for number, trial in enumerate(self.planned, start=1):
                 found = self._fail(worker, trial, number, engine)
                 self._look(worker, trial, number, found)
-            # All that can fail has failed; what comes now works.
+            # All planned failures are over; what follows works.
             engine = self._good_build(worker, len(self.planned) + 1).engine
             assert engine is not None
             assert (worker.run(engine, 0, _SAMPLE)["y"] == 2).all()
@@ -132,7 +132,7 @@ class Isolation:
         return journal.record(build, number=number, purpose="bench", config=config, timeout=timeout)
 
     def _config(self, number: int) -> BuildConfig:
-        # What differs, so that the journal tells one from another.
+        # Differs, so that the journal can tell builds apart.
         return BuildConfig(
             model_sha256="0" * 64, typing="weak", low="fp16", workspace_bytes=(number + 1) << 20
         )
@@ -145,7 +145,7 @@ class Isolation:
     def _fail(
         self, worker: Worker, trial: Trial, number: int, engine: EngineFile
     ) -> tuple[str, str | None]:
-        """Let it happen; return status and signal that are recorded."""
+        """Cause the failure; return the recorded status and signal."""
         timeout = TIMEOUT if trial.do == "hang" else 60.0
         if trial.at == "build":
             outcome = self._build(worker, number, timeout)
@@ -178,9 +178,9 @@ class Isolation:
             seen.wrong.append(f"{name}: the lock is held")
 
     def _journal_holds(self, trial: Trial, number: int) -> bool:
-        """Return whether the journal can be read, and keeps a resumed run from a build that died.
+        """Return whether the journal is readable, and makes a resumed run skip a build that died.
 
-        A lost connection says nothing against what was built, so that is tried again.
+        A lost connection says nothing about the build, so that is tried again.
         """
         journal = Journal(self.path)
         if trial.at == "run":
@@ -193,7 +193,7 @@ class Isolation:
         return self._resumed(number, told).status == "skipped"
 
     def _resumed(self, number: int, told: BuildOutcome) -> BuildOutcome:
-        """Return what a resumed run makes of a build; the journal stays as it is."""
+        """Return a resumed run's outcome of a build; the journal stays unchanged."""
         copy = self.folder / "resumed.jsonl"
         copy.write_bytes(self.path.read_bytes())
         return Journal(copy).record(
@@ -212,9 +212,9 @@ class Isolation:
         return False
 
     def _left(self, worker: Worker) -> list[int]:
-        """Return the processes that are none of the connection that is open now.
+        """Return the processes that do not belong to the open connection.
 
-        What is killed may take a moment to go.
+        Killed processes may take a moment to end.
         """
         deadline = time.monotonic() + _SETTLING
         while (left := self._processes(worker.process_id or 0)) and time.monotonic() < deadline:
@@ -222,7 +222,7 @@ class Isolation:
         return left
 
     def _processes(self, supervisor: int) -> list[int]:
-        """Return the marked processes, but for `supervisor` and its child."""
+        """Return the marked processes, except `supervisor` and its child."""
         mark = f"{_MARK}={self.mark}".encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
@@ -238,7 +238,7 @@ class Isolation:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Let all failures happen; nothing is skipped where there is a C compiler."""
+    """Cause all failures; nothing is skipped if there is a C compiler."""
     folder = bench.folder / "isolation"
     folder.mkdir()
     try:

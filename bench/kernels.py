@@ -1,4 +1,4 @@
-"""Each CUDA kernel by itself: given equal inputs, does it round as the emulation does?"""
+"""Each CUDA kernel alone: does it round like the emulation on equal inputs?"""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Tensors = Mapping[str, NDArray[np.generic]]
 
 
 def equal_bits(name: str, case: Case, folder: Path) -> list[Figure]:
-    """Return per operator which share of its FP16 results equals the emulation bit for bit.
+    """Return per operator the share of its FP16 results that equal the emulation bit for bit.
 
-    Every node of the all-FP16 model is emulated on the very inputs that it had on the GPU, so no
-    difference is inherited.
+    Every node of the all-FP16 model is emulated on exactly the inputs that it had on the GPU, so
+    no difference is inherited.
     """
     network, sample = case.network, case.calibration[0]
     roles = roles_of(network)
@@ -74,7 +74,7 @@ def _rounded(sample: Tensors) -> Tensors:
 def _emulated(
     network: Network, node: ir.Node, output: ir.Value, real: Tensors
 ) -> NDArray[np.float32] | None:
-    """Return `output` as the node emulated alone gives it; None where an input is not known."""
+    """Return `output` from emulating the node alone; None if an input is unknown."""
     feeds: dict[str, NDArray[np.generic]] = {}
     for value in node.inputs:
         if value is None:

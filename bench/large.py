@@ -1,6 +1,6 @@
-"""What fixing a model above 2 GB takes in memory: a transformer with three planted faults.
+"""Memory to fix a model above 2 GB: a transformer with three planted faults.
 
-It ends in a logarithm, so that what rounding does to everything before is measured too.
+It ends in a logarithm, so that the effect of rounding before it is measured too.
 
 python bench/large.py MEGABYTES measures another size, for development; only above
 1074 are weights kept in files.
@@ -32,15 +32,15 @@ PEAK = 3.0
 WIDTH, HIDDEN, TOKENS, SAMPLES = 1280, 5120, 16, 8
 BLOCK_MEGABYTES = 4 * (4 * WIDTH**2 + 2 * WIDTH * HIDDEN) / 1e6
 NORM_SCALE = 500.0
-"""Squares of what the faulty LayerNorms read leave FP16; their result does not depend on it."""
+"""Factor by which squares in the faulty LayerNorms leave FP16; their result does not change."""
 FFN_SCALE = 4e4
-"""Takes the hidden numbers of the faulty FFN out of FP16, and back."""
+"""Factor that takes the hidden values of the faulty FFN out of FP16's range, and back."""
 POLL_SECONDS = 0.02
 
 
 @dataclass
 class _Writer:
-    """A model in the making: the graph in memory, its weights in a file."""
+    """A model under construction: the graph in memory, its weights in a file."""
 
     data: Path
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Writer:
     kept: list[str] = field(default_factory=list)
 
     def op(self, op: str, *inputs: str, name: str, keep: bool = False, **attributes: Any) -> str:
-        """Append a node; its output is called as it is. With `keep`, FP16 breaks it."""
+        """Append a node; its output has its name. With `keep`, FP16 breaks it."""
         self.nodes.append(helper.make_node(op, inputs, [name], name, **attributes))
         if keep:
             self.kept.append(name)
@@ -78,7 +78,7 @@ class _Writer:
         return name
 
     def norm(self, x: str, prefix: str, *, faulty: bool) -> str:
-        """Append a LayerNorm, a written-out one with squares beyond FP16 where `faulty`."""
+        """Append a LayerNorm; if `faulty`, a written-out one with squares beyond FP16."""
         if not faulty:
             ones = self.constant(f"{prefix}_gamma", np.ones(WIDTH))
             return self.op("LayerNormalization", x, ones, name=prefix)
@@ -114,7 +114,7 @@ class _Writer:
         return self.op("MatMul", mixed, self.weight(f"{prefix}_wo", WIDTH, WIDTH), name=prefix)
 
     def feed_forward(self, x: str, prefix: str, *, faulty: bool) -> str:
-        """Append the two layers, with hidden numbers beyond FP16 where `faulty`."""
+        """Append the two layers; if `faulty`, with hidden values beyond FP16."""
         scale = FFN_SCALE if faulty else 1.0
         up = self.weight(f"{prefix}_up_w", WIDTH, HIDDEN, scale=scale)
         hidden = self.op("MatMul", x, up, name=f"{prefix}_up", keep=faulty)
@@ -155,11 +155,11 @@ def make(folder: Path, megabytes: int) -> tuple[Path, Path, frozenset[str]]:
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a command took, in bytes and seconds.
+    """Memory and time of a command, in bytes and seconds.
 
     Attributes:
         resident: Peak resident memory, mapped pages of files included (VmHWM).
-        anonymous: Peak of what no file backs (RssAnon), polled.
+        anonymous: Peak memory that no file backs (RssAnon), polled.
         seconds: Wall time.
     """
 
@@ -194,7 +194,7 @@ def _status(pid: int) -> dict[str, int]:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return what `fix` of the model takes, and `verify` of what was written."""
+    """Return the costs of `fix` on the model, and of `verify` on its result."""
     return costs(bench.folder, MEGABYTES), None
 
 

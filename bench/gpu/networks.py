@@ -1,4 +1,4 @@
-"""Draws small networks of many kinds, each with one fault for FP16 that changes no FP32 function.
+"""Draws small networks of many kinds, each with a fault for FP16 but an unchanged FP32 function.
 
     python -m bench.gpu.networks --out DIR [NAME …]
 

@@ -1,8 +1,8 @@
-"""The delivered engine against what else a user would try, judged alike and timed in turns.
+"""The delivered engine against a user's alternatives, judged alike and timed in turns.
 
 The others are FP32 without and with TF32, everything low, norms in FP32, and what AutoCast leaves
-in FP32. Those that the run built itself are kept beside its store, which forgets them; the rest is
-built by a client of its own, from the same file and with the same profile.
+in FP32. Engines that the run itself built are saved from its store, which removes them; the others
+are built by a separate client, from the same file and with the same profile.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from halfwise.records import EngineResult, NodeName, Run
 from halfwise.tensorrt.constrain import constraints
 
 FILE = "race.json"
-"""Beside the record of the run: what each engine is, kept, and gave."""
+"""File next to the run's record, with what each engine is, keeps and gave."""
 SECONDS, WARMUP = 0.1, 0.03
 """Of one engine in one round."""
 ITERATIONS = 20
-"""Runs of an engine in one round, at least."""
+"""Smallest number of runs of an engine in one round."""
 CLOSE = 1.03
 DELIVERED = "delivered"
 
@@ -55,16 +55,16 @@ class Racer:
 
     Attributes:
         name: What it is.
-        keep: Compute nodes that were to be FP32.
+        keep: Compute nodes that should be FP32.
         low: The low format that the builder was free to choose; None for none.
         tf32: Whether TF32 was allowed.
-        engine: Its SHA-256; None where none was built.
-        seconds: Of the build.
+        engine: Its SHA-256; None if none was built.
+        seconds: Time of the build.
         failure: Why there is no engine, or no error.
         excess: Largest error on the held-out samples over what is allowed; 1 is the limit.
         searched: The same on the calibration samples, over what the search may use.
         medians: Median time in every round, ms.
-        asked: Nodes that were constrained to FP32, those that move data between kept ones included.
+        asked: Nodes constrained to FP32, including those that move data between kept ones.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Racer:
         return self.excess is not None and self.excess <= 1
 
     def told(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; errors are text."""
+        """Return the fields for JSON; errors are text."""
         shown = {n: None if e is None else repr(e) for n, e in self._errors().items()}
         lists = {"keep": list(self.keep), "asked": list(self.asked)}
         return {**vars(self), **shown, **lists, "passed": self.passed}
@@ -107,7 +107,7 @@ def norms(network: Network) -> tuple[str, ...]:
 
 
 def others(network: Network, folder: Path) -> Iterator[Racer]:
-    """Yield what the delivered engine runs against; without what is the same as one before."""
+    """Yield the alternatives to the delivered engine, without duplicates."""
     yield Racer("fp32", (), None, tf32=False)
     yield Racer("tf32", (), None, tf32=True)
     yield Racer("fp16", (), "fp16", tf32=False)
@@ -128,7 +128,7 @@ class Kept:
     """Links to the files of a worker's store on this machine, by SHA-256; a run removes engines."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder of the links; without `HALFWISE_CACHE`, the store, nothing is kept."""
+        """Take the folder for the links; without `HALFWISE_CACHE`, the store, nothing is kept."""
         store = os.environ.get("HALFWISE_CACHE")
         self._files = None if store is None else Path(store) / "files"
         self.folder = folder
@@ -141,7 +141,7 @@ class Kept:
                 (self.folder / path.name).hardlink_to(path)
 
     def engine(self, result: EngineResult | None) -> bytes | None:
-        """Return the engine of a row; None where it was not kept."""
+        """Return the engine of a row; None if it was not kept."""
         if result is None or result.build.engine is None:
             return None
         path = self.folder / result.build.engine.sha256
@@ -150,7 +150,7 @@ class Kept:
 
 @dataclass
 class Judge:
-    """Judges what engines give, as the run did, with a runtime of its own for the references."""
+    """Judges outputs of engines as the run did, with its own runtime for the references."""
 
     case: Case
     searched: Samples
@@ -275,10 +275,10 @@ def figures(name: str, racers: Sequence[Racer]) -> Iterator[Figure]:
 
 
 def against(what: str, one: Racer, other: Racer, limit: float) -> Figure:
-    """Return the ratio of times, which is to be at most `limit` unless its interval holds 1.
+    """Return the ratio of times, which must be at most `limit` unless its interval holds 1.
 
-    With too few rounds for an interval the median of the ratios is to be at most that; without
-    any, nothing is reached.
+    With too few rounds for an interval, the median of the ratios must be; without any, the goal is
+    missed.
     """
     reach = f"≤ {limit:g}, or the interval holds 1"
     told = [a / b for a, b in zip(one.medians, other.medians, strict=False)]

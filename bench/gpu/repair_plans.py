@@ -1,9 +1,9 @@
-"""Finds the repairs of the models of `bench.gpu.repairs`, without a GPU, and what is kept without.
+"""Finds repairs for the models of `bench.gpu.repairs`, and plans without repairs; needs no GPU.
 
     python -m bench.gpu.repair_plans [NAME …]
 
 writes `bench/results/gpu_repair_plans.json`: names of nodes and records of repairs, from which a
-GPU host makes the models anew. Takes half an hour on two cores.
+GPU host remakes the models. Takes half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from halfwise.records import Repair
 
 FILE = ROOT / "bench" / "results" / "gpu_repair_plans.json"
 SCALE = "scaled"
-"""The plan in which nothing but the scale of tensors is changed."""
+"""Name of the plan that changes only the scale of tensors."""
 OTHER_RULES = ("fold", "stable", "one-node", "mask", "phase")
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A model with a factor planted that changes no function, and the model without.
+    """A model with a planted factor that does not change its function, and the model without it.
 
     Attributes:
         make: Makes it, with samples.
-        plain: Makes it as drawn: FP16 is enough for it.
-        images: Makes so many further samples [count, *shape of one], from a seed.
+        plain: Makes it without the factor: FP16 is enough for it.
+        images: Makes further samples [count, *shape of one], from a count and a seed.
         recorded: Its name in gpu_rounds.json, where engines with its kept nodes passed.
-        samples: So many for calibration and held out are taken; None for all.
+        samples: Number taken for calibration and held out, each; None for all.
     """
 
     make: Callable[[], Made]
@@ -80,7 +80,7 @@ SCALED: Mapping[str, Scaled] = {
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run found: kept nodes, of the model with these repairs."""
+    """The result of a run: repairs, and kept nodes of the repaired model."""
 
     keep: tuple[str, ...]
     repairs: tuple[Repair, ...] = ()
@@ -89,7 +89,7 @@ class Planned:
 def planned(scaled: Scaled) -> dict[str, Planned]:
     """Return the plan without repairs, with them, and with changes of scale alone.
 
-    Without repairs it is that of the recorded run, where there is one.
+    Without repairs it is the plan of the recorded run, if there is one.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -118,7 +118,7 @@ def _recorded(name: str | None) -> tuple[str, ...]:
 
 
 def read(path: Path) -> dict[str, dict[str, Planned]]:
-    """Return the plans of all models that were planned for."""
+    """Return all recorded plans, by model."""
     found = json.loads(path.read_text(encoding="utf-8"))
     return {
         name: {
@@ -130,7 +130,7 @@ def read(path: Path) -> dict[str, dict[str, Planned]]:
 
 
 def write(name: str, found: Mapping[str, Planned], path: Path) -> None:
-    """Put the plans of a model beside those that are there."""
+    """Add the plans of a model to the recorded ones."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[name] = {
         kind: {"keep": plan.keep, "repairs": [r.model_dump(mode="json") for r in plan.repairs]}
@@ -140,7 +140,7 @@ def write(name: str, found: Mapping[str, Planned], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Plan for the models that the command line names, all without any."""
+    """Plan for the models that the command line names, by default all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[*SCALED, []], metavar="NAME")
     given = parser.parse_args(arguments)

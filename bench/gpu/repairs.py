@@ -2,9 +2,10 @@
 
     python -m bench.gpu.repairs --trt-python PYTHON --work DIR [NAME …]
 
-A factor that changes no function was planted in each model. "plain" is FP16 of the model without
-it, "repaired" FP16 of the model with it, repaired; "kept" leaves nodes of it in FP32. Plans come
-from `bench.gpu.repair_plans`, weights are drawn here. `gpu_repairs.json` is written as it goes on.
+Each model has a planted factor that does not change its function. "plain" is the model without it
+in FP16; "repaired" the model with it, repaired, in FP16; "kept" the same with some nodes in FP32
+instead. Plans come from `bench.gpu.repair_plans`, weights are drawn here. `gpu_repairs.json` is
+updated as results come in.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from halfwise.tensorrt.constrain import constraints
 
 ROUNDS = 28
 SEED = 1
-"""Of the images that engines are judged and timed on; plans were found on others."""
+"""Seed of the images that engines are judged and timed on; plans were found on others."""
 REACH = {"plain": 1.02, "kept": 1.0}
-"""What the repaired engine's time may be, over that of another, unless the interval holds 1."""
+"""Largest time of the repaired engine over another's, unless the interval holds 1."""
 MAKING = 60.0
 """Seconds that a build may take; none begins when less is left."""
 
@@ -56,8 +57,8 @@ class Entrant:
 
     Attributes:
         racer: What it is.
-        make: Makes the model that it is built from.
-        errors: On the held-out images, by measure.
+        make: Makes its model.
+        errors: Errors on the held-out images, by measure.
     """
 
     racer: Racer
@@ -65,17 +66,17 @@ class Entrant:
     errors: dict[str, float] = field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the fields for JSON."""
         errors = {name: repr(value) for name, value in self.errors.items()}
         return {**self.racer.told(), "errors": errors}
 
 
 @dataclass
 class Field:
-    """All engines of one model, and what they are judged and timed on.
+    """All engines of one model, with the sample for judging and timing.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         sample: One sample of `BATCH` images.
         reference: Its outputs in FP32, by ONNX Runtime.
         entrants: The engines; those before the last are timed.
@@ -87,7 +88,7 @@ class Field:
     entrants: list[Entrant]
 
     def build(self, entrant: Entrant, pipe: Pipe, end: float) -> None:
-        """Build an engine and judge it on all images; a failure is noted, and that it is late."""
+        """Build an engine and judge it on all images; record a failure, or that time ran out."""
         racer = entrant.racer
         if time.monotonic() > end - MAKING:
             racer.failure = "no time left"
@@ -152,13 +153,13 @@ def _same(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run(field: Field, pipe: Pipe, end: float, step: Callable[[], None]) -> None:
-    """Build, judge and time the engines; the last one, which is to fail, is only judged.
+    """Build, judge and time the engines; the last one, which should fail, is only judged.
 
     Args:
         field: The model.
         pipe: Builds and runs.
         end: When to begin nothing more, by the monotonic clock.
-        step: Is called after each build and after all rounds.
+        step: Called after each build and after all rounds.
     """
     *timed, last = field.entrants
     for entrant in timed:
@@ -172,7 +173,7 @@ def run(field: Field, pipe: Pipe, end: float, step: Callable[[], None]) -> None:
 
 
 def figures(field: Field) -> Iterator[Figure]:
-    """Yield what is known by now: the error and time of each engine, and the ratios of times."""
+    """Yield the figures known so far: error and time of each engine, and ratios of times."""
     told = {entrant.racer.name: entrant for entrant in field.entrants}
     for name, entrant in told.items():
         racer = entrant.racer
@@ -200,7 +201,7 @@ def measure(
     end: float,
     save: Callable[[Result], None],
 ) -> Result:
-    """Return what the engines of all models show; `save` is called with what is known so far."""
+    """Return the results of all models' engines; `save` receives intermediate results."""
     with Pipe([host.trt_python], host.sources()) as pipe:
         command = "python -m bench.gpu.repairs --trt-python PYTHON " + " ".join(plans)
         result = Result(
@@ -224,7 +225,7 @@ def _save(folder: Path, result: Result) -> None:
 
 
 def main() -> int:
-    """Run the models that the command line names, all without any; return the exit code."""
+    """Run the models that the command line names, by default all; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(SCALED)}")
     add_host(parser)

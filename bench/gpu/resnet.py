@@ -15,7 +15,7 @@ STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 EXPANSION, CLASSES, IMAGE = 4, 1000, 224
 IMAGE_MEAN = np.array([0.485, 0.456, 0.406])[:, None, None]
 IMAGE_DEVIATION = np.array([0.229, 0.224, 0.225])[:, None, None]
-"""Of ImageNet, per channel: how inputs of such networks are normalised."""
+"""ImageNet's mean and deviation per channel, the usual normalisation of such inputs."""
 PLANTED, FACTOR = "layer3.2", 2.0**17
 """A ReLU commutes with positive factors, so the function stays; powers of two round nothing."""
 
@@ -36,7 +36,7 @@ class _Writer(Writer):
     ) -> str:
         """Append a convolution; `scale` multiplies weights and bias."""
         fan_in, fan_out = channels
-        # He et al. 2015: a ReLU halves the second moment, which the 2 makes up for.
+        # He et al. 2015: a ReLU halves the second moment; the 2 compensates.
         deviation = gain * math.sqrt(2 / (fan_in * side * side))
         weight = self.rng.standard_normal((fan_out, fan_in, side, side)) * deviation
         bias = self.rng.standard_normal(fan_out) * 0.05
@@ -56,7 +56,7 @@ class _Writer(Writer):
     ) -> str:
         """Append 1×1, 3×3 and 1×1 convolutions beside a shortcut; inside all is × `factor`.
 
-        The branch has half the deviation of its input, so that 16 of them keep the stream sane.
+        The branch has half the deviation of its input, so that the stream stays bounded after 16.
         """
         fan_in, width = channels
         fan_out = EXPANSION * width
@@ -79,7 +79,7 @@ def resnet(seed: int = 0, planted: float = FACTOR) -> onnx.ModelProto:
     `planted` and leave FP16's range; its last convolution divides by it.
 
     Args:
-        seed: Of the weights.
+        seed: Seed of the weights.
         planted: The factor; with 1 the model is as drawn.
     """
     w = _Writer(seed)

@@ -1,4 +1,4 @@
-"""The recorded rounds of engines: what `gpu_rounds.json` holds, and planners that predict them."""
+"""The rounds of engines recorded in `gpu_rounds.json`, and planners that predict them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from halfwise.records import Criterion, Run
 RESULTS = ROOT / "bench" / "results"
 ROUNDS = RESULTS / "gpu_rounds.json"
 _RENAMED = {"bench/boxes.py:f1": "detection-f1"}
-"""Metrics that runs were judged by, and what they are called since they are built in."""
+"""Metrics that judged runs, and their names since they are built in."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run saw, as the file of rounds has it.
+    """The rounds of one run, as the file records them.
 
     Attributes:
-        model_sha256: Its model.
-        name: Name of the folder that its model was in.
+        model_sha256: SHA-256 of its model.
+        name: Name of its model's folder.
         date: When it ran.
         engines: TensorRT's version and the GPU.
         settings: What shaped its prediction: criterion, io, accumulate, headroom, margin.
         calibration: Identifiers of its calibration samples.
         heldout: Whether it had a file of held-out samples.
         fp32: Nodes that the engine with nothing kept computed in FP32 by itself.
-        rounds: Pairs of kept nodes and measured error, 1 being the limit; the error is text.
+        rounds: Pairs of kept nodes and measured error, as text; 1 is the limit.
     """
 
     model_sha256: str
@@ -65,7 +65,7 @@ def read_run(path: Path) -> Run:
 
 
 def seen_in(run: Run, network: Network, name: str) -> Seen | None:
-    """Return what a run saw; None where it has no rounds, or built strongly typed engines."""
+    """Return the rounds of a run; None if it has none, or built strongly typed engines."""
     engines, search = run.engines, run.search
     if engines is None or search is None or engines.typing != "weak" or not engines.rounds:
         return None
@@ -113,10 +113,10 @@ def _chosen(case: Case, identifiers: Sequence[str]) -> Samples:
 
 
 def take(paths: Iterable[Path], folders: Mapping[str, Path]) -> list[Seen]:
-    """Return all rounds there are, with those of `paths`, and write them.
+    """Return all recorded rounds with those of `paths`, and record these.
 
     Args:
-        paths: Records of runs, compressed or not; what tells nothing is named.
+        paths: Records of runs, compressed or not; useless ones are named.
         folders: Folders of models by their hash, see `model_folders`.
     """
     known = {}
@@ -149,7 +149,7 @@ def model_folders(folders: Iterable[Path]) -> dict[str, Path]:
 
 
 def raced(path: Path) -> list[tuple[list[str], str]]:
-    """Return the rounds of what ran against a delivered engine; none without the file of a race."""
+    """Return the rounds of a delivered engine's rivals; none without the file of a race."""
     if not path.exists():
         return []
     racers = json.loads(path.read_text(encoding="utf-8"))

@@ -9,11 +9,11 @@ from bench.gpu.blocks import COUNT, WIDE, Blocks
 from bench.gpu.models import Made
 
 HEAD = 4 * WIDE
-"""For what an LSTM gives, which is below 1."""
+"""Factor for the output of an LSTM, which is below 1."""
 
 
 def text_encoder() -> Made:
-    """A causal text encoder with QuickGELU and two channels that are × 2¹⁷ behind one LayerNorm."""
+    """A causal text encoder with QuickGELU; two channels are × 2¹⁷ after one LayerNorm."""
     b, dim, tokens, batch, vocabulary = Blocks(2), 192, 24, 3, 1000
     x = b.op("Gather", "embed", b.drawn("embed.weight", vocabulary, dim, deviation=1.0), "text")
     x = b.op("Add", "position", x, b.drawn("positions", 1, tokens, dim, deviation=0.1))
@@ -97,7 +97,7 @@ def lstm_tagger() -> Made:
 
 
 def gru_denoiser() -> Made:
-    """A mask for spectra by two GRUs; what the first one reads is × 2¹⁷."""
+    """A mask for spectra from two GRUs; the input of the first is × 2¹⁷."""
     b, bands, frames, hidden = Blocks(8), 96, 32, 128
     x = b.op("Relu", "input/Relu", b.linear("input", "spectra", (bands, 128), scale=(WIDE, WIDE)))
     for i in range(2):

@@ -2,9 +2,9 @@
 
     python -m bench.gpu.session --trt-python PYTHON [--models DIR] --work DIR --minutes M [STEP …]
 
-Each step is a process of its own with a limit of its own, and writes its result when it ends, so
-that neither a crash nor the end of the time costs what was measured before. `STEPS` has the order;
-a step is left out when less than `LEAST` seconds are left.
+Each step is a separate process with its own time limit, and writes its result when it ends, so that
+neither a crash nor the end of the time loses earlier results. `STEPS` sets the order; a step is
+skipped if less than `LEAST` seconds are left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.runs import ROOT
 
 LEAST = 25.0
 GRACE = 5.0
-"""Seconds for a process that is ended to end what it started."""
+"""Seconds for a terminated process to end its own children."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Step:
 
     Attributes:
         bench: Module of `bench.gpu`.
-        words: Its further arguments.
-        seconds: When it is ended.
+        words: Its other arguments.
+        seconds: Its time limit.
     """
 
     bench: str
@@ -82,7 +82,7 @@ def run(steps: Mapping[str, Step], given: argparse.Namespace) -> Iterator[tuple[
             continue
         seconds = min(step.seconds, left)
         folders = [f"--work={given.work.resolve() / step.bench}", f"--results={given.results}"]
-        # It ends by itself a little earlier, with what it has by then.
+        # It ends by itself a little earlier, with its results so far.
         own = seconds - LEAST / 2
         within = [f"--seconds={own}"]
         if step.bench == "figures":
@@ -94,7 +94,7 @@ def run(steps: Mapping[str, Step], given: argparse.Namespace) -> Iterator[tuple[
 
 
 def _ended(words: Sequence[str], seconds: float) -> str:
-    """Return the exit code of a process, or that it took too long; nothing it started is left."""
+    """Return the exit code of a process, or that it took too long; its children are ended."""
     with subprocess.Popen(words, cwd=ROOT, start_new_session=True) as child:
         try:
             return str(child.wait(seconds))
@@ -108,7 +108,7 @@ def _ended(words: Sequence[str], seconds: float) -> str:
 
 
 def main() -> int:
-    """Run the steps that the command line names, all without any; return the exit code."""
+    """Run the steps that the command line names, by default all; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="STEP", help=f"among {', '.join(STEPS)}")
     add_host(parser)

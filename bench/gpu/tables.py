@@ -1,4 +1,4 @@
-"""Writes the table of docs/tensorrt-measured.md that shows what `bench/gpu/figures.py` measured.
+"""Writes the table of docs/tensorrt-measured.md from the results of `bench/gpu/figures.py`.
 
     python -m bench.gpu.tables
 
@@ -23,7 +23,7 @@ MARK = "<!-- bench/gpu/tables.py: engines -->"
 
 
 def measured(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the details of every job that was run, by its name."""
+    """Return the details of every finished job, by its name."""
     paths = {name: folder / f"gpu_{name}.json" for name in JOBS}
     return {
         name: json.loads(path.read_text(encoding="utf-8"))["details"]

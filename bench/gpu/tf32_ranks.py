@@ -1,10 +1,10 @@
-"""Compares the products that `halfwise diagnose` ranks by TF32 with products that ran in TF32.
+"""Compares `halfwise diagnose`'s ranking of products by TF32 with products run in TF32.
 
     python -m bench.gpu.tf32_ranks --trt-python PYTHON [--models DIR] NAME …
 
 `diagnose` ranks in emulation: each product alone in TF32. Here each product runs in TF32 kernels
-of an engine, on the very inputs that it has in FP32, and its result takes the place of the FP32
-one in ONNX Runtime. One engine per model has all products, cut apart. NAME is `digits` or a folder
+of an engine, on exactly its FP32 inputs, and its result replaces the FP32 one in ONNX Runtime. One
+engine per model holds all products, cut apart. NAME is `digits` or a folder
 of DIR with model.onnx and inputs.npz.
 """
 
@@ -46,7 +46,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Product:
-    """What TF32 in one product does.
+    """The effect of TF32 in one product.
 
     Attributes:
         node: Its name.
@@ -114,7 +114,7 @@ def _in_engine(
 def _outputs_with(
     network: Network, sample: Arrays, name: TensorName, array: np.ndarray, right: Arrays
 ) -> dict[str, np.ndarray]:
-    """Return the outputs where the tensor `name` has other values."""
+    """Return the outputs if the tensor `name` has other values."""
     ends = [TensorName(n) for n in right]
     found: dict[str, Any] = dict(Regions(network, ends, [name]).run(sample, {name: array}))
     if name in ends:  # an output that is the product's own result is computed anew there

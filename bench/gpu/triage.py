@@ -3,8 +3,8 @@
     python -m bench.gpu.triage --trt-python PYTHON [--models DIR] --work DIR NAME …
 
 NAME is `digits` or a folder of DIR with model.onnx and inputs.npz. Per model: the SNR of engines in
-FP32 without and with TF32 and in FP16 against ONNX Runtime, by a client of its own; what
-`diagnose` answers on each rung; where `compare` says that the FP16 engine's error is born.
+FP32 without and with TF32 and in FP16 against ONNX Runtime, by a separate client; the answers of
+`diagnose` on each rung; where `compare` says that the FP16 engine's error is born.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SAME_DB = 60.0
 MOST_SAMPLES = 4
 SECONDS = 400.0
 KEEPING = 60.0
-"""Seconds for a command to write what it has found."""
+"""Seconds for a command to write its findings."""
 PARTS = ("snr", "diagnose", "compare")
 WRONG = {"gtcrn": ("--optimization-level", "2")}
 """Models whose FP32 engines of TensorRT 8.6.0 were seen to be wrong, and options of `diagnose`: at
@@ -89,7 +89,7 @@ def diagnosed(
     seconds: float = SECONDS,
     options: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return every rung of `halfwise diagnose`, as `run.json` has it; none where it has none."""
+    """Return every rung of `halfwise diagnose` as in `run.json`; empty if it has none."""
     words = ["diagnose", str(model), "--inputs", str(inputs), *host.options(), *options]
     _command([*words, "-o", str(work / "run")], work / "diagnose.log", seconds)
     if not (work / "run" / "run.json").exists():
@@ -98,7 +98,7 @@ def diagnosed(
 
 
 def compared(host: Host, model: Path, inputs: Path, work: Path) -> tuple[int | None, str]:
-    """Return exit code and what `halfwise compare` prints of ONNX Runtime and an FP16 engine."""
+    """Return exit code and output of `halfwise compare`, ONNX Runtime against an FP16 engine."""
     words = ["compare", str(model), "--inputs", str(inputs), "--a", "ort", "--b", "engine:fp16"]
     options = [o for o in host.options() if o not in ("--target", "tensorrt")]
     return _command([*words, *options], work / "compare.log")
@@ -109,7 +109,7 @@ def _command(words: Sequence[str], log: Path, seconds: float = SECONDS) -> tuple
     late = False
     pipe = subprocess.PIPE
     with subprocess.Popen(line, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
-        # Ctrl-C first: then what was found by then is written.
+        # Ctrl-C first, so that it writes its findings so far.
         for wait, end in ((seconds, signal.SIGINT), (KEEPING, signal.SIGKILL)):
             try:
                 out, err = process.communicate(timeout=wait)
@@ -126,7 +126,7 @@ def _command(words: Sequence[str], log: Path, seconds: float = SECONDS) -> tuple
 def figures(
     name: str, decibels: Mapping[str, float | str], rungs: Sequence[Mapping[str, Any]]
 ) -> list[Figure]:
-    """Return what was measured, and whether rung 4 says of the FP32 engine what is so."""
+    """Return the measurements, and whether rung 4 is right about the FP32 engine."""
     found = []
     fp32 = decibels.get("FP32")
     fourth = next((r for r in rungs if r["rung"] == 4), None)
@@ -144,7 +144,7 @@ def figures(
 
 
 def _located(name: str, told: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yield where an engine is wrong, in how many builds that was found, and what cures it."""
+    """Yield where an engine is wrong, how many builds finding that took, and what cures it."""
     if not told:
         return
     faults = told["faults"]

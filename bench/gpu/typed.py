@@ -1,13 +1,14 @@
-"""Runs the typed files of delivered plans in ONNX Runtime's CUDA provider, beside the engine.
+"""Runs the typed files of delivered plans in ONNX Runtime's CUDA provider, next to the engine.
 
     python -m bench.gpu.typed --work DIR [--results DIR] NAME …
 
-`DIR/NAME` is what `bench.gpu.figures` leaves of a job: the model, its inputs, the run folder `run`.
-Where ONNX Runtime has the provider, `bench.gpu.figures` tells the same of each job.
+`DIR/NAME` is the folder that `bench.gpu.figures` leaves for a job: the model, its inputs, the run
+folder `run`. If ONNX Runtime has the provider, `bench.gpu.figures` reports the same for each job.
 
-A typed file is what TensorRT 10 and 11 build, so this is real FP16 arithmetic on it where only an
-older TensorRT is at hand: Casts, stored constants and ranges are those of the file, kernels are not
-TensorRT's. Needs `onnxruntime-gpu` for the host's CUDA; README.md tells how it gets there.
+TensorRT 10 and 11 build engines from typed files, so this is real FP16 arithmetic on them if only
+an older TensorRT is available: Casts, stored constants and ranges are those of the file; the
+kernels are not TensorRT's. Needs `onnxruntime-gpu` for the host's CUDA; README.md says how to
+install it.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ Arrays = Mapping[str, np.ndarray]
 def typed(
     name: str, folder: Path, samples: Sequence[Arrays], provider: str = CUDA
 ) -> tuple[list[Figure], dict[str, Any]]:
-    """Return how the typed file of a run does beside its engine, and the errors of each output.
+    """Compare the typed file of a run with its engine; return figures and each output's errors.
 
     Args:
-        name: Of the model.
+        name: Name of the model.
         folder: A run folder of `fix --target tensorrt` that delivered a plan.
-        samples: What the engine was judged on: held-out samples.
-        provider: What runs the typed file; FP32 runs on the processor.
+        samples: The held-out samples that the engine was judged on.
+        provider: Execution provider of the typed file; FP32 runs on the CPU.
     """
     run = report(folder)
     references = _outputs(folder / "model.fp32.onnx", samples, "CPUExecutionProvider", fuse=True)[0]
@@ -67,7 +68,7 @@ def typed(
     note += f"; {len(samples)} samples"
     figures = [
         reported(f"{name}: SNR of the typed file (dB)", snr["node by node"], note),
-        # Where its libraries do not load, everything runs on the processor without a word.
+        # If its libraries do not load, everything runs on the CPU without a message.
         at_least(f"{name}: nodes that {provider} ran", placed[provider], 1, f"{dict(placed)}"),
     ]
     if run.engines is not None and run.engines.full:
@@ -87,7 +88,7 @@ def _told(error: OutputError) -> dict[str, float | str]:
 
 
 def _gap(snr: Mapping[str, float]) -> float:
-    """Return by how much the engine is better; equal outputs are no gap."""
+    """Return by how much the engine is better, in dB; 0 for equal outputs."""
     return 0.0 if snr["engine"] == snr["node by node"] else snr["engine"] - snr["node by node"]
 
 
@@ -128,18 +129,18 @@ def _errors(
 
 
 def beside(name: str, folder: Path) -> list[Figure]:
-    """Return the figures of a job, none without the provider, or of a job without an engine."""
+    """Return the figures of a job; none without the provider or without an engine."""
     if CUDA not in ort.get_available_providers() or not _delivered(folder):
         return []
     ort.preload_dlls()
     try:
         return typed(name, folder / "run", held_out(folder))[0]
-    except Exception as error:  # noqa: BLE001 - what the engine showed is not lost for it
+    except Exception as error:  # noqa: BLE001 - the engine's results must not be lost for it
         return [reported(f"{name}: the typed file does not run", str(error).partition("\n")[0])]
 
 
 def _delivered(folder: Path) -> bool:
-    """Return whether a job has an engine that was delivered."""
+    """Return whether a job delivered an engine."""
     if not (folder / "run" / "run.json").exists():
         return False
     engines = report(folder / "run").engines
@@ -149,14 +150,14 @@ def _delivered(folder: Path) -> bool:
 def held_out(folder: Path) -> list[dict[str, np.ndarray]]:
     """Return the samples that the engine of a job was judged on.
 
-    Without a file of their own, every fourth sample is held out.
+    Without a separate file, every fourth sample is held out.
     """
     held = folder / "heldout.npz"
     return samples_of(held) if held.exists() else samples_of(folder / "inputs.npz")[3::4]
 
 
 def measure(names: Sequence[str], work: Path) -> Result:
-    """Return the figures of jobs that were run before."""
+    """Return the figures of finished jobs."""
     figures: list[Figure] = []
     details: dict[str, Any] = {}
     missing = []
@@ -172,7 +173,7 @@ def measure(names: Sequence[str], work: Path) -> Result:
 
 
 def main() -> int:
-    """Run what the command line names; return the exit code."""
+    """Run the jobs that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument(

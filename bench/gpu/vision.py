@@ -1,4 +1,4 @@
-"""Draws networks that see, each with one fault for FP16 that changes no FP32 function."""
+"""Draws vision networks, each with one fault for FP16 that does not change the FP32 function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.gpu.blocks import COUNT, WIDE, Blocks
 from bench.gpu.models import Made
 
 MATCHED, COSINES, NORMED = 2.0**9, 2.0**10, 2.0**11
-"""Factors whose squares are beyond FP16's range, and which are not themselves."""
+"""Factors within FP16's range whose squares are beyond it."""
 
 
 def flow_transformer() -> Made:
@@ -57,7 +57,7 @@ def flow_transformer() -> Made:
 def query_detector() -> Made:
     """A detector whose decoder queries attend to an encoded image.
 
-    What is between the layers of one decoder FFN is × 2¹⁷.
+    The values between the layers of one decoder FFN are × 2¹⁷.
     """
     b, dim, grid, queries = Blocks(3), 128, (8, 12), 24
     tokens, x = grid[0] * grid[1], "images"
@@ -171,9 +171,9 @@ def _windowed(
 
 
 def diffusion_unet() -> Made:
-    """A U-Net of one step of diffusion: GroupNorm, SiLU, time, attention, skips.
+    """A U-Net for one diffusion step: GroupNorm, SiLU, time embedding, attention, skips.
 
-    What goes into one GroupNorm is × 2¹¹.
+    The input of one GroupNorm is × 2¹¹.
     """
     b, (fine, half, low), (wide, mid, deep) = Blocks(6), (24, 12, 6), (24, 48, 96)
     time = b.linear("time.0", "time", (64, 128))
@@ -207,7 +207,7 @@ def diffusion_unet() -> Made:
 def _residual(
     b: Blocks, scope: str, x: str, sizes: tuple[int, int, int], time: str, *, factor: float = 1.0
 ) -> str:
-    """Add GroupNorm, SiLU and a convolution, twice, beside a shortcut; time comes in between."""
+    """Add GroupNorm, SiLU and a convolution, twice, next to a shortcut; time enters between."""
     given, dim, side = sizes
     y = b.silu(f"{scope}/silu", b.group_norm(f"{scope}/norm1", x, [1, given, side, side], 8))
     y = b.conv(f"{scope}.conv1", y, (given, dim), factor=factor)
@@ -241,7 +241,7 @@ def _looking(b: Blocks, scope: str, x: str, dim: int, side: int) -> str:
 
 
 def _larger(b: Blocks, scope: str, x: str, dim: int, side: int) -> str:
-    """Add what doubles every pixel, and a convolution."""
+    """Double the size by repeating pixels, and add a convolution."""
     y = b.op(
         "Reshape", f"{scope}/Reshape", x, b.integers(f"{scope}.in", [1, dim, side, 1, side, 1])
     )
