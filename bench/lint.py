@@ -2,8 +2,8 @@
 
 The faults are those of `tests/faults`, each as a model with it and without. The other models are
 all backend tests of the onnx package, the failure classes of `tests/models`, and the models of the
-other benches where they are at hand; each is linted without a TensorRT version, and for six. Of
-the small ones, some are damaged at random and linted too.
+other benches if available; each is linted without a TensorRT version, and for six. Some of the
+small ones are damaged at random and linted too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DAMAGED, SEED = 3000, 20
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures; models outside the repository are linted where they are."""
+    """Return the figures; models outside the repository are linted if available."""
     missed, alarms = _faults(bench.folder)
     begin = time.monotonic()
     kinds, crashes, errors = Counter[str](), [], []
@@ -73,7 +73,7 @@ def _runs(kinds: Counter[str]) -> int:
 
 
 def _faults(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the faults that are missed, and the models without them where something is found."""
+    """Return missed faults, and sound models in which the rule finds something."""
     missed, alarms = [], []
     for fault in FAULTS:
         found = {f.rule for f in linted(fault.make(True), folder, fault.tensorrt).findings}
@@ -86,7 +86,7 @@ def _faults(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _damaged(folder: Path) -> list[str]:
-    """Return what models that were damaged at random raise."""
+    """Return the errors that randomly damaged models raise."""
     chance, path, crashes = Random(SEED), folder / "damaged.onnx", []  # noqa: S311 - it damages models
     sound = [case.model for case in cases() if case.model is not None]
     for _ in range(DAMAGED):

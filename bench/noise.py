@@ -1,8 +1,8 @@
 """Whether data in files are taken for noise: real data must not be, noise must.
 
-Real are the inputs of published models and the data that scikit-learn brings along, as measured,
-normalised, standardised, cut into patches. What was whitened is reported, since no value tells a
-whitened table from noise where it is normal, too.
+Real data are the inputs of published models and the data sets of scikit-learn: as measured,
+normalised, standardised, cut into patches. Whitened tables are only reported, since no value tells
+a whitened normal table from noise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DRAWS = 1000
 MISSED = 0.01
 TABLES = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 MEAN, DEVIATION = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-"""Of ImageNet, per channel."""
+"""ImageNet's mean and deviation, per channel."""
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return how many sets of real data are taken for noise, and how many of noise for real."""
+    """Return how many real data sets are taken for noise, and how much noise for real data."""
     kinds = {"real": dict(_real(bench)), "whitened": dict(_whitened())}
     alarms = {
         k: [n for n, data in found.items() if not looks_real(data)] for k, found in kinds.items()

@@ -17,7 +17,7 @@ from halfwise.observing import observe
 
 
 def main(count: int) -> None:
-    """Observe, as `fix` does, and tell what it took."""
+    """Observe as `fix` does, and print the peak memory."""
     case = loaded(digits())
     samples = case.calibration.select([i % len(case.calibration) for i in range(count)])
     observe(case.network, samples, Settings().fmt, roles=roles_of(case.network))

@@ -1,4 +1,4 @@
-"""What emulation and observation cost, as multiples of plain inference in the same process."""
+"""Costs of emulation and observation, as multiples of plain inference in the same process."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ASSIGNMENT, OBSERVATION, GROWTH = 4.0, 3.0, 0.1
 SEARCH, TRIAL = 2.0, 3.0
 SEARCHING = ("search", "certify")
 SEARCH_SECONDS = 40.0
-"""Time for one search, inference beside it included."""
+"""Time for one search, including the inference next to it."""
 SECONDS = 12.0
 """Time for one comparison."""
 SAMPLES = 8
-"""Samples that a comparison goes through, in turn."""
+"""Samples that a comparison cycles through."""
 FEW, MANY = 48, 384
 """Samples of the two observations whose memory is compared."""
 CHAINS = (500, 5000)
@@ -55,7 +55,7 @@ PER_NODE = 1.5
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures of the models that are here, and which are not."""
+    """Return the figures of the available models, and which models are missing."""
     figures: list[Figure] = []
     for subject in bench.subjects():
         case = loaded(subject)
@@ -126,8 +126,8 @@ class _Beside(Silent):
     """Runs inference after each trial of a search, on the same sample.
 
     Attributes:
-        plain: What runs it.
-        within: Whether the search is on.
+        plain: Runs inference.
+        within: Whether the search is running.
         trials: Seconds of each trial's run.
         inferences: Seconds of each inference after it.
         making: Seconds that the search waits for another session, once.
@@ -140,14 +140,14 @@ class _Beside(Silent):
     making: float = 0.0
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """Tell whether the search begins."""
+        """Note whether the search begins."""
         del total
         self.within = name in SEARCHING
 
     def runner(
         self, make: Callable[[], Switched], whole: Callable[[], Switched], *, runtime: Runtime
     ) -> SwitchedRunner:
-        """Return what runs trials, and inference after each."""
+        """Return a runner of trials that runs inference after each."""
         runner = SwitchedRunner(make, whole, runtime=runtime)
         run, prepare = runner.run, runner.prepare
 
@@ -232,7 +232,7 @@ def _peak(count: int) -> int:
 
 
 def creation(nodes: int) -> list[Figure]:
-    """Time how long a session for a graph of so many nodes takes to make, once."""
+    """Time once how long it takes to make a session for a graph of `nodes` nodes."""
     network = network_from_proto(chain(nodes))
     started = time.perf_counter()
     Session(network.model)
@@ -263,7 +263,7 @@ def _observing(nodes: int) -> float:
 
 
 def chain(nodes: int, width: int = 16) -> onnx.ModelProto:
-    """Return MatMul, Add and Relu in turn, f32[1, width], each with weights of its own."""
+    """Return alternating MatMul, Add and Relu on f32[1, width], each with its own weights."""
     rng = np.random.default_rng(0)
     made, weights, value = [], [], "x"
     for i in range(nodes):

@@ -1,9 +1,10 @@
-"""The report as one HTML file: how large it is, how long it takes to be made and to be shown.
+"""The report as one HTML file: its size, and the time to make and to show it.
 
-Of made-up runs of 2,000 and 5,000 nodes with all that a run may hold, four engines among it; their
-folders lie on disk, as those of real runs do. Making is `halfwise report RUN --html` as a process:
-its processor time holds on a busy machine, too. Shown is a page, in the Chromium that the tests
-use, when it has been painted after all of its scripts have run; the best of the rounds.
+Measured on made-up runs of 2,000 and 5,000 nodes with everything that a run may hold, including
+four engines; their folders are on disk, like those of real runs. A page is made by `halfwise report
+RUN --html` as a process, whose processor time is valid on a busy machine too. It counts as shown
+when it has been painted after all of its scripts ran, in the Chromium that the tests use; the best
+of the rounds counts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.browser.synthetic import write_synthetic
 
 KB, MB = 1000, 1000**2
 LARGEST = {2000: 1.5 * MB, 5000: 3 * MB}
-"""Bytes that the page of so many nodes may have."""
+"""Largest size in bytes of the page, by number of nodes."""
 MOST_WITHOUT_DATA = 300 * KB
 MOST_SECONDS, MOST_MEMORY, MOST_SHOWN = 3.0, 300 * 2**20, 2.0
 ROUNDS = 3
@@ -41,7 +42,7 @@ except SystemExit as end:
     assert end.code == 0
 print(json.dumps([time.process_time(), peak()]))
 """
-"""The command in a process that tells what it took: to its parent getrusage tells the parent's."""
+"""The command in a process that reports its own costs: getrusage would include the parent's."""
 _PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
     () => done(performance.now()))))"""
 """Milliseconds since the page was asked for, after the next picture of it."""
@@ -49,12 +50,12 @@ _PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAni
 
 @dataclass(frozen=True)
 class Made:
-    """How a page was made.
+    """Costs of making a page.
 
     Attributes:
         cpu: Seconds of processor time.
-        wall: Seconds of a clock.
-        memory: The most bytes of memory that the process had.
+        wall: Seconds of wall time.
+        memory: Peak memory of the process in bytes.
     """
 
     cpu: float

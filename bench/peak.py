@@ -1,6 +1,6 @@
-"""Peak memory of `fix` over that of plain inference, on small models of large activations.
+"""Peak memory of `fix` over that of plain inference, on small models with large activations.
 
-Each runs in a process of its own (VmHWM). Plain inference is a process with ONNX Runtime and NumPy
+Each runs in a separate process (VmHWM). Plain inference is a process with ONNX Runtime and NumPy
 alone that runs the same samples without graph optimisation (`plain_memory.py`).
 
 python bench/peak.py NAME … measures some of the models, for development.
@@ -29,7 +29,7 @@ PEAK = 2.5
 """Peak memory of `fix` over that of plain inference."""
 SAMPLES = 4
 SECONDS = 30
-"""Time budget of `fix`: every stage is reached; what is remembered of each trial adds little."""
+"""Time budget of `fix`: every stage is reached; the memory kept per trial adds little."""
 PUBLISHED = ("ppocr_v3_det", "yolox_nano")
 
 
@@ -43,12 +43,12 @@ class _Measured:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures of all models that are here, and which are not."""
+    """Return the figures of all available models, and which are missing."""
     return costs(bench, (*DRAWN, *PUBLISHED)), bench.missing(PUBLISHED)
 
 
 def costs(bench: Workbench, names: Sequence[str]) -> list[Figure]:
-    """Return the figures of the models of those names."""
+    """Return the figures of the models with these names."""
     return [figure for one in _made(bench, names) for figure in _cost(one, bench.folder)]
 
 
@@ -69,7 +69,7 @@ def _made(bench: Workbench, names: Sequence[str]) -> Iterator[_Measured]:
 
 
 def _at_side(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model for images of SIDE × SIDE, where it declares another size."""
+    """Return the model for images of SIDE × SIDE, if it declares another size."""
     for value in model.graph.input:
         for dim in value.type.tensor_type.shape.dim[2:]:
             if dim.HasField("dim_value") and dim.dim_value != SIDE:
@@ -111,14 +111,14 @@ def _cost(one: _Measured, folder: Path) -> list[Figure]:
 
 
 def _plain(one: _Measured, *how: str) -> list[int]:
-    """Return what the libraries of plain inference take, and its peak, in bytes."""
+    """Return the memory of plain inference's libraries, and its peak, in bytes."""
     command = [sys.executable, "bench/plain_memory.py", str(one.model), str(one.inputs), *how]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     return [*map(int, done.stdout.split())]
 
 
 def _floor() -> int:
-    """Return what a process takes that has imported what `fix` is made of, in bytes."""
+    """Return the memory of a process that has imported `fix`, in bytes."""
     imports = "import halfwise.fixing.command; from bench.plain_memory import status"
     first = "from halfwise.deferred import defer_unused; defer_unused()"
     code = f"{first}; {imports}; print(status('VmRSS'))"

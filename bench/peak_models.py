@@ -1,4 +1,4 @@
-"""Models of 1 to 4 MB whose activations are what takes memory: images of 640 × 640 pixels."""
+"""Models of 1 to 4 MB whose activations dominate memory: images of 640 × 640 pixels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = 4
 
 @dataclass
 class _Sketch:
-    """A graph in the making, on `x`, f32[1, 3, SIDE, SIDE]."""
+    """A graph under construction, on `x`, f32[1, 3, SIDE, SIDE]."""
 
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -25,7 +25,7 @@ class _Sketch:
     channels: dict[str, int] = field(default_factory=lambda: {"x": 3})
 
     def op(self, op: str, *inputs: str, channels: int = 0, **attributes: Any) -> str:
-        """Append a node; it has as many channels as its first input if nothing else is told."""
+        """Append a node, by default with as many channels as its first input."""
         name = f"{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [f"{name}:0"], name, **attributes))
         self.channels[f"{name}:0"] = channels or self.channels[inputs[0]]

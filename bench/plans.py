@@ -1,10 +1,10 @@
-"""What plans cost, and what it took to find them, against what was found before cost counted.
+"""Costs of plans, and of finding them, against plans found before cost counted.
 
     python bench/run.py plans                compares with bench/plans_before.json
     python bench/plans.py --write FILE       records what the halfwise of this Python finds
 
-A search is ended after so many evaluations, never after a time, so that two of them are comparable
-on any machine.
+A search ends after a number of evaluations, never after a time, so that results are comparable on
+any machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CASES = {
 }
 """Models of the cases folder, and the stem of the file that holds the inputs of each."""
 RAW = {"yolox_nano": 200, "ppocr_v3_det": 200}
-"""After so many evaluations a search ends at the default tolerance, where many nodes are needed."""
+"""Evaluations after which a search at the default tolerance ends, where many nodes are needed."""
 FOREVER = 1e9
 
 
@@ -60,7 +60,7 @@ class Task:
         model: The model, or its file.
         inputs: Its samples, or their file.
         options: Of `halfwise fix`, for the library.
-        cap: The most evaluations of the search; None for any number.
+        cap: Largest number of evaluations of the search; None for no limit.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
         candidates: Compute nodes that might be kept.
@@ -94,7 +94,7 @@ class Found:
 
 
 def tasks(bench: Workbench) -> Iterator[Task]:
-    """Yield a task for each model that is here."""
+    """Yield a task for each available model."""
     for make in CLASSES:
         ill = make()
         arrays = {name: np.asarray(array) for name, array in ill.inputs.items()}
@@ -180,7 +180,7 @@ def counting(cap: int | None) -> Iterator[list[int]]:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return how costs and evaluations compare with those before, of each model that is here."""
+    """Compare costs and evaluations with the earlier ones, for each available model."""
     before = {name: Found(**found) for name, found in json.loads(BEFORE.read_text("utf-8")).items()}
     figures, costs = [], []
     for task in tasks(bench):

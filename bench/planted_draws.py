@@ -1,4 +1,4 @@
-"""Faults drawn from a seed, so that nothing can be fitted to those that `planted_trials` lists."""
+"""Faults drawn from a seed, so that nothing can be tuned to those listed in `planted_trials`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fake_tensorrt.regions import Region, Wrong
 DEPTHS = {"convolutions": (7, 60), "transformer": (1, 9), "recurrent": (5, 50), "branches": (4, 35)}
 """Fewest and most blocks: 50 to 500 nodes."""
 MARGIN_DB = 6.0
-"""By how much an output is worse than what counts as right; smaller faults are drawn anew."""
+"""Factor by which an output must be worse than what counts as right; else a fault is redrawn."""
 
 
 def drawn_trials(seed: int) -> list[Trial]:
@@ -66,9 +66,9 @@ def shows(trial: Trial, wrong: Wrong) -> bool:
 
 
 def _region(rng: random.Random, nodes: Sequence[ir.Node], size: int) -> tuple[str, ...]:
-    """Return a chain of so many nodes that ends inside the graph, first one first.
+    """Return a chain of `size` nodes that ends inside the graph, in order.
 
-    No way leads out of it and back into it: no compiler could make one kernel of that.
+    No path leads out of it and back: no compiler could make one kernel of that.
     """
     while True:
         chain = [rng.choice(nodes)]
@@ -86,7 +86,7 @@ def _readers(node: ir.Node) -> list[ir.Node]:
 
 
 def _comes_back(chain: Sequence[ir.Node]) -> bool:
-    """Return whether a way leads from the nodes out and back to one of them."""
+    """Return whether a path leads out of the nodes and back to one of them."""
     waiting = [n for node in chain for n in _readers(node) if n not in chain]
     seen: set[ir.Node] = set()
     while waiting:

@@ -1,7 +1,7 @@
-"""Networks of 50 to 500 nodes to plant faults in: drawn weights, small tensors, nothing to mend.
+"""Networks of 50 to 500 nodes to plant faults in: random weights, small tensors, no other faults.
 
-Each is as deep as asked for; every node has a name as exporters give them, and what every node
-computes reaches an output.
+Each has the requested depth; nodes have names like an exporter's, and the result of every node
+reaches an output.
 """
 
 from __future__ import annotations

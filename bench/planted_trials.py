@@ -1,4 +1,4 @@
-"""The faults that `planted_faults` plants: where, in which network, and what goes wrong there."""
+"""The faults that `planted_faults` plants: what goes wrong, where, and in which network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pipelines that differ in one, two or three things, over photos: are all of them named?
+"""Pipelines that differ in one, two or three ways, on photos: are all differences named?
 
-The photos are those that come with scikit-image, resized by Pillow, OpenCV and ONNX Runtime: none
-of them shares code with what is tested. Each pair of pipelines is compared twice: with the raw
+The photos are scikit-image's samples, resized by Pillow, OpenCV and ONNX Runtime: none of them
+shares code with what is tested. Each pair of pipelines is compared twice: with the raw
 photos (the kernel has to be named) and by the arrays alone (there, kernel and antialiasing count as
 "resampling", and only where the images are framed alike can they be told at all).
 """
@@ -460,7 +460,7 @@ def _kernel_gap(library: str) -> float:
 
 
 def _false_alarms(planned: dict[str, list[Trial]], raws: Sequence[Image], *, raw: bool) -> int:
-    """Return how many comparisons name a difference where there is none.
+    """Return how many comparisons name a difference although there is none.
 
     Each pipeline against itself, against itself with the normalisation as a gain and an offset
     in float32, and with a float noise of 1e-7; and the same kernel of two libraries.

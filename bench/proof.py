@@ -1,4 +1,4 @@
-"""What FP64 tells of a model, and how long it takes.
+"""FP32's error against FP64 on a model, and the time of FP64.
 
     python -m bench.proof MODEL.onnx INPUTS [--samples N] [--repaired REPAIRED.onnx]
 

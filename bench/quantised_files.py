@@ -1,4 +1,4 @@
-"""Quantised models of others: a verdict for each, by every command.
+"""Quantised models from other tools: a verdict for each, from every command.
 
 * ONNX's own backend tests of operators that quantise, dequantise or compute with integers.
 * What onnxruntime.quantization makes of a small network with drawn weights, in every format that it
@@ -43,7 +43,7 @@ from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.graph.quantisation.pairs import census, pairs_read
 
 OPSET, IR_VERSION = 25, 13
-"""What this ONNX Runtime takes; newer tests are stated in these where ONNX takes them so."""
+"""Opsets that this ONNX Runtime supports; newer tests are converted to them if ONNX allows it."""
 SAMPLES, SIZE = 16, 12
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -1,9 +1,9 @@
-"""A whole run of a model that needs nothing, over plain inference over the same data.
+"""A whole run on a model that needs no change, over plain inference on the same data.
 
-Both are processes, in turn. Plain inference makes one optimised session of ONNX Runtime, and runs
-every sample once; it tells its time from the session on (inference), and its whole process is timed
-like the run's. Wall time is what a user waits; CPU time holds on a busy machine, too, where the
-threads of neither spin while they wait.
+Both run as processes, in turn. Plain inference makes one optimised session of ONNX Runtime, and
+runs every sample once; it reports its time from creating the session (inference), and its whole
+process is timed like the run's. Wall time is what a user waits; CPU time is valid on a busy machine
+too, since the threads of neither spin while they wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the outputs of models are recognised as, against what they are.
 
-Of the published models and the bundled one the answer is written down here, by hand, from what
-their authors say of them. The failure classes' models are drawn, so nothing but what their last
-operators make can be right: unit vectors and probabilities.
+For the published models and the bundled one, the answers are written here by hand, from their
+authors' descriptions. The failure classes' models are random, so only what follows from their last
+operators can be right: unit vectors and probabilities.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ DRAWN: Mapping[str, Kind] = {
     "softmax_op": "class-scores",
     "long_softmax": "class-scores",
 }
-"""What all outputs of a drawn model are, where they are anything: of the others nothing is. Those
-of "softmax" rise and fall smoothly under a name that says nothing: bins of an axis do, too."""
+"""Kinds of the outputs of those drawn models whose outputs have one. Those of "softmax" vary
+smoothly under a neutral name, as bins of an axis do too."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return the figures, and which models are not here."""
+    """Return the figures, and which models are missing."""
     # Only a checkout has them.
     from tests import models  # noqa: PLC0415
 

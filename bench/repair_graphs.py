@@ -1,11 +1,11 @@
-"""Drawn graphs at scales that break FP16, repaired: the same function, also on data never seen.
+"""Random graphs at scales that break FP16, repaired: the same function, even on unseen data.
 
     python bench/run.py repair_graphs
     python bench/repair_graphs.py [--graphs N] [--seed S] [--out DIR]
 
 Each hundred graphs have a seed, which is printed; it draws the same ones again. `fix` sees some
-samples; the repaired model is held to FP64 of the original on others: ten times as large, a
-hundredth, other masks. What fails is made as small as Hypothesis can make it, and saved in DIR.
+samples; the repaired model is compared with the original in FP64 on others: ten times as large, a
+hundredth, other masks. Hypothesis shrinks what fails, and the result is saved in DIR.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Unsound(AssertionError):
 
 @dataclass
 class Tally:
-    """What the graphs came to.
+    """Results of the graphs.
 
     Attributes:
         examined: Graphs that could be fixed.
@@ -162,7 +162,7 @@ def _piece(graphs: int, start: int, folder: Path, tally: Tally) -> str:
 
     try:
         run()
-    except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
+    except Exception as error:  # noqa: BLE001 - every error is a finding
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(last[0].proto, folder / f"repair-{start}.onnx")
         return f"{type(error).__name__}: {error} ({folder}/repair-{start}.onnx)"
@@ -187,7 +187,7 @@ def figures(graphs: int, start: int, folder: Path) -> list[Figure]:
 
 
 def measure(_bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return what a night's drawn graphs come to, from a fresh seed."""
+    """Return the figures of a night's random graphs, from a fresh seed."""
     return figures(GRAPHS, secrets.randbits(32), Path("runs")), None
 
 

@@ -1,10 +1,10 @@
-"""What repairs spare: plans with them against plans without, and against what other tools keep.
+"""What repairs save: plans with them against plans without, and against other tools' plans.
 
     python bench/run.py repairs
     python bench/repairs.py [NAME …]         some models, a line for each
 
-The written file of each plan is read anew and judged in typed emulation, which shares no code with
-the emulation that the search goes by.
+The written file of each plan is read again and judged by typed emulation, which shares no code with
+the search's emulation.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from tests.models import CLASSES
 
 PEERS = ROOT / "bench" / "results" / "peers.json"
 NOTHING_KEPT = ("digits", "digits_ffn", "conv_chain", "ppocr_v3_det")
-"""Models that are to pass with nothing kept."""
+"""Models that must pass with nothing kept."""
 FREED = 22
 """Failure classes that are to be freed of all their kept nodes."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """What a run came to, with repairs or without.
+    """The result of a run, with repairs or without.
 
     Attributes:
         kept: Compute nodes in FP32.
@@ -120,7 +120,7 @@ def tasks(bench: Workbench) -> Iterator[Task]:
 
 
 def side(task: Task, **options: Any) -> Side:
-    """Return what `fix` comes to with further options; a capped task ends after its evaluations."""
+    """Return the result of `fix` with further options; a capped task ends after its evaluations."""
     named = {**task.options, "time_budget": FOREVER, "budget": FOREVER, **options}
     request = understand(task.inputs, named)
     case = load_case(task.model, request.data, request.criterion)
@@ -156,7 +156,7 @@ def pair(task: Task) -> Pair:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return what repairs spare on every model that is here."""
+    """Return what repairs save on every available model."""
     pairs = [pair(task) for task in tasks(bench)]
     bench.details["repairs"] = {p.name: asdict(p) for p in pairs}
     missing = bench.missing()

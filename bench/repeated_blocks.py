@@ -26,7 +26,7 @@ FAULTS = ("overflow", "square", "eps", "cancellation")
 
 @dataclass
 class _Sketch:
-    """A graph in the making."""
+    """A graph under construction."""
 
     rng: np.random.Generator
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -116,7 +116,7 @@ def model(nodes: int, faults: int, seed: int = 0) -> onnx.ModelProto:
     """Return a model of at least `nodes` nodes, of opset 17, input "x" and output "y".
 
     Args:
-        nodes: How many nodes, but for the rest of the last block.
+        nodes: How many nodes; the last block is completed.
         faults: How many faults, evenly spread, of each kind in turn. Nodes of the i-th are named
             "fault_<i>_<kind>/…", those of blocks "block_<i>/…".
         seed: Of the weights.

@@ -4,8 +4,8 @@
     python bench/run.py demo …       those named
 
 Exits with 1 if a figure is not reached. Models that are not in the repository are taken from the
-folder that HALFWISE_BENCH_MODELS names; without it, what needs them is skipped, and the table says
-so. bench/README.md tells how that folder looks and what each bench shows.
+folder that HALFWISE_BENCH_MODELS names; without it, benches that need them are skipped, and the
+table says so. bench/README.md describes that folder and what each bench shows.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def run(
 ) -> list[Result]:
     """Run the named benches, write a file for each that measured, and return what they found.
 
-    A bench that halfwise fails in has one figure that says so; the others go on.
+    If halfwise fails in a bench, one figure says so; the other benches continue.
     """
     found = []
     for name in names:

@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS_VARIABLE = "HALFWISE_BENCH_MODELS"
 REAL_MODELS = ("magika", "ppocr_v3_det", "yolox_nano")
 FINISHED = (0, 10)
-"""Exit codes of a run that came to a verdict."""
+"""Exit codes of a run with a verdict."""
 
 
 class CommandFailed(RuntimeError):
-    """`halfwise` came to no verdict."""
+    """`halfwise` ended without a verdict."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Workbench:
         folder: Takes run folders; temporary.
         models: Folder of the models that are not in the repository, or None.
         resume: Take from the cache what the same tool already made of the same model.
-        details: What a bench has to tell beyond its figures, by its name; JSON.
+        details: Further results by bench name, for JSON.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Workbench:
         return Subject(name, model, inputs, judging, judging)
 
     def subjects(self) -> list[Subject]:
-        """Return every model that is here."""
+        """Return every available model."""
         return [digits(), *(s for s in map(self.real, REAL_MODELS) if s is not None)]
 
     def missing(self, names: Sequence[str] = REAL_MODELS) -> str | None:

@@ -6,7 +6,7 @@ from bench.figures import Figure, at_most, reported
 from bench.runs import Ran, Subject, Workbench, digits
 
 MANY = 200
-"""Below so many candidates the ratio is only reported."""
+"""With fewer candidates than this, the ratio is only reported."""
 RATIO = 0.5
 RAW = ("ppocr_v3_det", "yolox_nano")
 """Models where rounding everywhere adds up to more than the default tolerance."""

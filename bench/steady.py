@@ -1,4 +1,4 @@
-"""The same command twice, once beside four processes that burn CPU: the same, point for point."""
+"""The same command twice, once next to four processes that burn CPU: every point is the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRICT = ("--rel-max", "0.001")
 
 @dataclass(frozen=True)
 class Pair:
-    """One command, run beside nothing and beside busy processes."""
+    """One command, run alone and next to busy processes."""
 
     quiet: Run
     busy: Run

@@ -1,4 +1,4 @@
-"""A model of the size of ViT-B/16 with overflows planted in 12 LayerNorms: time, and what is kept.
+"""A model of ViT-B/16's size with overflows planted in 12 LayerNorms: time, and kept nodes.
 
 Takes about a quarter of an hour on two cores and 600 MB of disk.
 """

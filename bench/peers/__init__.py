@@ -1,7 +1,7 @@
-"""Other tools for mixed precision beside halfwise: same models, same samples, same judge.
+"""Other mixed-precision tools next to halfwise: same models, same samples, same judge.
 
-Each peer runs in a virtual environment of its own, made from `requirements-*.txt` and kept under
-$XDG_CACHE_HOME/halfwise-bench; each conversion runs in a process of its own with a time limit.
+Each peer runs in its own virtual environment, made from `requirements-*.txt` and kept under
+$XDG_CACHE_HOME/halfwise-bench; each conversion runs in a separate process with a time limit.
 `tools/comparison.py` makes docs/comparison.md and the table in README.md from the result.
 """
 
@@ -21,16 +21,16 @@ from bench.peers.tools import TOOLS
 from bench.runs import ROOT, Workbench
 
 LANES = 2
-"""Models at a time: most of the time goes into imports, which use one core."""
+"""Models at a time: most time goes into imports, which use one core."""
 
 Attempts = Mapping[str, Mapping[str, Attempt]]
 """By model, then by tool."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Run every tool on every model that is here; return figures, and what was not run.
+    """Run every tool on every available model; return figures, and what was not run.
 
-    What each tool made of each model goes into the details of the result.
+    The results of each tool on each model go into the details.
     """
     needed = dict.fromkeys(tool.environment for tool in TOOLS if tool.environment)
     places = {name: environment(name) for name in needed}
@@ -54,7 +54,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 
 def figures(found: Attempts) -> list[Figure]:
-    """Return what is claimed: halfwise passes, and no peer that passes keeps fewer nodes.
+    """Return the claims: halfwise passes, and no peer that passes keeps fewer nodes.
 
     Three kinds of results are listed apart: of a model in which the peer fused nodes, of one whose
     constants it clipped within FP16's range, and of nodes that halfwise keeps for its headroom, for
@@ -87,7 +87,7 @@ def figures(found: Attempts) -> list[Figure]:
 
 
 def _kind(end: Attempt, own: Attempt) -> str:
-    """Return why a peer keeps fewer nodes than halfwise; empty where nothing explains it."""
+    """Return why a peer keeps fewer nodes than halfwise; empty if nothing explains it."""
     if end.fused:
         return "fused"
     if end.clipped:

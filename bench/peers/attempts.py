@@ -1,4 +1,4 @@
-"""One tool on one model: run in a process of its own, counted and judged as all others are."""
+"""One tool on one model: run in a separate process, counted and judged like all others."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ ATTEMPT = "attempt.json"
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a tool made of a model.
+    """The result of a tool on a model.
 
     Attributes:
         end: "made", or how it failed: "refused" (an error of its own), "crashed", "timeout",
-            "invalid" (the ONNX checker refuses what it made), "not installed".
+            "invalid" (the ONNX checker rejects its result), "not installed".
         passed: Whether the result is within tolerance on the held-out samples.
-        kept: FP32 nodes of the result, by `counting.RULE`; None where there is no result.
+        kept: FP32 nodes of the result, by `counting.RULE`; None without a result.
         fused: Whether the result has fewer nodes that compute than the FP32 model.
         clipped: Whether the largest constant that FP16 could hold became smaller by more than 1 %.
         casts: Casts of the result.
         error: Largest error of an output over its largest reference value (share of differing
             elements in an integer output) on the held-out samples; inf for new non-finite values.
-        metric: Value of the task metric, where one decides.
+        metric: Value of the task metric, if one decides.
         seconds: Wall time of the whole process, imports included.
         convert_seconds: Wall time of the conversion or search alone.
         peak_bytes: Peak memory of the process.
-        builds: Assignments tried, where the tool searches by halfwise's emulation.
+        builds: Assignments tried, if the tool searches with halfwise's emulation.
         joined: Held-out samples that halfwise took into its search because they failed.
         headroom: Nodes that halfwise keeps for values beyond those observed alone.
-        message: The first line of the failure, or what else there is to tell.
+        message: The first line of the failure, or another remark.
     """
 
     end: str
@@ -79,7 +79,7 @@ class Attempt:
 
 
 def attempt(tool: Tool, task: Task, place: Environment | None, *, resume: bool) -> Attempt:
-    """Return what `tool` makes of `task`, judged by this code; `resume` takes what was made."""
+    """Return the judged result of `tool` on `task`; `resume` reuses a cached conversion."""
     if place is not None and place.missing:
         return Attempt("not installed", message=place.missing)
     known = cache_folder() / "peers" / _key(tool, task, place)
@@ -110,7 +110,7 @@ def _key(tool: Tool, task: Task, place: Environment | None) -> str:
 
 
 def _made(tool: Tool, task: Task, place: Environment | None, out: Path) -> Attempt:
-    """Run the tool and read what it tells of itself."""
+    """Run the tool and read its own report."""
     started = time.monotonic()
     try:
         done = subprocess.run(

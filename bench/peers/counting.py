@@ -1,4 +1,4 @@
-"""What a mixed model holds, counted alike whoever made it."""
+"""Counts of a mixed model's nodes, the same for every tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 
 
 class Count(NamedTuple):
-    """What a model holds.
+    """Counts of a model.
 
     Attributes:
         operations: Nodes of the main graph that do more than move data.

@@ -30,7 +30,7 @@ print(json.dumps({name: found[name] for name in sys.argv[1:] if name in found}))
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that is there, or why it is not.
+    """An environment, or why it is missing.
 
     Attributes:
         folder: The virtual environment.

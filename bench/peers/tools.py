@@ -1,4 +1,4 @@
-"""The tools that are compared, and how each is started."""
+"""The compared tools, and how each is started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tool:
         title: Its name in tables.
         runner: File in `runners/`.
         environment: Name of its requirements; None runs it in this environment.
-        settings: What the runner is told.
+        settings: Settings for the runner.
         uses_halfwise: Whether it depends on halfwise's code.
         beside_halfwise: Run by this interpreter, the environment giving only its packages.
     """
