@@ -16,7 +16,11 @@ one's: a long search then takes few lines."""
 
 
 class Best:
-    """Reports improving plans: those that pass, and those that pass by their task metric."""
+    """Reports improving plans: those that pass, and those that pass by their task metric.
+
+    Attributes:
+        serving: Price of the latter, see `Search`; None if the user said what is right.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class Best:
         self._candidates = len(everything)
         self._interruption, self._kept = interruption(), kept
         self._told: float | None = None
+        self.serving: float | None = None
 
     def passed(self, kept: Assignment, error: float | None, *, whole: bool) -> None:
         """Report a plan that passes on all calibration samples if it is clearly better.

@@ -11,7 +11,7 @@ from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name
-from halfwise.records import Curve, NodeName, Point, Row
+from halfwise.records import Criterion, Curve, NodeName, Point, Row
 from halfwise.records.curve import runs
 
 Assignment = frozenset[NodeName]
@@ -57,6 +57,8 @@ class TradeOff:
                 serving = self._serving(kept)
                 if serving is not None:
                     planner.best.serves(serving, self._point(serving).scores)
+                    if planner.case.criterion == Criterion():
+                        planner.best.serving = planner.price(serving)
                     return
 
         planner.budget.within("curve", look, None)

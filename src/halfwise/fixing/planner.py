@@ -276,6 +276,7 @@ class Planner:
             passing=self.passing,
             price=self.price,
             guide=self.prices.guide if self.prices else None,
+            serving=self.best.serving,
         )
 
     def engine_trials(self, fusion: Fusion = "usual", accumulate: str = "") -> Trials:
@@ -329,9 +330,7 @@ class Planner:
     def _emulation(self, fused: Fused | None = None, accumulate: str = "") -> Switching:
         switched = partial(
             emulate_switched,
-            self.case.network,
-            self.roles,
-            self.settings.fmt,
+            *(self.case.network, self.roles, self.settings.fmt),
             accumulate=accumulate or self.settings.accumulate,
             limits={} if fused is not None else self.evidence.limits,
             low_io=self.low_io,

@@ -240,6 +240,7 @@ RemarkKind = Literal[
     "hopeless",
     "spent",
     "futile",
+    "served",
     "another-sample",
     "passes",
     "larger",

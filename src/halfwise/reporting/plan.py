@@ -248,13 +248,20 @@ def _not_minimal(run: Run) -> str:
         return "Not shown to be minimal."
     if search.exhausted:
         return f"Not shown to be minimal: {spent(search)}."
-    if any(step.kind == "futile" for step in search.remarks):
-        return f"Not shown to be minimal: {_FUTILE}."
+    for step in search.remarks:
+        if step.kind in _EARLY:
+            return f"Not shown to be minimal: {_EARLY[step.kind]}."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")
 
 
-_FUTILE = "so many nodes add to the error that no plan within the tolerance gains; the search ends"
+_EARLY: Mapping[RemarkKind, str] = {
+    "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "
+    "ends",
+    "served": "single nodes were not tried, since a plan out of tolerance, which serves the task, "
+    "gains more than twice as much; --rel-max 0.01 tries them",
+}
+"""Why a search ends before its plan is minimal."""
 
 _REMARKS: Mapping[RemarkKind, str] = {
     "opset-raised": "The opset was raised from {opset:d} to {raised:d}, which these need for "
@@ -287,7 +294,7 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "added": "{elements:node} more than in the emulation: see the rounds.",
     "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
     "spent": "the budget is spent; this is the best plan that passed",
-    "futile": _FUTILE,
+    **_EARLY,
     "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
     "passes": "{guess} [{form}|in FP32] ({kept:d}) passes",
     "larger": "a larger plan of {kept:d} nodes that passed before still passes",

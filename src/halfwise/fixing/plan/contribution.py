@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isfinite, isnan, sqrt
 
-from halfwise.records import NodeName
+from halfwise.records import LEAST_SAVED, NodeName
 
 Nodes = frozenset[NodeName]
 
@@ -24,6 +24,8 @@ BEYOND = (2.0, 1.4, 1.2)
 MANY = 64
 """So many groups show a fault in a few places: 20 in one place each leave two thirds without one.
 A convention: what finer groups would have saved is not known."""
+OF_SERVING = 0.5
+"""Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
 
 
 def rankings(
@@ -116,6 +118,30 @@ def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
     errors = sorted(found for _, found in ranking)
     half = _together(errors[: len(errors) // 2 + 1])
     return len(errors) >= MANY and half > 1 and isfinite(errors[-1])
+
+
+def gains(
+    price: float | None,
+    least: float | None,
+    fp32: float | None,
+    *,
+    serving: float | None = None,
+) -> bool:
+    """Return whether a plan within the tolerance saves enough to search on.
+
+    It has to save `LEAST_SAVED` of what everything low saves over FP32, or `OF_SERVING` of what a
+    plan saves that serves the task, if one is known.
+
+    Args:
+        price: Predicted cost of the plan.
+        least: That of everything low.
+        fp32: That of everything in FP32; if any of these is None, the result is True.
+        serving: That of a plan that serves the task; None if none is known.
+    """
+    if price is None or least is None or fp32 is None or fp32 <= least:
+        return True
+    required = LEAST_SAVED * (fp32 - least) if serving is None else OF_SERVING * (fp32 - serving)
+    return fp32 - price >= required
 
 
 def _together(contributions: Sequence[float]) -> float:

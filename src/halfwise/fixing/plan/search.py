@@ -14,14 +14,14 @@ from math import inf
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.contribution import is_spread, lowerable, rankings
+from halfwise.fixing.plan.contribution import MANY, gains, is_spread, lowerable, rankings
 from halfwise.fixing.plan.extension import NEAR, extensions
 from halfwise.fixing.plan.found import Evaluate, Found, Trial, confirmed
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
 from halfwise.progress import Silent, Watcher
-from halfwise.records import LEAST_SAVED, NodeName, Remark, RemarkKind
+from halfwise.records import NodeName, Remark, RemarkKind
 from halfwise.reporting.plan import remark
 
 Nodes = frozenset[NodeName]
@@ -51,6 +51,7 @@ class Search:
         price: Predicted cost of an assignment relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
+        serving: Cost of a plan that serves the task, which may spare the certificate: see `gains`.
         passing: Sets that passed, at least on the worst samples, or that deserve a trial anyway; of
             them an early end takes the cheapest that passes on all. Shared when samples joined.
     """
@@ -70,6 +71,7 @@ class Search:
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     guide: Guide | None = None
+    serving: float | None = None
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
@@ -78,10 +80,8 @@ class Search:
         self._everything = frozenset(self.nodes)
         self.start &= self._everything
         self.suspects = [group & self._everything for group in self.suspects]
-        self._excess_without: dict[NodeName, float] = {}
-        self._nonfinite_without: set[NodeName] = set()
-        self._contributions: dict[NodeName, float] = {}
-        self._tried: dict[Nodes, float] = {}
+        self._excess_without, self._contributions = dict[NodeName, float](), dict[NodeName, float]()
+        self._nonfinite_without, self._tried = set[NodeName](), dict[Nodes, float]()
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return the rank of a plan; lower is better.
@@ -111,7 +111,7 @@ class Search:
         try:
             with self.budget.bounding():
                 kept = self._reduced(previous)
-                if certify:
+                if certify := certify and not self._is_outdone(kept):
                     kept = self._certified(kept)
         except _Futile:
             self._note("futile")
@@ -162,8 +162,7 @@ class Search:
     def _start(self, previous: Nodes) -> Nodes:
         """Return a passing set: the cheapest guess that works, or one found by halving."""
         known = "the previous plan" if previous else "the starting plan"
-        previous = previous or self.start
-        suspected = union(self.suspects)
+        previous, suspected = previous or self.start, union(self.suspects)
         guesses = {
             "no node": frozenset[NodeName](),
             known: previous,
@@ -228,12 +227,16 @@ class Search:
         self.watcher.step(1, 1)  # how much comes after is unknown
         return kept
 
-    def _gains(self, kept: Nodes) -> bool:
-        """Return whether a plan saves enough of what everything low does; True if unknown."""
-        least, own, dear = map(self.price, (self.forced, kept | self.forced, self._everything))
-        if least is None or own is None or dear is None or dear <= least:
-            return True
-        return dear - own >= LEAST_SAVED * (dear - least)
+    def _is_outdone(self, kept: Nodes) -> bool:
+        """Return whether many nodes are kept, and a plan that serves the task gains far more."""
+        if self.serving is None or len(kept) < MANY or self._gains(kept, self.serving):
+            return False
+        self._note("served")
+        return True
+
+    def _gains(self, kept: Nodes, serving: float | None = None) -> bool:
+        plans = kept | self.forced, self.forced, self._everything
+        return gains(*map(self.price, plans), serving=serving)
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
         """Fit the guide to measurements; return whether it predicts what was tried so far."""
@@ -250,8 +253,7 @@ class Search:
         everything = self._everything
         plans = [p for p in guide.plans(everything, always) if self.rank(p) < self.rank(kept)]
         errors = [guide.predicted(everything - plan) for plan in plans]
-        failing, passing = -1, len(plans)
-        first = aim is None and kept == everything
+        failing, passing, first = -1, len(plans), aim is None and kept == everything
         for target in aims(errors, aim or 1.0, first=first):
             if passing - failing < 2:
                 break
@@ -264,9 +266,8 @@ class Search:
 
     def _extended(self, kept: Nodes, always: Nodes, needed: Sequence[tuple[Nodes, float]]) -> Nodes:
         """Return the first cheaper plan that passes among extensions of one that nearly did."""
-        if self.price(kept) is None:
+        if self.price(kept) is None or (alone := self.price(always)) is None:
             return kept
-        alone = self.price(always) or 0.0
         cost = lambda group: (self.price(always | group) or 0.0) - alone  # noqa: E731
         near = (p for p, excess in self._tried.items() if always <= p and 1 < excess <= NEAR)
         cheaper = (p for p in near if self.rank(p) < self.rank(kept))
@@ -345,6 +346,5 @@ class Search:
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
-        step = Remark(kind=kind, names=names, numbers=numbers)
-        self.steps.append(step)
-        self.watcher.note(remark(step))
+        self.steps.append(Remark(kind=kind, names=names, numbers=numbers))
+        self.watcher.note(remark(self.steps[-1]))

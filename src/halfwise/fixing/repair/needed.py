@@ -75,6 +75,7 @@ def _outdone(
     kept = (found.kept & original.roles.computing) | original.ruled | nodes
     why = "the repairs cost something themselves" if bare else "nodes are kept in spite of them"
     watcher.note(f"a search without repairs: {why}")
+    original.best.serving = planner.best.serving
     _searched(original, kept, PART if bare else SEARCHED)
     best = planner.budget.within("repair", lambda: _best(original), None)
     if found.passed and (best is None or not _is_dearer(planner, found.kept, original, best, bare)):
