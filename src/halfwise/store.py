@@ -123,6 +123,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
         partial.rename(folder)
 
 
+def refuse_other_name(path: Path, suffix: str) -> None:
+    """Raise UsageError unless the name of the file `path`, to be made, ends in `suffix`."""
+    if path.suffix.lower() != suffix:
+        raise UsageError(
+            f"The output file {path} has another suffix than {suffix}, which it needs.",
+            f"Name it {argument(path.with_suffix(suffix))}, for example." if path.name else "",
+        )
+
+
 def refuse_existing_file(path: Path, *beside: str) -> None:
     """Raise UsageError if `path`, or it plus a suffix in `beside`, exists or cannot be made."""
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):

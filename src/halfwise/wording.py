@@ -161,6 +161,12 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
 
 
+def either(words: Sequence[str]) -> str:
+    """Return a choice, at least one word: `a`, `a or b`, `a, b or c`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def dimensions(sizes: Sequence[int | str | None] | None) -> str:
     """Return a shape as `1×3×height×?`; no axes as `scalar`, None as `of any rank`.
 

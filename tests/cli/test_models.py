@@ -54,7 +54,7 @@ def test_lint_a_model_that_other_commands_refuse(call, tmp_path):
         (["none.onnx"], 3, "There is no file none.onnx"),
         (["--trt-version", "7.2"], 2, "'7.2' is not a known version of TensorRT"),
         (["--ignore", "everything"], 2, "There is no rule called 'everything'"),
-        (["--fail-on", "note"], 2, "Invalid value for '--fail-on'"),
+        (["--fail-on", "note"], 2, "--fail-on is 'note'; expected error, warning or info"),
     ],
 )
 def test_lint_bad_requests(call, model, arguments, code, message):

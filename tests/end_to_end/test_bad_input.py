@@ -340,3 +340,22 @@ def test_an_array_of_another_name_is_told_and_one_without_a_name_is_not(call, fi
         ended = call("observe", files[0], "--inputs", "named.npz")
         assert ended.code == 0
         assert ("is used for input 'x'" in ended.err) is told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--rel-max", "abc"), "--rel-max is 'abc'; expected a number."),
+        (("--to", "fp8"), "--to is 'fp8'; expected fp16, bf16 or int8."),
+        (("--seed", "1.5"), "--seed is '1.5'; expected an integer."),
+        (("--rel-max", "2"), "outputs zeros; expected less than 1."),
+        (("--labels", ""), "--labels is empty"),
+        (("--labels=",), "--labels is empty"),
+    ],
+)
+def test_values_that_an_option_does_not_take(refused, files, options, told):
+    assert told in refused(2, *fixing(*files, *options))
+
+
+def test_a_model_is_written_to_a_model_file_only(refused, files):
+    assert "Name it new.onnx" in refused(2, "modernize", files[0], "-o", "new.txt")

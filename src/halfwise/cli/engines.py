@@ -44,7 +44,10 @@ def build(
     ] = None,
     keep_op: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE", help="Constrain all nodes of this type. Repeatable."),
+        typer.Option(
+            metavar="TYPE",
+            help="Constrain every node of this type to FP32, as fix does. Repeatable.",
+        ),
     ] = None,
     layer_precisions: Annotated[
         list[str] | None,

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from halfwise.declarations import Options, given
 from halfwise.declarations.option import option, shell_type, shown
 from halfwise.errors import UsageError
+from halfwise.wording import either, typed
 
 
 def trust(asked: bool) -> None:
@@ -167,7 +168,43 @@ class Command(TyperCommand):
                 )
             if value is not None and (following is None or following.startswith("-")):
                 whole.append(value)
-        return super().parse_args(ctx, whole)
+        _refuse_empty(args)
+        try:
+            return super().parse_args(ctx, whole)
+        except typer.BadParameter as error:
+            if told := _misread(error):
+                raise told from error
+            raise
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse an empty word, mostly a shell variable that is not set: as a path it means "."."""
+    for before, word in zip(("", *words), words, strict=False):
+        name, equals, value = word.partition("=")
+        if not word or (name.startswith("--") and equals and not value):
+            option = name or (before if before.startswith("-") else "An argument")
+            raise UsageError(
+                f"{option} is empty; expected a value.", "If it is a shell variable, set it."
+            )
+
+
+def _misread(error: typer.BadParameter) -> UsageError | None:
+    """Return the error for a value of the wrong type, from that of Typer; None if it is another."""
+    param, reason = error.param, error.__cause__
+    if not isinstance(param, TyperOption) or not isinstance(reason, ValueError):
+        return None
+    found: list[Any] = getattr(reason, "errors", list)()
+    if not found:
+        return None
+    kinds = get_args(param.type_descriptor.annotation) or (param.type_descriptor.annotation,)
+    choices = [kind for kind in kinds if isinstance(kind, str)]
+    number = "an integer" if int in kinds else "a number"
+    least = found[0].get("ctx", {}).get("ge")
+    expected = (
+        either(choices) if choices else number + (f" ≥ {typed(least)}" if least is not None else "")
+    )
+    name = max(param.opts, key=len)
+    return UsageError(f"{name} is {found[0]['input']!r}; expected {expected}.", param.help or "")
 
 
 def _names_file(word: str) -> bool:

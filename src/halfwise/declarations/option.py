@@ -6,9 +6,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from halfwise.errors import UsageError
-from halfwise.wording import typed
-
-HELP = "`halfwise COMMAND --help` explains the options."
+from halfwise.wording import either, typed
 
 
 @dataclass(frozen=True)
@@ -94,10 +92,10 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
         return
     if domain and not (abs(value) < inf and domain.low <= value <= domain.high):
         told = f"{shown(name, declared)} is {typed(value)}"
-        raise UsageError(f"{told}; expected {domain.expected}.", HELP)
+        raise UsageError(f"{told}; expected {domain.expected}.", declared.help)
     if get_origin(kind) is Literal and value not in get_args(kind):
-        expected = " or ".join(get_args(kind))
-        raise UsageError(f"{shown(name, declared)} is {value!r}; expected {expected}.", HELP)
+        told = f"{shown(name, declared)} is {value!r}"
+        raise UsageError(f"{told}; expected {either(get_args(kind))}.", declared.help)
 
 
 def shown(name: str, declared: Option | None = None) -> str:

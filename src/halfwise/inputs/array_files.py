@@ -195,7 +195,8 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     own = head.startswith(_STARTS)
     if not own and (found := mistaken(head)):
         return CaseError(f"{path.name} is {found[0]}, not arrays.", found[1])
-    reason = str(error) if own else "wrong file header" if head else "it is empty"
+    damaged = "truncated or damaged: " * isinstance(error, zipfile.BadZipFile)
+    reason = f"{damaged}{error}" if own else "wrong file header" if head else "it is empty"
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
         _AGAIN,

@@ -39,6 +39,7 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
+from halfwise.wording import count
 
 PSNR_CAP_DB = 100.0
 """PSNR of equal images: infinite by definition, but differences of values must stay finite."""
@@ -292,8 +293,8 @@ def class_labels(label: object, scores: NDArray[np.float64], name: str) -> NDArr
     classes, (rows, known) = np.ravel(np.asarray(label)), scores.shape
     if classes.size != rows or classes.dtype.kind not in "iuf":
         raise CaseError(
-            f"The metric top1 needs {rows} class numbers for a sample of output {name!r}, but the "
-            f"label holds {classes.size} of type {classes.dtype}.",
+            f"The metric top1 needs {count(rows, 'class number')} for a sample of output {name!r}, "
+            f"but the label holds {classes.size} of type {classes.dtype}.",
             "Give one integer class per row of the class output.",
         )
     fits = (classes >= 0) & (classes < known)

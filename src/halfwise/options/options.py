@@ -11,7 +11,7 @@ import onnx
 from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default, spelt
-from halfwise.declarations.option import HELP, shell_type
+from halfwise.declarations.option import option, shell_type
 from halfwise.declarations.plans import Thresholds
 from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
@@ -173,16 +173,17 @@ def _text(value: object) -> str:
 def _check_means_something(given: Mapping[str, Any]) -> None:
     """Refuse criteria that zeros would pass whatever the model: they demand nothing."""
     zeros = {
-        "rel_max": ("≥ 1", 1.0, 1, "an output of zeros is off by 1"),
-        "snr_db": ("≤ 0", 0.0, -1, "an output of zeros has 0 dB"),
-        "cosine": ("≤ 0", 0.0, -1, "an output of zeros has a cosine of 0"),
-        "agreement": ("≤ 0", 0.0, -1, "an output that agrees nowhere passes"),
+        "rel_max": ("less than 1", 1.0, 1),
+        "snr_db": ("more than 0", 0.0, -1),
+        "cosine": ("more than 0", 0.0, -1),
+        "agreement": ("more than 0", 0.0, -1),
     }
-    for name, (beyond, limit, sign, why) in zeros.items():
+    for name, (expected, limit, sign) in zeros.items():
         if name in given and sign * given[name] >= sign * limit:
             raise UsageError(
-                f"{spelt(name)} is {typed(given[name])}, but {beyond} requires nothing: {why}.",
-                HELP,
+                f"{spelt(name)} is {typed(given[name])}, which lets any model pass that outputs "
+                f"zeros; expected {expected}.",
+                option(Options.__annotations__[name]).help,
             )
 
 

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from halfwise.errors import UsageError
 from halfwise.records import APPROXIMATE, Allowed, RepairRule
+from halfwise.wording import either
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
 ALL = "all"
@@ -44,7 +45,7 @@ def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
     for name in names:
         if name not in found:
             raise UsageError(
-                f"--allow is {name!r}; expected {' or '.join(_ALLOWED)}.",
+                f"--allow is {name!r}; expected {either(_ALLOWED)}.",
                 "Separate several with commas: --allow bf16,approximate.",
             )
     return found

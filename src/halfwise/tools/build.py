@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
-from halfwise.declarations.option import HELP
 from halfwise.errors import UsageError
 from halfwise.fixing.engines import Builds, build_failed, regime
 from halfwise.fixing.engines.workbench import save
@@ -34,6 +33,7 @@ from halfwise.tensorrt.quantised import quantised_types, readable
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.working import usable
 from halfwise.tools.inspect import inspect_engine
+from halfwise.wording import either
 
 To = Literal["fp32", "fp16", "bf16"]
 
@@ -80,7 +80,9 @@ def build(
     """
     watcher, path = watcher or Silent(), Path(out)
     target = engine_target(options)
-    _check(to, (*keep, *keep_op, *layer_precisions))
+    constrained = {"--keep": keep, "--keep-op": keep_op, "--layerPrecisions": layer_precisions}
+    constraint = next((name for name, given in constrained.items() if given), None)
+    _check(to, constraint)
     refuse_existing(path, "file")
     watcher.stage("load")
     network = load_model(model, watcher)
@@ -94,7 +96,11 @@ def build(
     how = replace(target.settings, profiles=_profiles(network, samples, target))
     with usable(target.worker, watcher, how.wait_timeout, exact=not how.tf32) as worker:
         return _built(
-            worker, how, network, samples, path, watcher, to=to, rules=rules, layers=layers
+            *(worker, how, network, samples, path, watcher),
+            to=to,
+            rules=rules,
+            layers=layers,
+            constraint=constraint,
         )
 
 
@@ -109,12 +115,13 @@ def _built(
     to: To | None,
     rules: Rules,
     layers: tuple[NodeName, ...],
+    constraint: str | None,
 ) -> EngineBuild:
     """Build and inspect the engine, and move it to `out`."""
     network = readable(network, worker.info.tensorrt)
     fmt = LOW_FORMATS.get(to or "", FP16)
     typing = regime(worker.info, settings.typing, fmt)
-    _check_typing(typing, to, constrained=bool(layers) or rules != Rules())
+    _check_typing(typing, to, constraint)
     roles = roles_of(network, low_type(fmt))
     kept = frozenset(apply_rules(network, roles, rules).kept)
     fp32 = kept | carried(network, roles, kept) if kept else kept
@@ -154,21 +161,26 @@ def _built(
     )
 
 
-def _check_typing(typing: Typing, to: To | None, *, constrained: bool) -> None:
-    if typing == "strong" and (to is not None or constrained):
-        option = "--to" if to is not None else "--keep"
+def _check_typing(typing: Typing, to: To | None, constraint: str | None) -> None:
+    option = "--to" if to is not None else constraint
+    if typing == "strong" and option:
         raise UsageError(
             f"{option} does not apply with strong typing, where the model sets the types.",
             "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
         )
 
 
-def _check(to: To | None, kept: Sequence[str]) -> None:
-    if to not in (None, "fp32", *LOW_FORMATS):
-        raise UsageError(f"--to is {to!r}; expected fp32, fp16 or bf16.", HELP)
-    if kept and to in (None, "fp32"):
+def _check(to: To | None, constraint: str | None) -> None:
+    formats = ("fp32", *LOW_FORMATS)
+    if to not in (None, *formats):
         raise UsageError(
-            "--keep does not apply when everything is FP32.", "Give --to fp16 or --to bf16 too."
+            f"--to is {to!r}; expected {either(formats)}.",
+            "INT8 comes with the pairs of a quantised model.",
+        )
+    if constraint and to in (None, "fp32"):
+        raise UsageError(
+            f"{constraint} does not apply when everything is FP32.",
+            "Give --to fp16 or --to bf16 too.",
         )
 
 
@@ -181,7 +193,10 @@ def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
     """
     items = [item.strip() for text in texts for item in text.split(",") if item.strip()]
     if unread := next((item for item in items if ":" not in item), None):
-        raise UsageError(f"--layerPrecisions has {unread!r}; expected NAME:TYPE,…", HELP)
+        raise UsageError(
+            f"--layerPrecisions has {unread!r}; expected NAME:TYPE,…",
+            "Such as --layerPrecisions=/norm/Pow:fp32,/head/*:fp32.",
+        )
     pairs = (item.rpartition(":") for item in items)
     asked = [(name.strip("\"'"), kind) for name, _, kind in pairs]
     names = map(node_name, network.model.graph.all_nodes())

@@ -10,7 +10,14 @@ from halfwise.fixing.engines.workbench import save
 from halfwise.graph.model import Network, load_network, node_name
 from halfwise.records import Observations, Run
 from halfwise.reporting.nodes import NodeFacts, node_facts, type_words, words_on
-from halfwise.store import MODEL_FILE, new_file, on_one_device, read_observations, read_run
+from halfwise.store import (
+    MODEL_FILE,
+    new_file,
+    on_one_device,
+    read_observations,
+    read_run,
+    refuse_other_name,
+)
 from halfwise.tools.export import fp32_model
 
 PREFIX = "halfwise."
@@ -41,6 +48,7 @@ def annotate(
         CaseError: the model is not there.
         RecordMismatch: the run folder is damaged, or the model differs.
     """
+    refuse_other_name(Path(out), ".onnx")
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     mixed = folder / MODEL_FILE

@@ -32,7 +32,7 @@ def test_rules_are_left_out_by_name_or_all():
         ({"no_repair": ["epsilon"]}, "--no-repair epsilon does not apply without --allow approx"),
         ({"no_repair": "scale,fald"}, "--no-repair is 'fald'; expected a repair rule: scale"),
         ({"allow": "bf16", "keep_above": 1e3}, "--keep-above makes no search and no repairs"),
-        ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate or bf16"),
+        ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate, bf16 or tf32"),
         ({"allow": "bf16", "to": "bf16"}, "with --to bf16 every node already has it"),
     ],
 )

@@ -103,7 +103,7 @@ def test_nothing_is_overwritten(fixed, tmp_path):
 
 def test_a_place_that_is_a_file(fixed, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="Cannot make"):
+    with pytest.raises(UsageError, match="Cannot create"):
         api.export(fixed / "run", "python", out=tmp_path / "file" / "x.py")
     with pytest.raises(UsageError, match="file already exists"):
         api.export(fixed / "run", "cpp", out=tmp_path / "file")

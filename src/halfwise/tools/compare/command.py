@@ -117,7 +117,7 @@ def _demand_known(sources: Sequence[str], runner: str | None) -> None:
     for source in sources:
         kind, _, detail = source.partition(":")
         if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
-            raise UsageError(f"{source!r} cannot be compared.", _NEEDS)
+            raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
     if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
         raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
 
@@ -153,7 +153,7 @@ def _side(
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
     if path.suffix == ".onnx":
         return _model(load, path, case, settings, emulate=False)
-    raise UsageError(f"{source!r} cannot be compared.", _NEEDS)
+    raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
 
 
 def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:

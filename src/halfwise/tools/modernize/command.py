@@ -27,7 +27,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.notes import told
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
-from halfwise.store import new_file, refuse_existing_file
+from halfwise.store import new_file, refuse_existing_file, refuse_other_name
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
     OLDEST_PARSER,
@@ -75,6 +75,7 @@ def modernize(
     """
     watcher = watcher or Silent()
     path = Path(out)
+    refuse_other_name(path, ".onnx")
     refuse_existing_file(path, MAP_SUFFIX)
     worker, others = split(options, WorkerNames)
     request = understand(inputs, others)

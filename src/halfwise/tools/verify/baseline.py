@@ -6,7 +6,6 @@ from math import inf, isnan
 from pathlib import Path
 
 from halfwise.case import Case
-from halfwise.declarations.option import HELP
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind, Step
 from halfwise.reporting.baseline import worsened
@@ -76,7 +75,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
             )
         return Earlier(Path(folder), run, allowed)
     if words:
-        raise UsageError("--may-worsen does not apply without --baseline.", HELP)
+        raise UsageError("--may-worsen does not apply without --baseline.", "Give --baseline too.")
     return None
 
 

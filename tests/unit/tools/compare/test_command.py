@@ -105,12 +105,12 @@ def test_an_engine(files, fake_worker):
 
 @pytest.mark.parametrize("b", ["nothing", "emulation:int8", "ort:fast", ""])
 def test_what_is_no_source(files, b):
-    with pytest.raises(UsageError, match="cannot be compared"):
+    with pytest.raises(UsageError, match="nothing that can be compared"):
         compare(files, b)
 
 
 def test_what_is_wrong_is_told_before_a_worker_is_asked(files):
-    with pytest.raises(UsageError, match="'engine:int8' cannot be compared"):
+    with pytest.raises(UsageError, match="'engine:int8' is nothing that can be compared"):
         compare(files, "engine:int8", trt_command="/no/such/python")
     with pytest.raises(UsageError, match="--runner does not apply"):
         compare(files, "engine", runner="trt", trt_command="/no/such/python")
