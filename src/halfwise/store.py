@@ -123,13 +123,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
         partial.rename(folder)
 
 
-def refuse_other_name(path: Path, suffix: str) -> None:
-    """Raise UsageError unless the name of the file `path`, to be made, ends in `suffix`."""
+def file_named(out: str | Path, suffix: str) -> Path:
+    """Return the path of a file to be made, whose name must end in `suffix`, else UsageError."""
+    path = Path(out)
     if path.suffix.lower() != suffix:
         raise UsageError(
             f"The output file {path} has another suffix than {suffix}, which it needs.",
             f"Name it {argument(path.with_suffix(suffix))}, for example." if path.name else "",
         )
+    return path
 
 
 def refuse_existing_file(path: Path, *beside: str) -> None:

@@ -17,7 +17,7 @@ from halfwise.metrics import relative_error
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Exported, ParityCheck
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
-from halfwise.store import new_file, refuse_other_name
+from halfwise.store import file_named, new_file
 from halfwise.tools.pytorch import (
     LEAST_DYNAMO_OPSET,
     LEAST_OPSET,
@@ -68,10 +68,9 @@ def export_torch(
         HalfwiseError: PyTorch is not installed, something cannot be used, or the exporter fails.
     """
     watcher = watcher or Silent()
-    refuse_other_name(Path(out), ".onnx")
     demand_torch()
     how: dict[str, Any] = {"exporter": exporter, "opset": _opset(opset, exporter), "fold": fold}
-    with new_file(Path(out)) as path:
+    with new_file(file_named(out, ".onnx")) as path:
         watcher.stage("load")
         module = Module(load_function(factory)(), factory)
         arrays = _inputs(inputs, module)

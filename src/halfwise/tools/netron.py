@@ -12,11 +12,11 @@ from halfwise.records import Observations, Run
 from halfwise.reporting.nodes import NodeFacts, node_facts, type_words, words_on
 from halfwise.store import (
     MODEL_FILE,
+    file_named,
     new_file,
     on_one_device,
     read_observations,
     read_run,
-    refuse_other_name,
 )
 from halfwise.tools.export import fp32_model
 
@@ -48,11 +48,10 @@ def annotate(
         CaseError: the model is not there.
         RecordMismatch: the run folder is damaged, or the model differs.
     """
-    refuse_other_name(Path(out), ".onnx")
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     mixed = folder / MODEL_FILE
-    with new_file(Path(out)) as partial:
+    with new_file(file_named(out, ".onnx")) as partial:
         if model is None and mixed.is_file():
             network = load_network(mixed)
         else:

@@ -27,7 +27,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.notes import told
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
-from halfwise.store import new_file, refuse_existing_file, refuse_other_name
+from halfwise.store import file_named, new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
     OLDEST_PARSER,
@@ -74,8 +74,7 @@ def modernize(
         HalfwiseError: the model, the inputs or an option cannot be used.
     """
     watcher = watcher or Silent()
-    path = Path(out)
-    refuse_other_name(path, ".onnx")
+    path = file_named(out, ".onnx")
     refuse_existing_file(path, MAP_SUFFIX)
     worker, others = split(options, WorkerNames)
     request = understand(inputs, others)
