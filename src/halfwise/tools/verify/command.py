@@ -102,7 +102,7 @@ def verify(
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
     watcher.stage("proof")
-    worth, found = _beside(candidate, given, case, request)
+    worth, found = _beside(candidate, given, case, request, watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
@@ -198,7 +198,7 @@ def _lost(
 
 
 def _beside(
-    candidate: Model, given: Case, case: Case, request: Request
+    candidate: Model, given: Case, case: Case, request: Request, watcher: Watcher
 ) -> tuple[Worth | None, Remade | None]:
     """Return a model's worth and its remade repairs; None for recorded outputs.
 
@@ -207,10 +207,11 @@ def _beside(
         given: The original case.
         case: The case on the candidate's outputs.
         request: The options.
+        watcher: Receives progress.
     """
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         return None, None
-    mixed, settings = load_model(candidate), request.settings
+    mixed, settings = load_model(candidate, watcher), request.settings
     worth = candidate_worth(case, settings, mixed)
     return worth, remade(given, mixed, runtime=settings.runtime)
 
