@@ -78,7 +78,7 @@ class Evidence:
     Attributes:
         observations: Ranges and inner numbers.
         references: Outputs of each sample.
-        guards: Guards, gravest first.
+        guards: Guards, most severe first.
         limits: Reduced ranges of tensors that would overflow within the headroom.
         closer: Returns what more samples show; None once all permitted ones were visited.
     """

@@ -70,7 +70,7 @@ class QuantisationLoss(Record):
         needed: Number of pairs found that must be left out for that; None if they are too many to
             be a cause, or leaving out all is not enough.
         gravest: Tensors of the pairs that do most harm alone, worst first.
-        without: Error without the needed pairs, or without the gravest; None if leaving out all is
+        without: Error without the needed pairs, or without the worst; None if leaving out all is
             not enough.
         causes: The needed pairs, worst first, at most 8; if `needed` is None, the faulty pairs
             that make up most of the error, which is `without` without them.

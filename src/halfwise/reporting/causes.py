@@ -55,7 +55,7 @@ class Causes:
     Attributes:
         title: The kind.
         state: How much is known.
-        found: The faults, gravest first.
+        found: The faults, most severe first.
     """
 
     title: str
@@ -106,7 +106,7 @@ def _told(guard: Guard) -> Found:
 def _accused(run: Run) -> dict[int, int]:
     """Return the indices of guards that say why nodes are kept, with how many nodes each keeps.
 
-    A node for which there are several counts at the gravest, so that it counts once.
+    A node for which there are several counts at the most severe, so that it counts once.
     """
     places: dict[tuple[GuardKind, NodeName], list[int]] = {}
     for i, guard in enumerate(run.guards):

@@ -38,7 +38,7 @@ class NodeFacts:
         growth: Its error with few or no nodes in FP32.
         seen: Its tensor with the largest finite magnitude in FP32.
         nonfinite: NaN and infinite elements of all its tensors in FP32.
-        guards: Suspicions that arise at it, gravest first.
+        guards: Suspicions that arise at it, most severe first.
         faults: What a diagnosis or a verification found at it.
         repairs: Repairs that change it.
         engine: Its precision in the engine.

@@ -125,7 +125,7 @@ def _of_op(op: str, nodes: Sequence[str]) -> str:
 
 
 def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
-    """Return the message of a group's gravest guard; effect and fix appear elsewhere."""
+    """Return the message of a group's most severe guard; effect and fix appear elsewhere."""
     found = _guard_of(group, guards)
     if found is None:
         return sentence(group[0].reason)
@@ -134,7 +134,7 @@ def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
 
 
 def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
-    """Return the guard on record for a group, else the gravest that names one of its nodes."""
+    """Return the guard on record for a group, else the most severe that names one of its nodes."""
     because = group[0].because
     if because is not None and because.guard is not None:
         return guards[because.guard]

@@ -28,7 +28,7 @@ def attribute(
     headroom: float = 2.0,
     accumulate: str = "fp32",
 ) -> tuple[Guard, ...]:
-    """Return every guard that the observations raise, gravest first.
+    """Return every guard that the observations raise, most severe first.
 
     A guard is a suspicion, not a verdict: even an infinity that a tanh absorbs raises one. Severity
     is 3 to 4 if values leave the range, 2 to 3 if a denominator or logarithm reads zero, 1 to 2 if
@@ -52,7 +52,7 @@ def attribute(
 
 
 def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
-    """Return every guard that `evidence` raises, gravest first; see `attribute`."""
+    """Return every guard that `evidence` raises, most severe first; see `attribute`."""
     if evidence.known is not None:
         return evidence.known
     fmt = evidence.fmt

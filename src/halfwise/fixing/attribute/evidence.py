@@ -38,7 +38,7 @@ _DECADES = 8.0
 
 
 class Band(IntEnum):
-    """What happens in the low format, gravest last. From INEXACT on the loss is certain."""
+    """What happens in the low format, most severe last. From INEXACT on the loss is certain."""
 
     POSSIBLE = 0
     INEXACT = 1

@@ -26,7 +26,7 @@ def causes(
     relative: bool = True,
     refusals: Sequence[Refusal] = (),
 ) -> tuple[Cause, ...]:
-    """Return what the engines in the low format show, gravest first.
+    """Return what the engines in the low format show, most severe first.
 
     Args:
         candidates: All builds of all plans.

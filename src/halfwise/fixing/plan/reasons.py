@@ -51,7 +51,7 @@ def kept_nodes(
         network: The model.
         roles: Roles of its nodes.
         kept: Names of the kept nodes.
-        guards: Guards, gravest first.
+        guards: Guards, most severe first.
         forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
         excess_without: Excess relative to what the search allows when only that node is lowered.
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
@@ -95,7 +95,7 @@ def kept_nodes(
 def _causes(
     guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
 ) -> dict[NodeName, Guard]:
-    """Return the guard that explains each node: the gravest of its own, else of others.
+    """Return the guard that explains each node: the most severe of its own, else of others.
 
     What certainly happens explains before what is only possible.
     """
@@ -126,7 +126,7 @@ def _causes_of_infinity(
 
 
 def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
-    """Return the gravest overflow that each kept node reads: in low it would read infinities."""
+    """Return the most severe overflow that each kept node reads: in low it would read infinities."""
     found: dict[NodeName, Guard] = {}
     for guard in guards:
         if guard.severity >= 1 and guard.node in kept:

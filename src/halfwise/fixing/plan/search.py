@@ -38,7 +38,7 @@ class Search:
     Attributes:
         nodes: The nodes that may be kept, in graph order.
         forced: Nodes that user rules keep; part of every assignment.
-        suspects: Groups of nodes that guards name, gravest first.
+        suspects: Groups of nodes that guards name, most severe first.
         certain: How many of the leading groups are certain losses.
         classes: Structural class of each node; equal for the same place in repeated blocks.
         evaluate: Evaluates an assignment.
