@@ -25,7 +25,7 @@ class Part:
 def parts(planner: Planner, plan: Assignment) -> list[Part]:
     """Return the parts of a plan, at most `MOST`: rules, kinds of guard, operators, each once.
 
-    Guards come most severe first, operators by their number of nodes. Of several parts with the same
+    Guards come most severe first, operators by their number of nodes. Of parts with the same
     nodes only the first is reported. A guard's nodes count even if the plan does not keep them:
     they may have been lowered because others help.
 

@@ -126,7 +126,7 @@ def _causes_of_infinity(
 
 
 def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
-    """Return the most severe overflow that each kept node reads: in low it would read infinities."""
+    """Return the worst overflow that each kept node reads: in low it would read infinities."""
     found: dict[NodeName, Guard] = {}
     for guard in guards:
         if guard.severity >= 1 and guard.node in kept:
