@@ -3,17 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from halfwise.case import Runtime, Sample
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.trial import Trials
-from halfwise.formats import Format
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import decided, decisions, leading_to
 from halfwise.judging.file_run import differing
@@ -36,7 +33,6 @@ class Deciding:
         network: The model.
         roles: Roles of its nodes.
         low: Typed emulation of the mixed model; same tensor names.
-        fmt: The low format.
         trials: For references and tolerances.
         runtime: Where to run.
         progress: Called before each run of a sample; an exception from it ends the work.
@@ -45,7 +41,6 @@ class Deciding:
     network: Network
     roles: Roles
     low: ir.Model
-    fmt: Format
     trials: Trials
     runtime: Runtime
     progress: Callable[[], None]
@@ -53,8 +48,8 @@ class Deciding:
     def cause(self, errors: Sequence[float]) -> Decided | None:
         """Return the decisions whose change causes most of the error, if trials show any.
 
-        In a trial, the low model reads the reference's decisions, rounded if they are floats, in
-        place of its own. What else leads to the outputs stays low, so this tells the effect of the
+        In a trial, the low model reads the reference's decisions in place of its own, also where
+        it outputs them. What else leads to the outputs stays low, so this tells the effect of the
         decisions from that of other roundings before them.
 
         Args:
@@ -107,11 +102,13 @@ class _Given:
 
     def __init__(self, deciding: Deciding, tensors: Sequence[TensorName]) -> None:
         outputs = [TensorName(v.name) for v in deciding.low.graph.outputs if v.name]
-        low = Network(deciding.low, None, "", {})
-        self._low = Session(region_model(low, outputs, tensors), runtime=deciding.runtime)
+        self._given = dict(_computed_as(deciding.low, deciding.network, tensors))
+        region = region_model(Network(deciding.low, None, "", {}), outputs, self._given)
+        self._read = {v.name for v in region.graph.inputs}
+        self._low = Session(region, runtime=deciding.runtime)
         source = giving_out(deciding.network.model, tensors) if tensors else None
         self._source = source and Session(source, runtime=deciding.runtime)
-        self._fmt, self._tensors = deciding.fmt, tensors
+        self._tensors = tensors
 
     def prepare(self, _changed: frozenset[NodeName], /) -> None:
         """Do nothing: all is loaded."""
@@ -122,10 +119,21 @@ class _Given:
     def run(self, sample: Sample, _changed: frozenset[NodeName], /) -> Outputs:
         """Return the outputs; an output that is given is as given."""
         true = self._source.run(sample, self._tensors) if self._source else {}
-        given = {name: self._rounded(array) for name, array in true.items()}
-        names = {f"{name}{GIVEN}": array for name, array in given.items()}
-        found = self._low.run({**sample, **names})
+        given = {low: true[name] for low, name in self._given.items()}
+        read = {n: array for low, array in given.items() if (n := f"{low}{GIVEN}") in self._read}
+        found = self._low.run({**sample, **read})
         return {name: given.get(TensorName(name), array) for name, array in found.items()}
 
-    def _rounded(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        return self._fmt.round(array.astype(np.float32)) if array.dtype.kind == "f" else array
+
+def _computed_as(
+    low: ir.Model, network: Network, tensors: Sequence[TensorName]
+) -> Iterator[tuple[TensorName, TensorName]]:
+    """Yield the names of `tensors` in `low` where their nodes compute them, and their own names.
+
+    What rounds and casts a tensor comes after its node, and the last of that has the tensor's name.
+    """
+    nodes = {node_name(node): node for node in low.graph}
+    for node in network.nodes():
+        for slot, value in enumerate(node.outputs):
+            if value.name in tensors:
+                yield tensor_name(nodes[node_name(node)].outputs[slot]), tensor_name(value)

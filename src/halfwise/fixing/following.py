@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf, prod
 from pathlib import Path
 
+from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
@@ -73,22 +74,26 @@ def _followed(
             network,
             planner.roles,
             low,
-            settings.fmt,
             trials,
             settings.runtime,
             lambda: planner.step(0, len(errors)),
         )
-        if decided := look.cause(errors):
-            return path, Followed(
+        decided, out_of_time = None, True
+        with suppress(OutOfTime):
+            decided, out_of_time = look.cause(errors), False
+        if decided is None and not out_of_time:
+            found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
+        else:
+            found = Followed(
                 kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
                 error=max(errors),
                 tried=(),
                 origin=None,
                 accumulates=False,
                 samples=len(errors),
+                out_of_time=out_of_time,
                 decided=decided,
             )
-        found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
     if found.out_of_time:
         planner.budget.leave_out("origin")
     return path, found

@@ -38,7 +38,7 @@ def cause(ill: models.Ill) -> Decided | None:
     low = emulate_typed(rewrite(prepared.network, prepared.roles, names(), FP16).model)
     trials = prepared.trials()
     errors = errors_of(trials, names(), lambda _done, _of: None)
-    look = Deciding(prepared.network, prepared.roles, low, FP16, trials, CPU, lambda: None)
+    look = Deciding(prepared.network, prepared.roles, low, trials, CPU, lambda: None)
     return look.cause(errors)
 
 
@@ -51,6 +51,23 @@ def test_decisions_that_change_are_the_cause_if_the_true_ones_undo_the_error(op)
     assert 0 < flip.elements < 128
     assert set(found.nodes) == {"score", "choose"}
     assert found.left < 1 < found.error < inf
+
+
+def decided_output(op: str, *, read: bool) -> models.Ill:
+    """A decision near a threshold that the model outputs, and perhaps computes with."""
+    s = Sketch()
+    score = s.op("Mul", s.input("x", [1, 64]), f32(2.0), name="score")
+    chosen = s.op(op, score, *([f32(1.5)] if op == "Greater" else []), name="choose")
+    outputs = (chosen, s.op("Mul", chosen, f32(4.0), name="weigh")) if read else (chosen,)
+    return models.Ill(s.proto(*outputs), {"x": near_a_threshold(op, 1.0).inputs["x"]})
+
+
+@pytest.mark.parametrize(("op", "read"), [("Greater", False), ("Round", False), ("Round", True)])
+def test_decisions_that_the_model_outputs_are_the_cause(op, read):
+    found = cause(decided_output(op, read=read))
+    assert found is not None
+    assert [flip.node for flip in found.flips] == ["choose"]
+    assert found.left == 0 < found.error
 
 
 def test_decisions_that_change_are_no_cause_where_the_error_is_another():

@@ -9,6 +9,7 @@ import pytest
 from halfwise.fixing import following
 from halfwise.fixing.following import with_growth
 from tests import models
+from tests.unit.fixing.test_deciding import near_a_threshold
 from tests.unit.fixing.test_loop import Clock, found
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -38,6 +39,16 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
     assert fixed.planner.budget.cut == ["origin", "curve"]
     assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
+
+
+def test_without_time_for_decisions_the_path_stays(monkeypatch):
+    ill = near_a_threshold("Greater", 4.0)
+    fixed = found(ill, Clock(monkeypatch, "origin"), rel_max=5e-3)
+    assert fixed.growth
+    assert fixed.followed is not None
+    assert fixed.followed.out_of_time
+    assert (fixed.followed.decided, fixed.followed.accumulates) == (None, False)
+    assert fixed.planner.budget.cut == ["origin", "curve"]
 
 
 def test_what_is_not_followed_is_shown_with_everything_low():
