@@ -172,13 +172,14 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
     proto = read_proto(path)
     digest = hashlib.sha256()
     files, done = dict.fromkeys((path, *external_files(proto, path).values())), 0
+    size = sum(file.stat().st_size for file in files)
     for file in files:
         with open_regular(file) as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
                 done += len(block)
                 if progress is not None:
-                    progress(done >> 20, sum(f.stat().st_size for f in files) >> 20, "MB")
+                    progress(done >> 20, size >> 20, "MB")
     folder = weights_folder(proto, path)
     repairs, model = _deserialise(proto, path)
     # This frees the memory of a large model once its weights are in a file.
