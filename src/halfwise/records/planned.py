@@ -143,7 +143,8 @@ class Plan(Record):
         data_movement: Nodes that only move data between kept nodes, in FP32 at no cost.
         constants: Constants stored at other values than plain rounding gives.
         unsupported: Nodes that must be FP32 by schema, or unknown to ONNX; not in `keep`.
-        minimal: Whether removing any kept node was seen to fail on the calibration samples.
+        minimal: Whether removing any kept node was seen to fail on the calibration samples; of a
+            plan with INT8, giving INT8 to any node left out, but for sums with `Because.beside`.
         candidates: Number of compute nodes that could be low.
         in_bodies: Nodes in bodies that follow one of these, without Constant; 0 in older records.
         casts: Number of Cast nodes inserted.

@@ -84,7 +84,11 @@ def int8_lines(run: Run) -> Iterator[str]:
     of_all = count(len(plan.int8) + len(plan.left_out), "quantisable node")
     yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}."
     if plan.left_out and plan.minimal:
-        yield "Minimal: on the calibration samples none of those left out can have INT8 alone."
+        sums = any(k.because is not None and k.because.beside for k in plan.left_out)
+        yield (
+            "Minimal: on the calibration samples none of those left out can have INT8 alone"
+            f"{', apart from sums whose convolution is left out' if sums else ''}."
+        )
     elif plan.left_out:
         why = f": {spent(run.search)}" if run.search is not None and run.search.exhausted else ""
         yield f"Not shown to be minimal{why}."

@@ -1,5 +1,5 @@
 from halfwise.records import Because, KeptNode, NodeName, Plan
-from halfwise.reporting.int8 import left_out_table, nothing_in_int8, told_left_out
+from halfwise.reporting.int8 import int8_lines, left_out_table, nothing_in_int8, told_left_out
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import run
 
@@ -55,3 +55,12 @@ def test_where_nothing_has_int8_the_report_says_so_first_and_why():
     assert table.title == "Left out of INT8, in FP16: 1 of 1 quantisable node"
     assert report(refused).caution.startswith("No node is in INT8")
     assert nothing_in_int8(run(plan=plan(left()))) == ""
+
+
+def test_a_minimal_plan_excepts_sums_that_are_left_out_with_their_convolution():
+    alone = (*int8_lines(run(plan=plan(left(error_without=3.0), int8=("m",)))),)
+    assert alone[1].endswith("none of those left out can have INT8 alone.")
+    beside = plan(left(error_without=3.0), left(beside=NodeName("n")), int8=("m",))
+    assert (*int8_lines(run(plan=beside)),)[1].endswith(
+        "alone, apart from sums whose convolution is left out."
+    )
