@@ -77,7 +77,7 @@ def _is_alone(value: ir.Value) -> bool:
 
 
 def _is_sum(node: ir.Node) -> bool:
-    """Return whether an Add adds two computed tensors, neither of them broadcast."""
+    """Return whether an Add adds two computed tensors, neither of them broadcast as declared."""
     shapes = [value.shape for value in node.inputs if value is not None]
     if any(value is None or value.producer() is None for value in node.inputs):
         return False
@@ -86,9 +86,10 @@ def _is_sum(node: ir.Node) -> bool:
 
 
 def _alike(one: ir.Shape, other: ir.Shape) -> bool:
-    sizes = zip(one, other, strict=False)
+    """Return whether two shapes are, or may be, the same; a 1 beside a free size is broadcast."""
     return len(one) == len(other) and all(
-        a == b for a, b in sizes if isinstance(a, int) and isinstance(b, int)
+        a == b or (1 not in (a, b) and not (isinstance(a, int) and isinstance(b, int)))
+        for a, b in zip(one, other, strict=True)
     )
 
 

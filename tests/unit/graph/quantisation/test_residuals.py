@@ -14,9 +14,9 @@ def conv(s: Sketch, x: str, name: str) -> str:
     return s.op("Conv", x, WEIGHT, name=name)
 
 
-def block(kind: str) -> Sketch:
+def block(kind: str, shape: list[int | str]) -> Sketch:
     s = Sketch(17)
-    x = s.op("Relu", s.input("x", [1, 2, 4, 4]), name="start")
+    x = s.op("Relu", s.input("x", shape), name="start")
     y = conv(s, s.op("Relu", conv(s, x, "first"), name="act"), "second")
     if kind == "norm":
         y = s.op("BatchNormalization", y, *[f32(np.ones(2))] * 4, name="norm")
@@ -36,6 +36,7 @@ def block(kind: str) -> Sketch:
     return s
 
 
+@pytest.mark.parametrize("shape", [[1, 2, 4, 4], ["n", 2, "h", "w"]])
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
@@ -48,13 +49,13 @@ def block(kind: str) -> Sketch:
         ("read twice", {}),
     ],
 )
-def test_what_a_kernel_adds(kind, found):
-    s = block(kind)
+def test_what_a_kernel_adds(kind, found, shape):
+    s = block(kind, shape)
     assert residuals(s.network(s.nodes[-1].output[0])) == found
 
 
 def test_convolutions_that_do_not_count():
-    s = block("shortcut")
+    s = block("shortcut", [1, 2, 4, 4])
     network = s.network(s.nodes[-1].output[0])
     assert residuals(network, {NodeName("shortcut")}) == {"sum": ("shortcut", 1)}
     assert residuals(network, ()) == {}
