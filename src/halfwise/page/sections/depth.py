@@ -3,6 +3,7 @@
 from halfwise.page.columns import drawn, front_coded
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
+from halfwise.reporting.guards import appears
 from halfwise.reporting.nodes import grown_with
 
 
@@ -12,7 +13,7 @@ def depth(stored: Stored) -> Section | None:
     if not run.growth:
         return None
     followed = run.followed
-    origin = None if followed is None or followed.origin is None else followed.origin.node
+    origin = None if followed is None else followed.origin
     return Section(
         "depth",
         "Error along the graph",
@@ -21,7 +22,8 @@ def depth(stored: Stored) -> Section | None:
             "depth": [step.depth for step in run.growth],
             "error": [drawn(step.error) for step in run.growth],
             "inherited": [drawn(step.inherited) for step in run.growth],
-            "origin": origin,
+            "origin": None if origin is None else origin.node,
+            "label": None if origin is None else f"most of it {appears(origin)} here",
             "grown": grown_with(run),
         },
         scripts=("columns", "scatter"),

@@ -11,7 +11,7 @@ section("depth", (root, data) => {
   }));
   const points = nodes.map((node) => ({
     x: node.place, y: node.error, of: node, hollow: !isBorn(node), large: node.name === data.origin,
-    label: node.name === data.origin ? "most of it starts here" : null,
+    label: node.name === data.origin ? data.label : null,
   }));
   const told = make("div", { class: "told", "aria-live": "polite" });
   root.append(make("p", { class: "note" }, `Relative RMS error after compute nodes on one sample, with ${data.grown}. `
