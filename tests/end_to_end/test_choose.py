@@ -29,6 +29,13 @@ def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     assert "this plan, recommended" in said(call("report", "run.chosen"))
 
 
+def test_a_run_that_keeps_nothing_has_its_own_plan_to_take(fix, call):
+    ended = fix(models.small())
+    assert (ended.code, ended.kept) == (0, set())
+    ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")
+    assert (ended.code, ended.kept) == (0, set())
+
+
 def test_another_point_is_judged_by_what_is_asked_for(fix, call):
     fix(classifier(), "--rel-max", "1e-5")
     ended = call("choose", "run", "--worth", "1", "-o", "low", folder="low")

@@ -144,8 +144,15 @@ def has_others(curve: Curve) -> bool:
 
 
 def _recommended(curve: Curve) -> Point:
+    """Return the recommended plan, or the run's own if that passes and keeps nothing.
+
+    Then none is cheaper, and the run scored none.
+    """
     if curve.recommended is not None:
         return curve.points[curve.recommended]
+    own = None if curve.plan is None or curve.reference else curve.points[curve.plan]
+    if own is not None and own.count == 0 and own.error <= 1 and not own.is_bound:
+        return own
     why = "no task metric is known to fit its outputs"
     if curve.recognised:
         why = "it measured no plan on held-out samples"

@@ -168,6 +168,21 @@ def test_where_none_answers_the_nearest_is_told(made, wish, told):
         pick(made, Criterion(), wish)
 
 
+def test_a_plan_that_passes_and_keeps_nothing_needs_no_score():
+    low = point("", 1.0, 0.5)
+    assert pick(curve(low, FULL, plan=0), Criterion(), Wish()) == low
+    assert pick(curve(low, FULL, plan=0, recognised=(MASK,)), Criterion(), Wish()) == low
+    for made in (
+        curve(low, FULL),
+        curve(low, FULL, plan=1),
+        curve(low, FULL, plan=0, reference=OWN),
+        curve(point("", 1.0, 1.5), FULL, plan=0),
+        curve(point("", 1.0, 0.5, is_bound=True), FULL, plan=0),
+    ):
+        with pytest.raises(CaseError, match="recommends no plan"):
+            pick(made, Criterion(), Wish())
+
+
 def test_two_wishes_contradict_each_other():
     with pytest.raises(UsageError, match="--worth and --rel-max are both given"):
         pick(MADE, Criterion(), Wish(worth=1, rel_max=1))
