@@ -2,10 +2,17 @@
 
 import atexit
 import os
+import signal
 import sys
 from contextlib import suppress
 
-from halfwise.cli import main
+
+def main() -> None:
+    """Import the command line and run it; Ctrl-C waits until that can report it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    from halfwise.cli import main as command_line  # noqa: PLC0415
+
+    command_line()
 
 
 def run() -> None:

@@ -6,7 +6,7 @@ Commands import the library when they run, so `halfwise --help` does not wait fo
 import gc
 import sys
 from importlib.metadata import version
-from signal import SIGINT
+from signal import SIG_UNBLOCK, SIGINT, pthread_sigmask
 from typing import Annotated
 
 import typer
@@ -86,6 +86,8 @@ def main() -> None:
 
 def _run(ended: Ended) -> None:
     try:
+        # Blocked while this package was imported: see `halfwise.__main__`.
+        pthread_sigmask(SIG_UNBLOCK, {SIGINT})
         demand_folder()
         try:
             app(prog_name="halfwise")

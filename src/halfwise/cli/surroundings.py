@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
+from halfwise.cli.importing import after_imports
 from halfwise.errors import UsageError
 from halfwise.interruption import Interruption, offered
 
@@ -49,6 +50,12 @@ class Ended:
     def exit_code(self) -> int:
         """128 plus the signal's number, as shells report it."""
         return 128 + self.by
+
+    def at_once(self) -> NoReturn:
+        """End the process without cleaning up."""
+        with suppress(OSError):
+            os.write(2, b"\ninterrupted\n")
+        os._exit(self.exit_code)
 
 
 @contextmanager
@@ -199,8 +206,8 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
             return
         ended.by = last[0]
         if ignored:
-            signal.signal(signal.SIGINT, interrupt)
-        # Not `interrupt` itself: around the user's code, Ctrl-C has a handler of its own.
+            signal.signal(signal.SIGINT, press)
+        # Not `press` itself: around the user's code, Ctrl-C has a handler of its own.
         signal.raise_signal(signal.SIGINT)
 
     # Other threads get no signals.
@@ -213,13 +220,14 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
     on_ctrl_c = signal.getsignal(signal.SIGINT)
     # Shells start a script's background jobs this way: Ctrl-C does not end them.
     ignored = on_ctrl_c == signal.SIG_IGN
-    for number in own:
-        signal.signal(number, end)
-    if on_ctrl_c == signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield ended
-    finally:
+    with after_imports(interrupt, ended.at_once) as press:
         for number in own:
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, on_ctrl_c)
+            signal.signal(number, end)
+        if on_ctrl_c == signal.default_int_handler:
+            signal.signal(signal.SIGINT, press)
+        try:
+            yield ended
+        finally:
+            for number in own:
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, on_ctrl_c)
