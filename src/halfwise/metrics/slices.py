@@ -30,7 +30,7 @@ FEWEST = 8
 a quarter of the range with probability 4^-8."""
 FILLED = 0.25
 """Share of nonzero values, relative to the fullest slice, that a slice needs to have a scale: a
-channel after a Relu that rarely fires has none."""
+channel after a Relu that rarely fires has none. It still fills a gap between others."""
 FLOOR = 1e-4
 """Smallest scale of a group relative to the output's largest value: -80 dB. A silent recording or
 frame is not held to its hiss."""
@@ -195,9 +195,14 @@ def _grouped(
         return []
     floor = np.where(quantities & (own > ROUNDING * own.max()), 0, FLOOR)
     scale = np.maximum(own, floor * own.max())
-    order = known[np.argsort(scale[known], kind="stable")]
+    # Slices without a scale of their own fill gaps, too: what lies on both sides of them is one
+    # continuum, such as channels behind a GELU.
+    order = np.flatnonzero(own > 0)
+    order = order[np.argsort(scale[order], kind="stable")]
     ascending = scale[order]
     parts = np.split(order, np.flatnonzero(ascending[1:] > gap * ascending[:-1]) + 1)
+    has_scale = np.isin(np.arange(own.size), known)
+    parts = [part[has_scale[part]] for part in parts if has_scale[part].any()]
     if axis is not None:
         parts = _units_joined(parts, (smallest >= 0) & (largest <= 1), scale)
     tops = np.array([scale[part].max() for part in parts])

@@ -279,6 +279,18 @@ def test_what_hardly_ever_fires_joins_the_smallest_group_that_holds_it() -> None
     assert groups_of([values]) == [(1, ((0, 1),)), (1, ((2, 3),))]
 
 
+def test_channels_that_hardly_ever_fire_bridge_the_gap_between_others() -> None:
+    # As behind a GELU, of which the more values are 0, the fainter the channel; two by two they
+    # go up from 1e-3 to 1, and those between 0.02 and 0.2 fire on one sample of eight.
+    values = np.abs(rng().standard_normal((8, 1, 22))) + 1
+    values *= np.repeat(np.geomspace(1e-3, 1, 11), 2)
+    bridge = slice(8, 16)
+    values[1:, :, bridge] = 0
+    assert groups_of(list(values)) == []
+    values[:, :, bridge] = 0
+    assert groups_of(list(values)) == [(1, ((0, 15),)), (1, ((16, 21),))]
+
+
 @pytest.mark.parametrize(
     ("faint", "of", "rooms"), [(20, 100, [1, 1]), (2, 100, [ROOM, 1]), (1, 128, [])]
 )
