@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Settings
+from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bounded import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
@@ -45,6 +46,8 @@ SOURCES = (
 _WANTED = {"SU": "text", "biuf": "numbers"}
 """NumPy's dtype kinds."""
 _LOW = ("fp16", "bf16", "tf32")
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+"""Types that ONNX Runtime takes from NumPy."""
 _NEEDS = "Give one of: " + SOURCES + "."
 _SHOWN_ENGINE = "engine"
 
@@ -95,17 +98,36 @@ def compare(
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
             found = find_divergence(walk, 1 if maker is None else maker.rounds)
-        steps = (_next(case, request, b),) if found.differs else ()
+        _demand_compared(found, (first, second))
+        steps = _next(case, request, b, second) if found.differs else ()
         return found.model_copy(update={"notes": (*notes, *found.notes), "next_step": steps})
 
 
-def _next(case: Case, request: Request, other: str) -> Step:
-    """Return what to do if a `compare` with the source `other` finds outputs that differ."""
+def _next(case: Case, request: Request, other: str, side: Side) -> tuple[Step, ...]:
+    """Return what to do if a `compare` with the source `other` finds outputs that differ.
+
+    Nothing for another FP32 file: no precision is at fault, and its nodes are named.
+    """
     kind, _, low = other.partition(":")
+    if other.endswith(".onnx") and side.arithmetic == "fp32":
+        return ()
     if other.endswith(".onnx") or (kind == "emulation" and low != "tf32"):
         to = {"to": low} if low == BF16.name else {}
-        return fix_step(case, replace(request, given=request.given | to), None)
-    return diagnose_step(case, request, None)
+        return (fix_step(case, replace(request, given=request.given | to), None),)
+    return (diagnose_step(case, request, None),)
+
+
+def _demand_compared(found: Comparison, sides: Sequence[Side]) -> None:
+    """Raise RunFailed or CaseError if no tensor was compared, which would look like no error."""
+    if any(node.error is not None for node in found.nodes):
+        return
+    for side in sides:
+        if isinstance(side, ModelRunner) and len(side.failures) == len(found.samples):
+            raise next(iter(side.failures.values()))
+    raise CaseError(
+        f"Nothing was compared: {found.a} and {found.b} have no tensor of the model in common.",
+        "Give a file whose outputs have the names that they have in the model.",
+    )
 
 
 Load = Callable[[Path], Network]
@@ -162,13 +184,32 @@ def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: b
     _demand_inputs(case, {str(v.name) for v in network.graph.inputs}, path)
     check_types(network, runtime=settings.runtime)
     arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
-    model = network.model
+    model, samples = network.model, case.calibration
     if quantising(network):
         model, arithmetic = renamed(network, matching(case.network, network).tensors), "int8"
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)
+    else:
+        samples = _as_declared(network, samples)
     label, runtime = f"{'emulation of' if emulate else 'ONNX Runtime,'} {path}", settings.runtime
-    return ModelRunner(model, case.calibration, label, arithmetic, partial=True, runtime=runtime)
+    return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=runtime)
+
+
+def _as_declared(network: Network, samples: Samples) -> Samples:
+    """Return samples whose float inputs have the types that another file declares."""
+    floats = {str(v.name): v.dtype for v in network.graph.inputs if v.dtype in _FLOATS}
+
+    def load(index: int) -> Sample:
+        sample = samples[index]
+        with np.errstate(over="ignore"):
+            return {
+                name: array.astype(dtype.numpy())
+                if (dtype := floats.get(name)) is not None and array.dtype.kind == "f"
+                else array
+                for name, array in sample.items()
+            }
+
+    return replace(samples, load=load)
 
 
 def recorded_tensors(
@@ -183,6 +224,14 @@ def recorded_tensors(
     known = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
     recorded = load_recorded(path, len(case.calibration), runner, wanted=known)
     ranks = {name: len(v.shape) for name, v in known.items() if v.shape is not None}
+    for name, array in recorded.outputs[0].items():
+        if ranks.get(name) == array.ndim - 1 and array.shape[0] > 1:
+            held = array.shape[0] * len(case.calibration)
+            raise CaseError(
+                f"{path} holds '{name}' of {held} samples; the inputs are "
+                f"{count(len(case.calibration), 'sample')}.",
+                "Give outputs and inputs of the same samples, in the same order.",
+            )
     fitted = tuple(
         {
             name: array[0] if ranks.get(name) == array.ndim - 1 else array

@@ -6,6 +6,7 @@ from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
 from halfwise.tools.diagnose.quantised import lost, signs_of_loss
+from halfwise.tools.diagnose.rounding import blurred
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.preprocessing.report import no_change
 from halfwise.wording import listed
@@ -28,26 +29,60 @@ def exported(subject: Subject) -> Rung:
         return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
     if verdict.passed and subject.foreign is not None:
         return _mispaired(verdict, subject, foreign(subject.foreign))
-    if not verdict.passed and (loss := lost(subject)):
-        return _quantised(verdict, subject, loss)
-    found = None if verdict.passed else _located(subject)
+    if not verdict.passed:
+        return _apart(verdict, subject)
     constant = bool(subject.variations) and all(v.constant for v in subject.variations)
-    unshown = [Sign(severity="warning", text=constant_outputs(subject.variations))] * constant
+    unshown = (
+        [Sign(severity="warning", text=constant_outputs(subject.variations))] if constant else []
+    )
     return Rung(
         rung=2,
         name="export",
-        passed=verdict.passed,
+        passed=True,
         how="measured",
-        cause="ONNX Runtime reproduces the framework's outputs."
-        if verdict.passed
-        else f"The ONNX file computes something else than the framework: {verdict.reasons[0]}.",
-        nodes=() if found is None else found.first,
+        cause="ONNX Runtime reproduces the framework's outputs.",
         evidence=(
             *signs_of(verdict, "ONNX Runtime against the framework"),
             *unshown,
             *_tried(subject),
         ),
-        advice=() if found is None else _advice(found, subject),
+        inputs=subject.tried,
+    )
+
+
+def _apart(verdict: Verdict, subject: Subject) -> Rung:
+    """Return why the outputs differ: quantisation, FP32 rounding, or another function."""
+    if loss := lost(subject):
+        return _quantised(verdict, subject, loss)
+    if why := blurred(subject):
+        return _blurred(verdict, subject, why)
+    found = _located(subject)
+    return Rung(
+        rung=2,
+        name="export",
+        passed=False,
+        how="measured",
+        cause="On these inputs the ONNX file computes something else than the framework gave: "
+        f"{verdict.reasons[0]}.",
+        nodes=found.first,
+        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
+        advice=_advice(found, subject),
+        inputs=subject.tried,
+    )
+
+
+def _blurred(verdict: Verdict, subject: Subject, why: str) -> Rung:
+    apart = [
+        sign.model_copy(update={"severity": "info"})
+        for sign in signs_of(verdict, "ONNX Runtime against the framework")
+    ]
+    return Rung(
+        rung=2,
+        name="export",
+        passed=True,
+        how="measured",
+        cause=why,
+        evidence=(Sign(severity="warning", text=why), *apart, *_tried(subject)),
         inputs=subject.tried,
     )
 
@@ -101,6 +136,16 @@ def _located(subject: Subject) -> Comparison:
     return find_divergence(subject.walk(given, right))
 
 
+def _other_inputs(subject: Subject) -> list[str]:
+    if subject.tried is None or not subject.tried.tried:
+        return []
+    return [
+        "Make sure that the framework had these very inputs: of the usual changes none fits, but "
+        "crops, resizes, uncommon factors and three changes at once are not found. --inputs-b "
+        "compares them with the framework's."
+    ]
+
+
 def _advice(found: Comparison, subject: Subject) -> tuple[Step, ...]:
     whole = len(found.first) >= len(list(subject.case.network.nodes())) // 2
     where = (
@@ -111,6 +156,7 @@ def _advice(found: Comparison, subject: Subject) -> tuple[Step, ...]:
     )
     return said(
         where,
+        *_other_inputs(subject),
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
         "FP32; another opset or exporter may work better. `halfwise export-torch` exports a "
         "PyTorch module and compares the two.",

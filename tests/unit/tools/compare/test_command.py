@@ -5,9 +5,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from halfwise import api
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import CaseError, RunFailed, UsageError
 from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners
@@ -53,8 +54,48 @@ def test_another_file(files):
     found = compare(files, str(files / "altered.onnx"))
     assert found.first == ("b",)
     assert found.different
+    assert found.next_step == ()
     again = compare(files, "ort", a=str(files / "altered.onnx"))
     assert again.first == ("b",)
+
+
+def test_a_file_with_fp16_inputs_gets_them_and_is_to_be_fixed(files):
+    low = proto(b=1.5)
+    for weight in low.graph.initializer:
+        half = numpy_helper.to_array(weight).astype(np.float16)
+        weight.CopyFrom(numpy_helper.from_array(half, weight.name))
+    for value in (*low.graph.input, *low.graph.output, *low.graph.value_info):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    onnx.save(low, files / "low.onnx")
+    found = compare(files, str(files / "low.onnx"))
+    assert found.first == ("b",)
+    (step,) = found.next_step
+    assert step.kind == "fix"
+
+
+def test_nothing_compared_is_not_the_same(files):
+    model = proto()
+    made = {node.output[0] for node in model.graph.node}
+    for node in model.graph.node:
+        node.name += "_other"
+        node.input[:] = [f"{n}_other" if n in made else n for n in node.input]
+        node.output[0] += "_other"
+    model.graph.output[0].name += "_other"
+    del model.graph.value_info[:]
+    onnx.save(model, files / "renamed.onnx")
+    with pytest.raises(CaseError, match="Nothing was compared"):
+        compare(files, str(files / "renamed.onnx"))
+
+
+def test_a_file_that_runs_on_no_sample_is_not_the_same(files):
+    model = proto()
+    rows = numpy_helper.from_array(np.full(4, 99, np.int64), "rows")
+    model.graph.initializer.append(rows)
+    model.graph.node.insert(0, helper.make_node("Gather", ["x", "rows"], ["beyond"], "beyond"))
+    model.graph.node[1].input[0] = "beyond"
+    onnx.save(model, files / "beyond.onnx")
+    with pytest.raises(RunFailed, match="beyond"):
+        compare(files, str(files / "beyond.onnx"))
 
 
 @pytest.mark.parametrize("low", ["fp16", "bf16", "tf32"])
