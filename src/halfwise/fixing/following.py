@@ -7,15 +7,15 @@ from math import inf, prod
 from pathlib import Path
 
 from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.runner import seen_shapes
+from halfwise.emulation.runner import ModelRunner, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.deciding import Deciding
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.propagation import computed, errors_of, follow, growth
 from halfwise.graph.model import node_name
+from halfwise.judging.deciding import Deciding, given_to
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName
 
@@ -70,13 +70,15 @@ def _followed(
             progress=step,
         )
     with stage("origin"):
+        runtime = settings.runtime
         look = Deciding(
             network,
             planner.roles,
-            low,
-            trials,
-            settings.runtime,
-            lambda: planner.step(0, len(errors)),
+            lambda some: ModelRunner(low, some, partial=True, runtime=runtime),
+            given_to(low, network, runtime=runtime),
+            trials.error,
+            trials.samples.told(lambda *_: planner.budget.spend("trial")),
+            runtime,
         )
         decided, out_of_time = None, True
         with suppress(OutOfTime):

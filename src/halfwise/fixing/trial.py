@@ -141,10 +141,14 @@ class Trials:
         It is ≥ 0, and inf for new NaN or infinities and for a run that fails.
         """
         self.evaluations += 1
-        criterion = Criterion() if self.metric else self.criterion
         for i in indices:
-            own = Excess(criterion, self._totals).update(self.references[i], self._run(kept, i))
-            yield inf if isnan(own) else own / self.factor
+            yield self.error(i, self._run(kept, i))
+
+    def error(self, index: int, outputs: Computed) -> float:
+        """Return the error of a sample's outputs, as `contributions` does."""
+        criterion = Criterion() if self.metric else self.criterion
+        own = Excess(criterion, self._totals).update(self.references[index], outputs)
+        return inf if isnan(own) else own / self.factor
 
     def excess(self, kept: Assignment, results: Sequence[Computed] | None = None) -> float:
         """Return the error of `kept` on all samples, relative to what a trial may use.

@@ -12,13 +12,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.runner import ModelRunner
+from halfwise.emulation.runner import ModelRunner, Runner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.graph.model import node_name
 from halfwise.graph.sensitivity import decided
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs
-from halfwise.records import Flip, NodeName, TensorName
+from halfwise.records import Flip, TensorName
 
 
 def run_as_file(
@@ -88,9 +88,7 @@ def flips(
     )
 
 
-def differing(
-    decisions: Sequence[ir.Node], one: ModelRunner, other: ModelRunner
-) -> tuple[Flip, ...]:
+def differing(decisions: Sequence[ir.Node], one: Runner, other: Runner) -> tuple[Flip, ...]:
     """Return the decisions that differ between two models on the same samples, in their order.
 
     Args:
@@ -98,25 +96,22 @@ def differing(
         one: A model.
         other: Another with the same tensor names.
     """
-    there = one.names & other.names
-    names = {node_name(n): [t for t in decided(n) if t in there] for n in decisions}
-    wanted = [t for tensors in names.values() for t in tensors]
+    wanted = [t for node in decisions for t in decided(node)]
     unlike, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
     for a, b in zip(one.get(wanted), other.get(wanted), strict=True):
         for name in map(TensorName, a.keys() & b.keys()):
             unlike[name] += _differing(a[name], b[name])
             total[name] += max(a[name].size, b[name].size)
-    return tuple(_flips(decisions, names, unlike, total))
+    return tuple(_flips(decisions, unlike, total))
 
 
 def _flips(
     decisions: Sequence[ir.Node],
-    names: Mapping[NodeName, Sequence[TensorName]],
     differing: Mapping[TensorName, int],
     total: Mapping[TensorName, int],
 ) -> Iterator[Flip]:
     for node in decisions:
-        for tensor in names[node_name(node)][:1]:
+        for tensor in [t for t in decided(node) if total[t]][:1]:
             if differing[tensor]:
                 yield Flip(
                     node=node_name(node),

@@ -25,14 +25,18 @@ class Origin(Record):
 
 
 class Decided(Record):
-    """Decisions that the low format changes, and that cause most of an error.
+    """Decisions that differ from the reference, and that cause most of an error.
 
     Attributes:
         flips: The decisions, and how many of their values differ from the reference.
         nodes: Compute nodes that lead to them, in graph order, themselves included.
-        error: Error of the outputs relative to what the search allows, on the worst of `samples`.
+        error: Error of the outputs relative to what is allowed, on the worst of `samples`; with a
+            metric, relative to the default tolerance.
         left: The same with the reference's decisions and everything else as before.
-        samples: Number of samples behind this: those with the largest errors.
+        samples: Number of samples behind this: all that were searched; in older records those with
+            the largest errors, at most four.
+        read: Largest relative RMS error of a float that the decisions read, on the samples with the
+            largest errors; None if it is unknown.
     """
 
     flips: tuple[Flip, ...]
@@ -40,6 +44,7 @@ class Decided(Record):
     error: float
     left: float
     samples: int
+    read: float | None = None
 
 
 class Followed(Record):

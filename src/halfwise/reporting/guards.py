@@ -1,7 +1,7 @@
 """Words on suspicions (guards), and on why nodes stay in FP32."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Literal
 
 from halfwise.records import (
@@ -59,8 +59,9 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
 }
 _UNKNOWN = "Cause unknown: no single number stands out {}"
 _FLIPPED = (
-    "{elements:d} of {of:d} values differently on {samples:sample}; with the reference's decisions "
-    "instead, the error falls from {error} × to {left} × what the search allows"
+    "{lead}{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
+    "[, reading floats that are off by {read:%}]; with the reference's decisions instead, the "
+    "error falls from {error} × to {left} × {allowed}"
 )
 _FOLLOWED: Mapping[Reason, str] = {
     "accumulated error": "Accumulated error: what no guard explains grows with depth"
@@ -234,19 +235,31 @@ def _why(
     return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{inside}{effect}."
 
 
-def flipped(found: Decided, node: NodeName | None = None) -> str:
-    """Return what decisions do to the error, as a clause; for `node`, which leads to them."""
+def flipped(
+    found: Decided, node: NodeName | None = None, allowed: str = "what the search allows"
+) -> str:
+    """Return what decisions do to the error, as a clause.
+
+    Args:
+        found: The decisions.
+        node: A node that leads to them; None for the decisions themselves.
+        allowed: What errors are multiples of.
+    """
     names = [flip.node for flip in found.flips]
-    numbers = {
+    facts: dict[str, str | float] = {
+        "lead": "" if node is None or node in names else "this node leads to decisions: ",
+        "nodes": listed(names),
+        "decides": verb(len(names), "decides", "decide"),
         "elements": sum(flip.elements for flip in found.flips),
         "of": sum(flip.of for flip in found.flips),
         "error": found.error,
         "left": found.left,
         "samples": found.samples,
+        "allowed": allowed,
     }
-    lead = "" if node is None or node in names else "this node leads to decisions: "
-    text = f"{lead}{listed(names)} {verb(len(names), 'decides', 'decide')} {_FLIPPED}"
-    return filled(text, numbers)
+    if found.read is not None and isfinite(found.read):
+        facts["read"] = found.read
+    return filled(_FLIPPED, facts)
 
 
 def appears(origin: Origin) -> str:
@@ -260,7 +273,8 @@ def _followed(kept: KeptNode, followed: Followed | None, inside: str) -> str:
     if reason in _FOLLOWED:
         return _FOLLOWED[reason]
     if reason == "flip" and followed is not None and followed.decided is not None:
-        return capital(flipped(followed.decided, kept.node))
+        names = [flip.node for flip in followed.decided.flips]
+        return capital(flipped(followed.decided, kept.node), names)
     if reason != "origin" or followed is None or (origin := followed.origin) is None:
         return f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
     here = kept.node == origin.node

@@ -147,6 +147,14 @@ def test_decisions_are_told_with_what_the_true_ones_leave():
     )
 
 
+def test_what_decisions_read_is_told_and_any_name_is_left_as_it_is():
+    flip = {"node": "choose[0|1]", "op": "Round", "elements": 3, "of": 9}
+    assert (
+        "choose[0|1] decides 3 of 9 values differently on 4 samples, reading floats that are off "
+        "by 0.1 %; with"
+    ) in followed(decided={**DECIDED, "flips": [flip], "read": 1e-3})
+
+
 def test_an_unknown_origin_says_what_was_tried():
     assert followed().endswith(
         "unknown; of 2 nodes tried in FP32, each with its neighbours, none "

@@ -5,12 +5,12 @@ from math import inf
 import numpy as np
 import pytest
 
-from halfwise.case import CPU
+from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.deciding import Deciding
 from halfwise.fixing.propagation import errors_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
+from halfwise.judging.deciding import Deciding, given_to
 from halfwise.records import Decided
 from tests import models
 from tests.unit.casing import names, prepare
@@ -38,7 +38,14 @@ def cause(ill: models.Ill) -> Decided | None:
     low = emulate_typed(rewrite(prepared.network, prepared.roles, names(), FP16).model)
     trials = prepared.trials()
     errors = errors_of(trials, names(), lambda _done, _of: None)
-    look = Deciding(prepared.network, prepared.roles, low, trials, CPU, lambda: None)
+    look = Deciding(
+        prepared.network,
+        prepared.roles,
+        lambda samples: ModelRunner(low, samples, partial=True),
+        given_to(low, prepared.network),
+        trials.error,
+        trials.samples,
+    )
     return look.cause(errors)
 
 

@@ -1,0 +1,181 @@
+"""Whether an error comes from decisions that a computation takes differently than the reference."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import ModelRunner, Runner
+from halfwise.errors import RunFailed
+from halfwise.graph.dataflow import GIVEN, giving_out, operands, region_model
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Roles, is_float
+from halfwise.graph.sensitivity import decided, decisions, first_of, leading_to
+from halfwise.judging.file_run import differing
+from halfwise.metrics import Computed
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import Decided, Flip, NodeName, TensorName
+
+FEW = 4
+"""Samples on which decisions are tried first, and what they read is compared: those with the
+largest errors."""
+MOST_TRIED = 8
+"""Decisions tried one by one, in graph order; then several together."""
+MOST = 0.5
+"""Decisions cause an error if the true ones leave no more than this share of it."""
+
+Candidate = Callable[[Samples], Runner]
+"""Returns the candidate on some samples."""
+Given = Callable[[Sequence[TensorName], Samples], Iterator[Computed]]
+"""Yields the outputs of a candidate that reads the reference's values of some tensors instead of
+its own, for each sample; or why it failed."""
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Compares the decisions of a candidate with the reference's, and gives it these.
+
+    Attributes:
+        network: The reference.
+        roles: Roles of its nodes.
+        candidate: The candidate; same tensor names.
+        given: The candidate with decisions of the reference.
+        error: Returns the error of a sample's outputs, relative to what is allowed.
+        samples: All samples on which the errors were measured.
+        runtime: Where the reference runs.
+        tried_alone: Number of decisions that may be tried one by one.
+    """
+
+    network: Network
+    roles: Roles
+    candidate: Candidate
+    given: Given
+    error: Callable[[int, Computed], float]
+    samples: Samples
+    runtime: Runtime = CPU
+    tried_alone: int = MOST_TRIED
+
+    def cause(self, errors: Sequence[float]) -> Decided | None:
+        """Return the decisions whose change causes most of the error, if trials show any.
+
+        In a trial, the candidate reads the reference's decisions in place of its own, also where
+        it outputs them. What else leads to the outputs stays as it is, so this tells the effect of
+        the decisions from that of other roundings before them.
+
+        Args:
+            errors: The error of each sample, ≥ 0; inf for new NaN, infinities or another shape.
+        """
+        every = {node_name(n): n for n in decisions(self.network) if decided(n)}
+        order = sorted(range(len(errors)), key=lambda i: -errors[i])
+        if not every or not order or errors[order[0]] == 0:
+            return None
+        flips = self._flips(every)
+        for group in self._groups(flips, every):
+            tensors = [t for flip in group for t in decided(every[flip.node])]
+            left = 0.0
+            for some in (order[:FEW], order[FEW:]):
+                if _undone(left, errors[order[0]]):
+                    left = max([left, *self._errors(tensors, some)])
+            if _undone(left, errors[order[0]]):
+                nodes = [every[flip.node] for flip in group]
+                return Decided(
+                    flips=group,
+                    nodes=tuple(self._leading(nodes)),
+                    error=errors[order[0]],
+                    left=left,
+                    samples=len(errors),
+                    read=self._read(nodes, order[:FEW]),
+                )
+        return None
+
+    def _groups(
+        self, flips: tuple[Flip, ...], every: Mapping[NodeName, ir.Node]
+    ) -> Iterator[tuple[Flip, ...]]:
+        """Yield groups of decisions to try, none twice: single ones, the first ones, all."""
+        first = set(map(node_name, first_of([every[flip.node] for flip in flips])))
+        groups: list[tuple[Flip, ...]] = [(flip,) for flip in flips[: self.tried_alone]]
+        groups += [tuple(flip for flip in flips if flip.node in first), flips]
+        yield from dict.fromkeys(groups if flips else ())
+
+    def _leading(self, nodes: Sequence[ir.Node]) -> Iterator[NodeName]:
+        leading = {name for node in nodes for name in leading_to(node, self.roles)}
+        return (n for n in map(node_name, self.network.nodes()) if n in leading)
+
+    def _flips(self, every: Mapping[NodeName, ir.Node]) -> tuple[Flip, ...]:
+        return differing(list(every.values()), *self._sides(range(len(self.samples))))
+
+    def _read(self, nodes: Sequence[ir.Node], chosen: Sequence[int]) -> float | None:
+        """Return the largest relative RMS error of a computed float that `nodes` read, if known."""
+        floats = (v for node in nodes for v in operands(node) if is_float(v) and v.producer())
+        names = list(dict.fromkeys(map(tensor_name, floats)))
+        sides = [side.get(names) for side in self._sides(chosen)]
+        return max(
+            (
+                relative_rms(true[name], found[name])
+                for true, found in zip(*sides, strict=True)
+                for name in true.keys() & found.keys()
+            ),
+            default=None,
+        )
+
+    def _sides(self, chosen: Sequence[int]) -> tuple[Runner, Runner]:
+        samples = self.samples.select(chosen)
+        right = ModelRunner(self.network.model, samples, runtime=self.runtime)
+        return right, self.candidate(samples)
+
+    def _errors(self, tensors: Sequence[TensorName], chosen: Sequence[int]) -> Iterator[float]:
+        found = self.given(tensors, self.samples.select(chosen))
+        return (self.error(i, outputs) for i, outputs in zip(chosen, found, strict=True))
+
+
+def _undone(left: float, error: float) -> bool:
+    return left <= MOST * error and left < error
+
+
+def given_to(
+    low: ir.Model, network: Network, *, optimise: bool = False, runtime: Runtime = CPU
+) -> Given:
+    """Return how an emulation runs with tensors of the reference; an output that is one is true.
+
+    Args:
+        low: The emulation, with FP32 tensors and the reference's node names.
+        network: The reference.
+        optimise: Whether ONNX Runtime may fuse nodes of the emulation.
+        runtime: Where to run.
+    """
+
+    def outputs(tensors: Sequence[TensorName], samples: Samples) -> Iterator[Computed]:
+        names = [TensorName(v.name) for v in low.graph.outputs if v.name]
+        places = dict(_computed_as(low, network, tensors))
+        region = region_model(Network(low, None, "", {}), names, places)
+        wanted = {v.name for v in region.graph.inputs}
+        session = Session(region, optimise=optimise, runtime=runtime)
+        source = Session(giving_out(network.model, tensors), runtime=runtime)
+        for sample in samples:
+            true = source.run(sample, tensors)
+            given = {place: true[name] for place, name in places.items()}
+            read = {n: array for name, array in given.items() if (n := f"{name}{GIVEN}") in wanted}
+            try:
+                found = session.run({**sample, **read})
+            except RunFailed as failure:
+                yield failure
+            else:
+                yield {name: given.get(TensorName(name), array) for name, array in found.items()}
+
+    return outputs
+
+
+def _computed_as(
+    low: ir.Model, network: Network, tensors: Sequence[TensorName]
+) -> Iterator[tuple[TensorName, TensorName]]:
+    """Yield the names of `tensors` in `low` where their nodes compute them, and their own names.
+
+    What rounds and casts a tensor comes after its node, and the last of that has the tensor's name.
+    """
+    nodes = {node_name(node): node for node in low.graph}
+    for node in network.nodes():
+        for slot, value in enumerate(node.outputs):
+            if value.name in tensors:
+                yield tensor_name(nodes[node_name(node)].outputs[slot]), tensor_name(value)
