@@ -136,16 +136,12 @@ class Trials:
         return next(self.contributions(kept, self._order))
 
     def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
-        """Yield the error of `kept` on each given sample, as `contribution` does.
-
-        It is ≥ 0, and inf for new NaN or infinities and for a run that fails.
-        """
+        """Yield the error of `kept` on each given sample, as `contribution` does."""
         self.evaluations += 1
-        for i in indices:
-            yield self.error(i, self._run(kept, i))
+        yield from (self.error(i, self._run(kept, i)) for i in indices)
 
     def error(self, index: int, outputs: Computed) -> float:
-        """Return the error of a sample's outputs, as `contributions` does."""
+        """Return `contribution`'s error of outputs, ≥ 0; inf for new NaN or a failed run."""
         criterion = Criterion() if self.metric else self.criterion
         own = Excess(criterion, self._totals).update(self.references[index], outputs)
         return inf if isnan(own) else own / self.factor

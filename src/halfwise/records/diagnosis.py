@@ -4,6 +4,7 @@ from typing import Literal
 
 from halfwise.records.coverage import FrozenSize
 from halfwise.records.engine_fault import EngineDiagnosis
+from halfwise.records.followed import Decided
 from halfwise.records.judged import OutputError
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import NodeName, Record, Severity
@@ -231,6 +232,7 @@ class Rung(Record):
         frozen: The size from the export that the model insists on; None if that is not the cause.
         engine: Where an engine is wrong; None if that is not the cause.
         quantisation: Effect of a quantised model's pairs; None if not checked.
+        decided: Decisions that cause most of the error; None if that was not checked or shown.
     """
 
     rung: int
@@ -246,3 +248,4 @@ class Rung(Record):
     inputs: InputTrials | None = None
     engine: EngineDiagnosis | None = None
     quantisation: QuantisationLoss | None = None
+    decided: Decided | None = None

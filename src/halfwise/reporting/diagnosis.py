@@ -33,7 +33,7 @@ _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 def diagnosed(run: Run) -> Report:
     """Return the report on a run of `diagnose`: the first rung that failed, and all before it."""
-    failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
+    failed = _first_failed(run)
     parts: list[Lines | Table] = [_ladder(run)]
     if failed is not None:
         parts += _failed(failed)
@@ -50,7 +50,7 @@ def diagnosed(run: Run) -> Report:
 def diagnosed_screen(run: Run) -> Report:
     """Return the first screen of the report that `diagnosed` returns."""
     whole = diagnosed(run)
-    failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
+    failed = _first_failed(run)
     if failed is None:
         ladder, rest = _ladder(run), whole.parts[1:]
         answers = tuple(row[:3] for row in ladder.rows)
@@ -65,6 +65,10 @@ def diagnosed_screen(run: Run) -> Report:
     return replace(whole, parts=parts)
 
 
+def _first_failed(run: Run) -> Rung | None:
+    return next((rung for rung in run.diagnosis if rung.passed is False), None)
+
+
 def _title(run: Run, failed: Rung | None) -> str:
     if failed is not None:
         return f"Rung {failed.rung} ({failed.name}) fails: {sentence(failed.cause)}"
@@ -76,12 +80,13 @@ def _title(run: Run, failed: Rung | None) -> str:
 
 
 def _ladder(run: Run) -> Table:
+    failed = _first_failed(run)
     rows = tuple(
         (
             str(rung.rung),
             QUESTIONS[rung.name],
             _answer(rung),
-            "see above" if rung.passed is False else sentence(rung.cause),
+            "see above" if rung is failed else sentence(rung.cause),
         )
         for rung in run.diagnosis
     )

@@ -9,8 +9,8 @@ import pytest
 from halfwise.fixing import following
 from halfwise.fixing.following import with_growth
 from tests import models
-from tests.unit.fixing.test_deciding import near_a_threshold
 from tests.unit.fixing.test_loop import Clock, found
+from tests.unit.judging.test_deciding import near_a_threshold
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 

@@ -12,6 +12,7 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.records import (
     BuildOutcome,
     Criterion,
+    Decided,
     Rung,
     RungName,
     Sign,
@@ -27,10 +28,12 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import emulated, reference
 from halfwise.tools.diagnose.cures import Cures
+from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.faults import decibels, faults
 from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, seconds_for, symptom_of
+from halfwise.wording import capital
 
 NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
 
@@ -77,11 +80,13 @@ def _stand_in(subject: Subject) -> Rung:
         subject.same_function,
         subject.case.metric,
     ).verdict
-    found = None
+    found = decided = None
     if not verdict.passed:
         right = reference(network, samples, subject.settings)
         found = find_divergence(subject.walk(right, other))
-    return Rung(
+        criterion = subject.same_function
+        decided = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
+    rung = Rung(
         rung=4,
         name="fp32",
         passed=verdict.passed,
@@ -96,6 +101,8 @@ def _stand_in(subject: Subject) -> Rung:
         if found is None
         else said("Expect no engine to agree better; look for what amplifies rounding."),
     )
+    what = f"{capital(_roundings(network))} changes"
+    return decided_rung(rung, decided, what, subject.case.criterion, *rung.advice, low=False)
 
 
 def _judged(engine: "_Judged") -> Rung:
@@ -114,16 +121,31 @@ def _judged(engine: "_Judged") -> Rung:
             raise
         return _faulty(engine, build, Symptom("run", failed.status), failed.message)
     signs = signs_of(verdict, side.label)
-    if not verdict.passed:
+    found = None if verdict.passed else _decided(engine, verdict)
+    if found is None and not verdict.passed:
         return _faulty(engine, build, OFF, "", signs, verdict)
-    return Rung(
+    rung = Rung(
         rung=engine.rung,
         name=engine.name,
-        passed=True,
+        passed=verdict.passed,
         how="measured",
         cause=f"The {side.label} is right.",
         evidence=tuple(signs),
     )
+    what, low = f"The {side.label} changes", engine.name == "kernels"
+    return decided_rung(rung, found, what, engine.subject.case.criterion, low=low)
+
+
+def _decided(engine: "_Judged", verdict: Verdict) -> Decided | None:
+    """Return the decisions that explain an engine's error, if it has right values to decide on.
+
+    Otherwise what computes these is at fault.
+    """
+    how = (engine.subject, verdict, engine.engines, engine.side)
+    found = in_engine(*how, criterion=engine.criterion)
+    if found is None or found.left > UNDONE or found.read is None:
+        return None
+    return found if found.read <= engine.side.tolerance else None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from halfwise.case import Case
+from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
@@ -13,22 +16,37 @@ from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
 from halfwise.options.repairs import RULES
-from halfwise.records import Guard, KeptNode, NodeName, Rung, Sign, said
+from halfwise.records import (
+    Decided,
+    Guard,
+    GuardKind,
+    KeptNode,
+    NodeName,
+    Rung,
+    Sign,
+    Verdict,
+    said,
+)
 from halfwise.reporting.guards import explained, worded
 from halfwise.tools.compare.sides import all_low
+from halfwise.tools.diagnose.decided import decided_rung, in_emulation
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import capital, count
 
 _MOST = 8
 """Kept nodes and suspicions reported; `fix` writes all to run.json."""
+_OF_DECISIONS: frozenset[GuardKind] = frozenset(("margin", "decision"))
+"""Suspicions that decisions change. Any other, such as an overflow, is a cause of its own, and
+decisions change because of it."""
 
 
 def precision(subject: Subject) -> Rung:
     """Return whether emulation with everything low is right; otherwise what `fix` blames."""
     low = subject.settings.fmt.name.upper()
     case = _with_opset(subject)
+    typed = all_low(case.network, subject.settings.fmt, subject.settings)
     verdict = judge(
-        all_low(case.network, subject.settings.fmt, subject.settings),
+        typed,
         case.calibration,
         subject.references,
         case.criterion,
@@ -46,17 +64,17 @@ def precision(subject: Subject) -> Rung:
             cause=f"In emulation, the model passes with everything in {low}.",
             evidence=tuple(signs),
         )
-    samples, heldout = split_heldout(case.calibration)
-    case_of_search = replace(case, calibration=samples, heldout=heldout)
+    searched, heldout = split_heldout(case.calibration)
     with offered():  # nobody takes the offer: Ctrl-C ends a diagnosis
         # Find what is wrong, not what repairs could mend.
         settings = replace(subject.settings, no_repair=RULES)
-        fixed = fix(case_of_search, settings, subject.watcher)
+        fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
     told = worded(fixed.guards)
     guards = [g for g in told if set(nodes).intersection(g.nodes)]
-    blamed = {k.because.guard for k in fixed.plan.keep if k.because is not None}
+    because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
+    blamed = {guard for guard in because if guard is not None}
     fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(told) if i in blamed and g.fix))
     headroom, metric = subject.settings.headroom, case.criterion.metric
     signs += _reasons(explained(_worst_first(fixed), told, headroom, metric, fixed.followed))
@@ -64,7 +82,7 @@ def precision(subject: Subject) -> Rung:
     if len(guards) < len(told):
         harmless = count(len(told) - len(guards), "other suspicion")
         signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
-    return Rung(
+    rung = Rung(
         rung=6,
         name="precision",
         passed=False,
@@ -78,6 +96,16 @@ def precision(subject: Subject) -> Rung:
             *said(*fixes[:_MOST]),
         ),
     )
+    if any(told[guard].kind not in _OF_DECISIONS for guard in blamed):
+        return rung
+    found = _decided(subject, case, typed, verdict)
+    return decided_rung(rung, found, f"{low} changes", case.criterion, *rung.advice)
+
+
+def _decided(subject: Subject, case: Case, typed: ir.Model, verdict: Verdict) -> Decided | None:
+    emulated = emulate_typed(typed, accumulate=subject.settings.accumulate)
+    of_case = subject if case is subject.case else replace(subject, case=case)
+    return in_emulation(of_case, verdict, emulated)
 
 
 def _worst_first(fixed: Fixed) -> list[KeptNode]:

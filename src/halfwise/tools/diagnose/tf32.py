@@ -16,10 +16,12 @@ from halfwise.graph.model import node_name, normalise, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.relative import relative_rms
-from halfwise.records import NodeName, Rung, Sign, Verdict, said
+from halfwise.records import Decided, NodeName, Rung, Sign, Verdict, said
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import Regions, reference
+from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.pieces import Pieces
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed, number, percent
@@ -31,6 +33,10 @@ MEASURED = 128
 IN_TF32 = 1e-5
 """Relative RMS error of a product above which its kernel used TF32: FP32 in another order gives
 1e-7, rounding both factors to 11 bits 1e-4 (bench/gpu/tf32_ranks.py)."""
+_OFF = (
+    "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; NVIDIA_TF32_OVERRIDE=0 "
+    "disables it for all libraries of a process."
+)
 FOLLOWED = 32
 """Products whose results are followed to the outputs, each in its own session."""
 
@@ -83,9 +89,10 @@ def tf32(subject: Subject) -> Rung:
     verdict = emulation.verdict
     signs = signs_of(verdict, "emulation, TF32 products rounded toward zero")
     how: Literal["measured", "emulated"] = "emulated"
+    side = None
     if subject.engines is not None:
         try:
-            verdict, told = _in_engine(subject, subject.engines)
+            verdict, told, side = _in_engine(subject, subject.engines)
             how = "measured"
         except HalfwiseError as error:
             told = [Sign(severity="warning", text=f"The engine with TF32: {error.message}")]
@@ -103,7 +110,7 @@ def tf32(subject: Subject) -> Rung:
     signs += _ranks(ranked)
     off = "TF32 alone puts the outputs out of tolerance"
     most = f" Most of the error comes from {listed(nodes[:RANKED])}." if nodes else ""
-    return Rung(
+    rung = Rung(
         rung=5,
         name="tf32",
         passed=verdict.passed,
@@ -113,13 +120,19 @@ def tf32(subject: Subject) -> Rung:
         else f"{off}: {verdict.reasons[0]}.{most}",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
-        advice=()
-        if verdict.passed
-        else said(
-            "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; "
-            "NVIDIA_TF32_OVERRIDE=0 disables it for all libraries of a process."
-        ),
+        advice=() if verdict.passed else said(_OFF),
     )
+    found = None if verdict.passed else _decided(subject, verdict, emulation.verdict, side)
+    return decided_rung(rung, found, "TF32 changes", subject.case.criterion, *rung.advice)
+
+
+def _decided(
+    subject: Subject, verdict: Verdict, emulated: Verdict, side: EngineSide | None
+) -> Decided | None:
+    """Return decisions that cause the error: of the engine, else of the emulation."""
+    if side is not None and subject.engines is not None:
+        return in_engine(subject, verdict, subject.engines, side)
+    return in_emulation(subject, emulated, emulate_tf32(subject.case.network, rounding="zero"))
 
 
 class _Emulation:
@@ -236,8 +249,8 @@ def in_kernels(
     return found
 
 
-def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
-    """Return the verdict on the engine with TF32, and the effect of the worker's environment."""
+def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign], EngineSide]:
+    """Return the verdict on the engine with TF32, the effect of the environment, and the engine."""
     side = engines.side("tf32")
     build, _ = side.plain()
     verdict = engines.judge(build, subject.references, subject.case.criterion)
@@ -269,7 +282,7 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
                 "the outputs).",
             )
         )
-    return verdict, signs
+    return verdict, signs, side
 
 
 def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
