@@ -25,14 +25,16 @@ _KINDS = {
 
 _MISTAKEN = (
     (b"version https://git-lfs", "a pointer of Git LFS", "Fetch the file itself: git lfs pull."),
-    (b"<", "a web page", "Download the file itself."),
+    (b"<!doctype html", "a web page", "Download the file itself."),
+    (b"<html", "a web page", "Download the file itself."),
     (
-        b"PK\3\4",
+        b"pk\3\4",
         "a zip archive, as PyTorch and NumPy write",
         "Export a PyTorch model with `halfwise export-torch` or torch.onnx.export.",
     ),
 )
-"""First bytes of files that are taken for others, what such a file is, and what to do."""
+"""First bytes, after white space and in small letters, of files that are taken for others, what
+such a file is, and what to do."""
 
 
 def kind_of(mode: int) -> str:
@@ -73,7 +75,8 @@ def no_file(path: str | Path, kinds: str = "file") -> str:
 
 def mistaken(head: bytes) -> tuple[str, str] | None:
     """Return what a file with these first bytes is, and what to do; None if nothing known."""
-    return next(((what, hint) for start, what, hint in _MISTAKEN if head.startswith(start)), None)
+    start = head.lstrip().lower()
+    return next(((what, hint) for known, what, hint in _MISTAKEN if start.startswith(known)), None)
 
 
 def unreadable(path: Path, error: OSError, kinds: str = "file") -> str:

@@ -321,6 +321,10 @@ def test_what_is_mistaken_for_a_model(refused):
     Path("pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     assert "a pointer of Git LFS, not an ONNX model" in refused(3, *fixing("pointer.onnx"))
     assert "a zip archive" in refused(3, *fixing("model.npz"))
+    Path("page.onnx").write_text("\n\n<!DOCTYPE html><html></html>")
+    assert "a web page, not an ONNX model" in refused(3, *fixing("page.onnx"))
+    Path("openvino.onnx").write_text('<?xml version="1.0"?><net name="m" version="11"></net>')
+    assert "is not an ONNX model" in refused(3, *fixing("openvino.onnx"))
 
 
 def test_a_model_that_nothing_here_reads(refused, files):
