@@ -18,8 +18,8 @@ from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY
 from halfwise.fixing.planner import Planner
 from halfwise.formats import Format
 from halfwise.graph.casts import Rewritten, converted
-from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Roles
+from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.roles import Roles, is_float
 from halfwise.graph.saturating import (
     MASK_SHARE,
     End,
@@ -94,7 +94,7 @@ def judge_infinities(
     chosen = samples.select(list(with_some)[:LOOKED_AT])
     emulation = emulate_typed(candidate, accumulate=accumulate)
     low, reference = (ElementProbe(m, runtime=runtime) for m in (emulation, network.model))
-    check = _Check({e.reader: tensor_name(own[e.reader].outputs[0]) for e in ends}, fmt)
+    check = _Check({e.reader: own[e.reader] for e in ends}, fmt)
     for start in range(0, len(ends), AT_ONCE):
         check.run(ends[start : start + AT_ONCE], low, reference, chosen)
     for fate in found.values():
@@ -106,9 +106,11 @@ def judge_infinities(
 class _Check:
     """Compares the reference with the limits of a few readers, sample by sample."""
 
-    def __init__(self, names: Mapping[NodeName, TensorName], fmt: Format) -> None:
-        """Take the reference's names of the readers' results, and the low format."""
-        self._names, self._fmt = names, fmt
+    def __init__(self, readers: Mapping[NodeName, ir.Node], fmt: Format) -> None:
+        """Take the readers in the reference, and the low format."""
+        self._names = {name: tensor_name(node.outputs[0]) for name, node in readers.items()}
+        self._bounds = {name: _constants(node) for name, node in readers.items()}
+        self._max = fmt.max
         self.refuted: dict[End, None] = {}
         self.confirmed: set[End] = set()
         self._limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
@@ -137,18 +139,31 @@ class _Check:
         there, limit = self._limits.get((end, sample), (None, None))
         if there is None or limit is None:
             return
-        if there.shape != result.shape or not self._equal(result[there], limit):
+        bounds = self._bounds[end.reader]
+        if there.shape != result.shape or not self._equal(result[there], limit, bounds):
             self.refuted[end] = None
         elif limit.size:
             self.confirmed.add(end)
 
-    def _equal(self, expected: NDArray[np.generic], actual: NDArray[np.generic]) -> bool:
+    def _equal(
+        self,
+        expected: NDArray[np.generic],
+        actual: NDArray[np.generic],
+        bounds: NDArray[np.float64],
+    ) -> bool:
         if expected.dtype.kind != "f":
             return bool((expected == actual).all())
+        true = expected.astype(np.float64)
         # A clamp at -3.4e38, say, is stored as the last value in range.
-        true = np.clip(expected.astype(np.float64), -self._fmt.max, self._fmt.max)
+        true = np.where(np.isin(true, bounds), np.clip(true, -self._max, self._max), true)
         apart = np.abs(true - actual.astype(np.float64))
         return bool((apart <= SATURATED * np.maximum(1.0, np.abs(true))).all())
+
+
+def _constants(node: ir.Node) -> NDArray[np.float64]:
+    """Return the elements of the float constants that a node reads: f64[n]."""
+    read = (v for v in node.inputs if v is not None and v.const_value is not None and is_float(v))
+    return np.concatenate([[], *(np.ravel(constant_array(v)).astype(np.float64) for v in read)])
 
 
 MOST_TOLD = 3

@@ -156,6 +156,14 @@ def test_a_mask_that_the_caller_gives_is_harmless(clamped):
     assert harmful(s, "softmax_out", x=mask) == {}
 
 
+def test_what_is_finite_below_a_clamp_beyond_the_range_is_not_at_its_limit():
+    """6.4e7 passes a clamp to FP32's range, and becomes 65504 where the clamp is low."""
+    lowest, highest = (f32(float(end)) for end in (np.finfo("f4").min, np.finfo("f4").max))
+    s = Sketch()
+    s.op("Mul", s.op("Clip", cube(s), lowest, highest, name="clamp"), f32(1e-6), name="end")
+    assert harmful(s, "end_out") == {"cube_out": {"clamp"}}
+
+
 def test_large_scores_before_a_softmax_are_not():
     assert harmful(attention(-1.0, scale=-500.0), "softmax_out", x=np.abs(LARGE)) == {
         "scores_out": {"add"},
