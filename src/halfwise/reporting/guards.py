@@ -201,7 +201,7 @@ def explained(
             return kept
         guard = None if facts.guard is None else guards[facts.guard]
         effect = _effect(kept, facts, headroom, metric)
-        why = _why(kept, facts, guard, effect, followed)
+        why = _why(kept, facts, guard, effect, followed, metric)
         fix = f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
         return kept.model_copy(update={"why": why, "reason": f"{why}{fix}"})
 
@@ -214,6 +214,7 @@ def _why(
     guard: Guard | None,
     effect: str,
     followed: Followed | None,
+    metric: str | None,
 ) -> str:
     if kept.kept_by == "rule":
         reads = f": {_READS_BEYOND}" if facts.reads_beyond else ""
@@ -222,7 +223,7 @@ def _why(
         return _BY_OTHERS[kept.kept_by]
     inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
     if guard is None and effect:
-        return f"{_followed(kept, followed, inside)}{inside}{effect}."
+        return f"{_followed(kept, followed, inside, metric)}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:
             return "Not lowered before the search ended; nothing is known of it."
@@ -262,19 +263,25 @@ def flipped(
     return filled(_FLIPPED, facts)
 
 
+def followed_over(metric: str | None) -> str:
+    """Return what errors are multiples of where they are followed: no metric has a part of them."""
+    return "what the search allows" if metric is None else "the default tolerance"
+
+
 def appears(origin: Origin) -> str:
     """Return the verb for an error at its origin: what it reads may have most of it already."""
     return "starts" if origin.read is None else "grows"
 
 
-def _followed(kept: KeptNode, followed: Followed | None, inside: str) -> str:
+def _followed(kept: KeptNode, followed: Followed | None, inside: str, metric: str | None) -> str:
     """Return where the error comes from that no guard explains, as the beginning of a sentence."""
     reason = reason_of(kept, followed)
     if reason in _FOLLOWED:
         return _FOLLOWED[reason]
     if reason == "flip" and followed is not None and followed.decided is not None:
         names = [flip.node for flip in followed.decided.flips]
-        return capital(flipped(followed.decided, kept.node), names)
+        told = flipped(followed.decided, kept.node, followed_over(metric))
+        return capital(told, names)
     if reason != "origin" or followed is None or (origin := followed.origin) is None:
         return f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
     here = kept.node == origin.node

@@ -319,6 +319,10 @@ def remark(found: Remark) -> str:
     return filled(_REMARKS[found.kind], facts)
 
 
+def _note(found: Remark) -> str:
+    return capital(remark(found), (found.names.get("tensor", ""),))
+
+
 def in_words(run: Run) -> Run:
     """Return the record of a run with its facts put into sentences.
 
@@ -327,7 +331,7 @@ def in_words(run: Run) -> Run:
     guards, plan = worded(run.guards), run.plan
     if plan is not None:
         keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
-        notes = tuple(capital(remark(found)) for found in plan.remarks) or plan.notes
+        notes = tuple(map(_note, plan.remarks)) or plan.notes
         left_out = told_left_out(plan.left_out, run.criterion.metric)
         plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
     search = run.search

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
-from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, reason_of
+from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, followed_over, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
@@ -171,7 +171,7 @@ def followed_lines(run: Run) -> Iterator[str]:
     found, keep, own = run.followed, run.plan.keep, len(run.plan.own)
     start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
     lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
-    allowed = "the default tolerance" if run.criterion.metric else "what the search allows"
+    allowed = followed_over(run.criterion.metric)
     on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
     yield (
         f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
@@ -181,7 +181,7 @@ def followed_lines(run: Run) -> Iterator[str]:
 
 def _origin(found: Followed, run: Run) -> str:
     if found.decided is not None:
-        return flipped(found.decided)
+        return flipped(found.decided, allowed=followed_over(run.criterion.metric))
     if (origin := found.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         beside = f" with {listed(rest)}" if rest else ""

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from halfwise.records import Because, Guard, GuardKind, KeptNode, NodeName
+from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName
 from halfwise.reporting.guards import _WORDS, explained, message, told_of, worded
 from halfwise.store import read_run, write_run
 from tests.unit.casing import names
@@ -72,3 +72,18 @@ def test_a_node_that_is_needed_by_another_says_by_which() -> None:
 def test_what_was_not_searched_says_who_decided(kept_by, because, reason) -> None:
     kept = KeptNode(node=NodeName("n"), op="Pow", kept_by=kept_by, because=because)
     assert explained([kept], (), 1.0, None)[0].reason.startswith(reason)
+
+
+def test_a_name_at_the_start_of_a_reason_keeps_its_letters() -> None:
+    flips = [{"node": "choose", "op": "Greater", "elements": 3, "of": 9}]
+    decided = {"flips": flips, "nodes": ["choose"], "error": 9, "left": 0, "samples": 1}
+    found = Followed.model_validate(
+        {"kept": (), "error": 9, "tried": (), "origin": None, "accumulates": False}
+        | {"decided": decided}
+    )
+    node = NodeName("choose")
+    kept = KeptNode(node=node, op="Greater", because=Because(), error_without=9.0)
+    (told,) = explained((kept,), (), 1.0, None, found)
+    assert told.why.startswith("choose decides 3 of 9 values differently")
+    (told,) = explained((kept,), (), 1.0, "top1", found)
+    assert "the default tolerance" in told.why

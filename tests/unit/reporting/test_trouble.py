@@ -2,7 +2,7 @@ from math import inf
 
 import pytest
 
-from halfwise.records import Because, Followed, NodeName, Remark, Unsupported
+from halfwise.records import Because, Criterion, Followed, NodeName, Remark, Unsupported
 from halfwise.reporting import trouble as module
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -153,6 +153,16 @@ def test_what_decisions_read_is_told_and_any_name_is_left_as_it_is():
         "choose[0|1] decides 3 of 9 values differently on 4 samples, reading floats that are off "
         "by 0.1 %; with"
     ) in followed(decided={**DECIDED, "flips": [flip], "read": 1e-3})
+
+
+def test_with_a_metric_decisions_are_told_with_the_default_tolerance():
+    found = Followed.model_validate(
+        {"kept": (), "error": 9, "tried": (), "origin": None, "accumulates": False}
+        | {"decided": DECIDED}
+    )
+    (line,) = module.followed_lines(run(followed=found, criterion=Criterion(metric="top1")))
+    assert line.count("× the default tolerance") == 2
+    assert "what the search allows" not in line
 
 
 def test_an_unknown_origin_says_what_was_tried():
