@@ -24,7 +24,7 @@ from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.quantised import AGAIN, TAKEN
 from halfwise.tensorrt.versions import has, since, text_of
-from halfwise.wording import number
+from halfwise.wording import number, verb
 
 _PARSER = "https://github.com/NVIDIA/TensorRT/issues/4698"
 _TYPES = (
@@ -124,9 +124,13 @@ def scales(subject: Subject) -> Iterator[Found]:
         wide = scale.astype(np.float32)
         wrong = wide[~(np.isfinite(wide) & (wide > 0))]
         if wrong.size:
-            many = f"{wrong.size} of {wide.size} scales are" if wide.size > 1 else "its scale is"
+            first = number(float(wrong.flat[0]))
+            said = f"its scale is not a positive number: {first}"
+            if wide.size > 1:
+                are = verb(wrong.size, "is not a positive number", "are not positive numbers")
+                said = f"{wrong.size} of its {wide.size} scales {are}; the first is {first}"
             yield Found(
-                f"{many} not a positive number: {wrong.flat[0]}",
+                said,
                 "Calibrate again with data that reaches this tensor.",
                 node,
                 name_of(node.inputs[1]),

@@ -14,6 +14,7 @@ from halfwise.tensorrt.versions import (
     NEVER_UP_TO,
     OPERATORS,
     SINCE,
+    has,
     highest_opset,
     next_published,
     opsets,
@@ -114,14 +115,16 @@ def unconstrainable(subject: Subject) -> Iterator[Found]:
     if subject.tensorrt is None or subject.tensorrt >= FIRST_WITHOUT_WEAK:
         return
     kinds = {
-        "have a type of their own (a constraint ends the build in castLayer.cpp)": _OWN_TYPE,
-        "output integers or shapes": _NO_FLOATS,
-        "are constants (fused away together with the constraint)": _CONSTANT,
+        "of a fixed type": _OWN_TYPE,
+        "with integers or shapes as outputs": _NO_FLOATS,
+        "that are fused away, together with a constraint": _CONSTANT,
     }
     for what, ops in kinds.items():
         found = list(standard_nodes(subject, *ops))
         if found:
             counts = Counter(node.op_type for _, node in found)
             listed = ", ".join(f"{number} {op}" for op, number in counts.items())
+            cast = has("layers for casts", subject.tensorrt) and {"Cast", "CastLike"} & {*counts}
+            ends = "; a constraint on a Cast ends the build in castLayer.cpp" if cast else ""
             fix = "Leave them out of constraints, as halfwise constraints check does."
-            yield Found(f"{listed} {what}", fix, found[0][0])
+            yield Found(f"layers {what}: {listed}{ends}", fix, found[0][0])

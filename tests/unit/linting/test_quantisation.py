@@ -1,5 +1,8 @@
+import numpy as np
 import pytest
 
+from tests.faults import linted
+from tests.unit.graph.sketch import Sketch
 from tests.unit.linting.said import said
 
 
@@ -16,7 +19,7 @@ from tests.unit.linting.said import said
         ),
         ("quantised_bias", "TensorRT does not dequantise INT32"),
         ("eight_bit_floats", "TensorRT 8.6 has no FP8"),
-        ("no_scale", "its scale is not a positive number: 0.0"),
+        ("no_scale", "its scale is not a positive number: 0"),
         (
             "one_scale",
             "1 of the 4 channels of its weights are over 100 times smaller than the largest, up to "
@@ -34,8 +37,33 @@ from tests.unit.linting.said import said
             "Add bias would fuse into the kernel of this MatMul, but between_back is in the way",
         ),
         ("residual", "beside_out is not quantised, but is added to the INT8 Conv product"),
-        ("infinite_scale_of_a_channel", "1 of 4 scales are not a positive number: inf"),
+        (
+            "infinite_scale_of_a_channel",
+            "1 of its 4 scales is not a positive number; the first is inf",
+        ),
     ],
 )
 def test_what_is_said(fault, message, tmp_path):
     assert said(fault, tmp_path).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ([np.nan], "its scale is not a positive number: NaN"),
+        ([-0.5], "its scale is not a positive number: −0.5"),
+        (
+            [0.1, -np.inf, 0.0, np.nan],
+            "3 of its 4 scales are not positive numbers; the first is −inf",
+        ),
+        ([1e-45, 3e38], ""),
+    ],
+)
+def test_what_is_no_scale(scales, message, tmp_path):
+    s = Sketch()
+    given = np.asarray(scales, np.float32)
+    scale = s.constant(given if given.size > 1 else given[0])
+    zero = s.constant(np.zeros_like(given if given.size > 1 else given[0], np.int8))
+    low = s.op("QuantizeLinear", s.input("x", [len(scales)]), scale, zero, axis=0)
+    found = linted(s.proto(s.op("DequantizeLinear", low, scale, zero, axis=0)), tmp_path).findings
+    assert [f.message for f in found if f.rule == "quantisation-scale"] == [message] * bool(message)
