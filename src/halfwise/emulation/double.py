@@ -67,7 +67,7 @@ class DoubleSession:
                 continue
             self._run = run
             return found
-        raise RunFailed("The model cannot be run in FP64.", "There is nothing to do.")
+        raise RunFailed("The model cannot be run in FP64.", "")
 
 
 def _say_types(node: ir.Node, opset: int) -> None:
