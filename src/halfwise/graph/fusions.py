@@ -19,10 +19,11 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.patterns.normalisations import NORMALISATIONS
 from halfwise.graph.patterns.reading import NO_NODES, Nodes, is_constant, maker, readers, way
+from halfwise.graph.quantisation.pairs import CONTRIB
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
@@ -30,9 +31,9 @@ from halfwise.records import NodeName
 Group = frozenset[NodeName]
 
 _PRODUCTS = ("MatMul", "Gemm", "Einsum")
-_HEAVY = frozenset(
-    (*_PRODUCTS, "Attention", "Conv", "ConvTranspose", "GRU", "LSTM", "MultiHeadAttention", "RNN")
-)
+_HEAVY = (*_PRODUCTS, "Attention", "Conv", "ConvTranspose", "GRU", "LSTM", "RNN")
+_HEAVY_IN_ORT = ("Attention", "MultiHeadAttention")
+"""Those in ONNX Runtime's own domain."""
 _ACTIVATIONS = frozenset(
     (
         *("BatchNormalization", "Celu", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish"),
@@ -121,7 +122,7 @@ class Fusions:
         return {node: nodes for nodes in groups for node in nodes}
 
     def _layers(self) -> list[Group]:
-        heavy = (n for n in self._nodes if n.op_type in _HEAVY)
+        heavy = filter(_is_heavy, self._nodes)
         return [self._group({n} | self._epilogue(n.outputs[0])) for n in heavy]
 
     def _epilogue(self, value: ir.Value) -> Nodes:
@@ -138,11 +139,11 @@ class Fusions:
                 value = self._last(whole).outputs[0]
                 continue
             node = nodes.pop()
-            if node.op_type in _ARITHMETIC and not self._with_constants(node, uses[0][1]):
+            if is_standard(node, *_ARITHMETIC) and not self._with_constants(node, uses[0][1]):
                 if summed or node.op_type not in ("Add", "Sum"):
                     return found
                 summed = True
-            elif node.op_type not in _ACTIVATIONS | _ARITHMETIC:
+            elif not is_standard(node, *_ACTIVATIONS, *_ARITHMETIC):
                 return found
             found |= {node}
             value = node.outputs[0]
@@ -165,7 +166,7 @@ class Fusions:
         return all(is_constant(v) for v in others)
 
     def _cores(self) -> list[Group]:
-        softmaxes = [frozenset((n,)) for n in self._nodes if n.op_type == "Softmax"]
+        softmaxes = [frozenset((n,)) for n in self._nodes if is_standard(n, "Softmax")]
         softmaxes += map(self._nodes_of, self._patterns("Softmax"))
         found = []
         for nodes in softmaxes:
@@ -201,9 +202,9 @@ class Fusions:
         """Return the nodes from `value` to the products that read it; empty if there are none."""
         found = NO_NODES
         for node, _, passed in self._readers(value) if steps else ():
-            if node.op_type in _PRODUCTS:
+            if is_standard(node, *_PRODUCTS):
                 found |= passed | {node}
-            elif node.op_type in _ARITHMETIC and (
+            elif is_standard(node, *_ARITHMETIC) and (
                 rest := self._weighted(node.outputs[0], steps - 1)
             ):
                 found |= passed | {node} | rest
@@ -222,7 +223,7 @@ class Fusions:
         found: list[list[ir.Node]] = [[]]
         for place, node in enumerate(self._nodes):
             found[-1].append(node)
-            if node.op_type in _HEAVY or any(v in deep for v in node.inputs):
+            if _is_heavy(node) or any(v in deep for v in node.inputs):
                 deep |= set(node.outputs)
                 alive |= set(node.outputs)
             alive = {v for v in alive if last[v] > place}
@@ -257,3 +258,8 @@ class Fusions:
     def _unevenness(self, names: Sequence[NodeName]) -> int:
         gaps = [b - a for a, b in pairwise(self._place[name] for name in names)]
         return max(gaps) - min(gaps)
+
+
+def _is_heavy(node: ir.Node) -> bool:
+    in_ort = node.domain == CONTRIB and node.op_type in _HEAVY_IN_ORT
+    return in_ort or is_standard(node, *_HEAVY)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.graph.fusions import Fusions, closed, wider
 from halfwise.graph.model import Network, load_network, network_from_proto
-from halfwise.graph.roles import Role, roles_of
+from halfwise.graph.roles import NodeRole, Role, roles_of
 from halfwise.records import NodeName
 from tests import graph_rules
 from tests.graphs import graphs, plans
@@ -33,7 +33,8 @@ def network(nodes) -> Network:
     ]
     output = helper.make_tensor_value_info("y", F32, [None] * 4)
     graph = helper.make_graph(nodes, "g", inputs, [output], tensors)
-    imports = [helper.make_opsetid("", 17)]
+    domains = {node.domain for node in nodes} - {""}
+    imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in domains)]
     return network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
 
 
@@ -55,6 +56,32 @@ def test_a_layer_has_bias_activation_and_one_residual_sum() -> None:
         node("Add", "e x", "y", "second"),
     ]
     assert kind(network(nodes), "layers") == [{"conv", "bias", "residual", "relu"}]
+
+
+@pytest.mark.parametrize("custom", ["conv", "bias", "relu"])
+def test_an_operator_of_another_domain_is_no_part_of_a_layer(custom) -> None:
+    nodes = [
+        node("Conv", "x w", "a", "conv", pads=[1, 1, 1, 1]),
+        node("Add", "a b", "c1", "bias"),
+        node("Relu", "c1", "y", "relu"),
+    ]
+    for each in nodes:
+        each.domain = "theirs" if each.name == custom else ""
+    # Known to compute, as where a rule says that it is taken in low precision.
+    net = network(nodes)
+    roles = roles_of(net, custom={NodeName(custom): NodeRole(Role.COMPUTE, (True,), (True,))})
+    groups = next(found for name, found in Fusions(net, roles).kinds() if "layers" in name)
+    whole = ["conv", "bias", "relu"]
+    expected = [] if custom == "conv" else [frozenset(whole[: whole.index(custom)])]
+    assert groups == expected
+
+
+def test_attention_of_onnx_runtime_is_a_layer() -> None:
+    of_ort = {"num_heads": 1, "domain": "com.microsoft"}
+    net = network([node("Attention", "x w b", "y", "attention", **of_ort)])
+    roles = roles_of(net, custom={NodeName("attention"): NodeRole(Role.COMPUTE, (True,), (True,))})
+    groups = next(found for name, found in Fusions(net, roles).kinds() if "layers" in name)
+    assert groups == [{"attention"}]
 
 
 def test_a_layer_ends_where_its_result_forks() -> None:

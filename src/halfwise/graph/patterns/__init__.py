@@ -9,7 +9,7 @@ reciprocal, operands in either order, axes as attribute or input, and data movem
 
 from collections.abc import Callable, Iterator, Mapping
 
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns.activations import (
     gelus,
     hard_swishes,
@@ -42,7 +42,8 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
     """Return the groups of nodes that form a decomposed operator `op`.
 
     Nodes that only move data between the nodes of a group belong to it, and so do the weight and
-    bias of a normalisation if they are constants. One-node (native) forms are not returned.
+    bias of a normalisation if they are constants. Not returned: one-node (native) forms, and
+    groups with an operator of a custom domain.
 
     Normalisations share one structure and differ in the axes they reduce; see
     `halfwise.graph.patterns.normalisations` for the rules and where they can be wrong.
@@ -63,4 +64,6 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
         found = (nodes for kind, nodes in normalisations(network) if kind == op)
     else:
         found = _MATCHERS[op](network)
-    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in found))
+    # The matchers compare names only; another domain's operator may compute anything.
+    own = (nodes for nodes in found if all(map(is_standard, nodes)))
+    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in own))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import constant_array
+from halfwise.graph.model import constant_array, is_standard
 
 Nodes = frozenset[ir.Node]
 """The nodes of a match."""
@@ -54,7 +54,7 @@ class Reduction:
 
 def moves(node: ir.Node) -> bool:
     """Return whether a node only moves elements, or changes their type."""
-    return node.op_type in _MOVES
+    return is_standard(node, *_MOVES)
 
 
 def is_constant(value: ir.Value | None) -> bool:
@@ -77,7 +77,7 @@ def scalar(value: ir.Value | None) -> float | None:
 def behind(value: ir.Value) -> Seen:
     """Return the value whose elements `value` holds, from before all data movement."""
     passed: list[ir.Node] = []
-    while (node := value.producer()) is not None and node.op_type in _MOVES:
+    while (node := value.producer()) is not None and moves(node):
         source = node.inputs[0]
         if source is None or value.index() != 0:
             break
@@ -94,7 +94,7 @@ def same(one: ir.Value | None, other: ir.Value | None) -> bool:
 def maker(value: ir.Value | None, *ops: str) -> ir.Node | None:
     """Return the node before `value`'s data movement if it is one of `ops`, else None."""
     node = None if value is None else behind(value).value.producer()
-    return node if node is not None and node.op_type in ops else None
+    return node if node is not None and is_standard(node, *ops) else None
 
 
 def way(value: ir.Value) -> Nodes:
@@ -110,7 +110,7 @@ def readers(value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
     while waiting:
         current, passed = waiting.pop(0)
         for use in current.uses():
-            if use.node.op_type in _MOVES and use.idx == 0:
+            if moves(use.node) and use.idx == 0:
                 waiting.append((use.node.outputs[0], passed | {use.node}))
             else:
                 yield use.node, use.idx, passed

@@ -36,7 +36,7 @@ _DATA = 2
 _MOVES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 """Operators allowed between a DequantizeLinear and its reader: they move all elements and change
 none."""
-_CONTRIB = "com.microsoft"
+CONTRIB = "com.microsoft"
 """Domain of ONNX Runtime's versions of these operators, for types and opsets that ONNX lacked."""
 
 
@@ -223,7 +223,7 @@ def _moves(node: ir.Node) -> bool:
 
 
 def _is(node: ir.Node, op: str) -> bool:
-    return node.op_type == op and (is_standard(node) or node.domain == _CONTRIB)
+    return node.op_type == op and (is_standard(node) or node.domain == CONTRIB)
 
 
 def _pair(node: ir.Node) -> Pair | None:

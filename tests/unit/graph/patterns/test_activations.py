@@ -77,6 +77,16 @@ def test_swish(name, how) -> None:
     assert groups(s, y, name) == [s.names()]
 
 
+@pytest.mark.parametrize("custom", [None, "Sigmoid", "Mul"])
+def test_operators_of_another_domain_are_no_swish(custom) -> None:
+    s = Sketch()
+    x = s.input("x", [2])
+    network = s.network(s.op("Mul", x, s.op("Sigmoid", x)))
+    for node in network.nodes():
+        node.domain = "theirs" if node.op_type == custom else ""
+    assert bool(written_out(network, "Swish")) == (custom is None)
+
+
 def test_a_gated_unit_is_no_swish() -> None:
     s = Sketch()
     y = s.op("Mul", s.op("Sigmoid", s.input("z", [2, 16])), bias(s))
