@@ -1,6 +1,6 @@
 """Raise the opset, fold constants and fuse patterns into single operators, proving each step."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -16,7 +16,14 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
-from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
+from halfwise.graph.modern.replacing import (
+    Replaced,
+    Replacement,
+    alone,
+    between,
+    exactly,
+    replace_all,
+)
 from halfwise.metrics import relative_error
 from halfwise.records import LeftAlone, NodeName, Rewriting
 from halfwise.wording import number
@@ -24,8 +31,10 @@ from halfwise.wording import number
 TOLERANCE = 1e-5
 """Error over a tensor's largest magnitude: FP32 sums in another order differ by about 1e-6."""
 
-_AT_ONCE = 8
-"""Candidates whose tensors are in memory at a time."""
+_FIRST, _MOST = 8, 256
+"""Candidates compared at first, to learn how large their tensors are; and most at a time."""
+_TENSORS_BYTES = 1 << 28
+"""Bytes of their tensors in memory at a time: each time loads and runs the whole model."""
 _MOST_ELEMENTS = 1 << 22
 """Largest size of a random tensor in elements: more would show nothing new."""
 
@@ -198,30 +207,48 @@ class Modernizer:
         """Yield each replacement's own error, on the samples and on random numbers."""
         values = {v.name: v for n in self.network.nodes() for v in n.outputs}
         values |= {v.name: v for v in self.network.graph.inputs}
-        for start in range(0, len(found), _AT_ONCE):
+        places = {node: place for place, node in enumerate(self.network.nodes())}
+        start, size, largest = 0, _FIRST, 1
+        while start < len(found):
             self._progress(start, len(found), "rewritings")
-            chunk = found[start : start + _AT_ONCE]
-            probe = self.network.copy()
-            ends = {n for c in chunk for n in (_replacement(c).x, _replacement(c).output)}
-            ends -= {v.name for v in (*probe.graph.outputs, *probe.graph.inputs)}
-            probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in ends)
-            session = Session(probe, runtime=self._runtime)
-            new = {
-                c: alone(_replacement(c), values[_replacement(c).x], self.network.model)
-                for c in chunk
-            }
-            sessions = {c: Session(model, runtime=self._runtime) for c, model in new.items()}
-            errors = {c: self._random_error(c, sessions[c], values) for c in chunk}
-            for sample in self._samples:
-                seen = {**sample, **session.run(sample)}
-                for c in chunk:
-                    made = _replacement(c)
-                    after = sessions[c].run({made.x: seen[made.x]})[made.output]
-                    error = relative_error(seen[made.output], after)
-                    if error > max(errors[c], TOLERANCE):
-                        self._compare_exactly(c, seen, after)
-                    errors[c] = max(errors[c], error)
+            chunk = found[start : start + size]
+            errors, most = self._chunk_errors(chunk, values, places)
             yield from errors.items()
+            largest = max(largest, most)
+            start, size = start + size, min(_MOST, max(_FIRST, _TENSORS_BYTES // largest))
+
+    def _chunk_errors(
+        self,
+        chunk: list[Candidate],
+        values: dict[str | None, ir.Value],
+        places: Mapping[ir.Node, int],
+    ) -> tuple[dict[Candidate, float], int]:
+        """Return the error of each candidate, and the bytes of the largest one's tensors."""
+        made = {c: _replacement(c) for c in chunk}
+        session = Session(self._probe(made.values()), runtime=self._runtime)
+        new = {c: alone(made[c], values[made[c].x], self.network.model) for c in chunk}
+        sessions = {c: Session(model, runtime=self._runtime) for c, model in new.items()}
+        errors = {c: self._random_error(c, sessions[c], values, places) for c in chunk}
+        largest = 0
+        for sample in self._samples:
+            seen = {**sample, **session.run(sample)}
+            for c in chunk:
+                before = seen[made[c].output]
+                after = sessions[c].run({made[c].x: seen[made[c].x]})[made[c].output]
+                error = relative_error(before, after)
+                if error > max(errors[c], TOLERANCE):
+                    self._compare_exactly(c, seen, after)
+                errors[c] = max(errors[c], error)
+                largest = max(largest, seen[made[c].x].nbytes + before.nbytes)
+        return errors, largest
+
+    def _probe(self, some: Iterable[Replacement]) -> ir.Model:
+        """Return the network with the inputs and outputs of some replacements as outputs."""
+        probe = self.network.copy()
+        ends = {name for made in some for name in (made.x, made.output)}
+        ends -= {v.name for v in (*probe.graph.outputs, *probe.graph.inputs)}
+        probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in ends)
+        return probe
 
     def _compare_exactly(
         self, candidate: Candidate, seen: Mapping[str, NDArray[Any]], after: NDArray[Any]
@@ -245,15 +272,21 @@ class Modernizer:
         )
 
     def _random_error(
-        self, candidate: Candidate, session: Session, values: dict[str | None, ir.Value]
+        self,
+        candidate: Candidate,
+        session: Session,
+        values: dict[str | None, ir.Value],
+        places: Mapping[ir.Node, int],
     ) -> float:
         """Return the error on random numbers, 0 if the old nodes do not run alone."""
         made = _replacement(candidate)
         x, output = values[made.x], values[made.output]
+        graph = between(self.network.graph, x, output, places)
+        if graph is None:
+            return 0.0
         try:
-            graph = ir.convenience.extract(self.network.graph, [x], [output])
             old = Session(ir.Model(graph, ir_version=self.network.model.ir_version))
-        except (CaseError, ValueError):
+        except CaseError:
             return 0.0
         error = 0.0
         for trial in range(2):

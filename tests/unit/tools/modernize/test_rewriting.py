@@ -128,3 +128,46 @@ def test_the_highest_opset_that_can_be_reached(monkeypatch):
     assert proven.network.opset == 21
     assert proven.notes[0] == "not raised to opset 25: no adapter"
     assert [r.op for r in proven.rewritings] == ["Gelu"]
+
+
+def many(count: int) -> onnx.ModelProto:
+    """Gelus in a row, each of an Erf and four others."""
+    s = Sketch()
+    x = s.input("x", [2, 8])
+    for _ in range(count):
+        gate = s.op("Add", s.op("Erf", s.op("Div", x, 2**0.5)), 1.0)
+        x = s.op("Mul", s.op("Mul", x, gate), 0.5)
+    return s.proto(x)
+
+
+def test_the_whole_model_is_not_loaded_more_often_for_more_candidates(monkeypatch):
+    loaded: list[int] = []
+
+    def counting(model, **options):
+        loaded.append(len(model.graph))
+        return Session(model, **options)
+
+    monkeypatch.setattr(modernize, "Session", counting)
+    whole = {}
+    for count in (20, 40):
+        loaded.clear()
+        assert len(modernized(many(count))[1].rewritings) == count
+        whole[count] = sum(nodes >= count for nodes in loaded)
+    assert whole[20] == whole[40]
+
+
+def test_large_tensors_are_compared_a_few_at_a_time(monkeypatch):
+    chunks: list[int] = []
+    probe = Modernizer._probe
+
+    def counting(self, some):
+        chunks.append(len(some))
+        return probe(self, some)
+
+    monkeypatch.setattr(Modernizer, "_probe", counting)
+    # The two tensors of each have 2 × 8 elements of 4 bytes.
+    monkeypatch.setattr(modernize, "_TENSORS_BYTES", 10 * 2 * 2 * 8 * 4)
+    assert len(modernized(many(30))[1].rewritings) == 30
+    monkeypatch.setattr(modernize, "_TENSORS_BYTES", 1)
+    assert len(modernized(many(20))[1].rewritings) == 20
+    assert chunks == [8, 10, 10, 2, 8, 8, 4]
