@@ -1,6 +1,10 @@
 """Progress reports of a run."""
 
+from collections.abc import Callable
 from typing import Protocol
+
+PERCENT = "%"
+"""The part of a stage whose steps differ in weight: only the share that is over means something."""
 
 
 class Watcher(Protocol):
@@ -14,7 +18,7 @@ class Watcher(Protocol):
     ) -> None:
         """Report that `done` steps of the stage, or of its part `of`, are over.
 
-        `most`: it may end before all `total` are.
+        `most`: it may end before all `total` are. Steps of `PERCENT` are shown as a share.
         """
 
     def left(self, seconds: float) -> None:
@@ -29,6 +33,27 @@ class Watcher(Protocol):
 
     def note(self, line: str) -> None:
         """Report a message worth reading."""
+
+
+class Weighed:
+    """Tells work of unequal steps, by weights that only compare them."""
+
+    def __init__(self, step: Callable[[int, int, str], None] | None = None) -> None:
+        """Take what is told of the weight that is over, and of all that is expected so far."""
+        self._step = step
+        self._over = self._expected = 0.0
+
+    def expect(self, weight: float) -> None:
+        """Expect more work."""
+        self._expected += weight
+        self.did(0.0)
+
+    def did(self, weight: float) -> None:
+        """Tell that expected work is over."""
+        self._over += weight
+        if self._step is not None:
+            over, expected = (round(1000 * weight) for weight in (self._over, self._expected))
+            self._step(over, max(1, expected), PERCENT)
 
 
 class Silent:

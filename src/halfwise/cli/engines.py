@@ -206,7 +206,8 @@ def export(
     if kind == "netron":
         _annotate(run, out, options)
         return
-    written = watched(lambda _: api.export(run, kind, out=out, **options), Display(), name="export")
+    call = lambda watcher: api.export(run, kind, out=out, watcher=watcher, **options)  # noqa: E731
+    written = watched(call, Display(), name="export")
     _show_recipe(written, out)
 
 
@@ -234,7 +235,8 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
     if other := sorted(options.keys() - {"model", "trt_worker"}):
         name = other[0].replace("_", "-")
         raise UsageError(f"--{name} is for recipes that build.", "Leave it out with --as netron.")
-    written = watched(lambda _: api.annotate(run, out, **options), Display(), name="export")
+    call = lambda watcher: api.annotate(run, out, watcher=watcher, **options)  # noqa: E731
+    written = watched(call, Display(), name="export")
     typer.echo(clean(f"written: {written}"))
     typer.echo(
         "Each node's metadata holds what the run found about it: open it in Netron "

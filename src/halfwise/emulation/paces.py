@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 WORK: Mapping[str, float] = {
     "load": 1.0,
+    "check": 0.4,
     "reference": 2.2,
     "observe": 9.0,
     "emulate": 10.0,
@@ -12,6 +13,7 @@ WORK: Mapping[str, float] = {
     "store": 12.0,
     "proof": 17.0,
     "compare": 11.0,
+    "model": 0.6,
 }
 """Work of each stage per node of the model, relative to loading it: measured on models of 500,
 2,000 and 5,000 nodes of bench/scale.py, where single runs were off by up to 1.6 times. Models with

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.files import open_regular
 from halfwise.graph.intake import (
     ONNX_DOMAINS,
     Flaw,
@@ -42,17 +43,19 @@ from halfwise.graph.normal_form import (
     open_negative_sizes,
     refuse_unusable,
 )
+from halfwise.graph.reading import PER_MB, PER_NODE, blocks, megabytes, read_proto
 from halfwise.graph.serialisation import (
     external_files,
     find_beside,
     graphs_in,
-    read_proto,
+    nodes_in,
     refuse_files,
     silent,
     skeleton,
     weights_folder,
 )
 from halfwise.graph.weights import map_files, map_weights
+from halfwise.progress import Weighed
 from halfwise.records import NodeName, TensorName
 
 _FIRST_IR_VERSION = 4
@@ -163,29 +166,27 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
 
     Args:
         path: The file.
-        progress: Called with how many MB of the model's files are read, of how many, and "MB".
+        progress: Called with the weight of the work that is over, of how much, and `PERCENT`.
 
     Raises:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
             folder, inputs or outputs that hold maps, or a graph that the ONNX checker refuses.
     """
-    proto = read_proto(path)
-    digest = hashlib.sha256()
-    files, done = dict.fromkeys((path, *external_files(proto, path).values())), 0
-    size = sum(file.stat().st_size for file in files)
-    for file in files:
-        with open_regular(file) as stream:
-            while block := stream.read(1 << 24):
-                digest.update(block)
-                done += len(block)
-                if progress is not None:
-                    progress(done >> 20, size >> 20, "MB")
+    digest, work = hashlib.sha256(), Weighed(progress)
+    proto = read_proto(path, work, digest.update)
+    files = dict.fromkeys(external_files(proto, path).values())
+    files.pop(path, None)
+    work.expect(PER_MB * megabytes(sum(file.stat().st_size for file in files)))
+    work.expect(nodes := PER_NODE * sum(1 for _ in nodes_in(proto.graph)))
+    for block in chain.from_iterable(blocks(file, work) for file in files):
+        digest.update(block)
     folder = weights_folder(proto, path)
     repairs, model = _deserialise(proto, path)
     # This frees the memory of a large model once its weights are in a file.
     del proto
     find_beside(model, folder)
-    return normalise(model, path=path, sha256=digest.hexdigest(), repairs=repairs)
+    given: dict[str, Any] = {"path": path, "sha256": digest.hexdigest(), "repairs": repairs}
+    return normalise(model, **given, over=partial(work.did, nodes / 4))
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
@@ -199,12 +200,17 @@ def network_from_proto(proto: onnx.ModelProto) -> Network:
 
 
 def normalise(
-    model: ir.Model, *, path: Path | None, sha256: str, repairs: tuple[Repair, ...] = ()
+    model: ir.Model,
+    *,
+    path: Path | None,
+    sha256: str,
+    repairs: tuple[Repair, ...] = (),
+    over: Callable[[], object] = lambda: None,
 ) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
     Declared sizes of computed values are only claims: they stay where ONNX infers the same. Names
-    of axes stay.
+    of axes stay. `over` is called after each of three quarters of the work.
 
     Raises:
         CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
@@ -225,20 +231,14 @@ def normalise(
         map_files(model)
         check_constants(graphs_of(model))
         map_weights(model)
-        misdeclared = _check_and_infer(model)
+        over()
+        misdeclared = _check_and_infer(model, over)
         name_cast_types(graphs_of(model))
         drop_unused_constants(graphs_of(model))
-    if unsorted:
-        repairs += (Repair(Flaw.UNSORTED),)
-    if misdeclared:
-        repairs += (Repair(Flaw.MISDECLARED, misdeclared),)
-    return Network(
-        model=model,
-        path=path,
-        sha256=sha256,
-        original_names={NodeName(new): old for new, old in renamed.items()},
-        repairs=repairs,
-    )
+    repairs += (Repair(Flaw.UNSORTED),) * unsorted
+    repairs += (Repair(Flaw.MISDECLARED, misdeclared),) * bool(misdeclared)
+    names = {NodeName(new): old for new, old in renamed.items()}
+    return Network(model=model, path=path, sha256=sha256, original_names=names, repairs=repairs)
 
 
 def infer_again(network: Network) -> None:
@@ -304,7 +304,7 @@ def _check_nodes(model: ir.Model) -> None:
             raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
 
-def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
+def _check_and_infer(model: ir.Model, over: Callable[[], object] = lambda: None) -> tuple[str, ...]:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
     onnx-ir's own pass only logs errors, and mistakes a sequence of tensors for a tensor.
@@ -318,8 +318,10 @@ def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
     proto = skeleton(model)[0]
+    over()
     declared = declared_shapes(graphs_in(proto.graph))
     inferred = checked(proto)
+    over()
     take_types(model, inferred)
     return contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
 

@@ -1,4 +1,4 @@
-"""ONNX files and protobufs: reading with external data, walking, and writing without weights.
+"""ONNX files and protobufs: external data, walking, and writing without weights.
 
 A graph without its large tensors is far below protobuf's 2 GB and cheap to serialise.
 """
@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, is_special, mistaken, no_file, open_regular, unreadable
-from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
+from halfwise.files import is_regular, is_special
+from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from halfwise.scratch import scratch
 
 _SHOWN = 100
@@ -296,43 +295,6 @@ def nodes_in(graph: onnx.GraphProto, depth: int = 0) -> Iterator[tuple[int, onnx
         yield depth, node
         for body in bodies_of(node):
             yield from nodes_in(body, depth + 1)
-
-
-def read_proto(path: Path) -> onnx.ModelProto:
-    """Return the unchanged content of an ONNX file, without external data.
-
-    Raises:
-        CaseError: not a file, not ONNX, or truncated.
-    """
-    if not is_regular(path):
-        raise CaseError(no_file(path), "Give the path of an ONNX model.")
-    if (size := path.stat().st_size) > PROTOBUF_BYTES:
-        raise CaseError(
-            f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "
-            f"{PROTOBUF_BYTES:,}.",
-            "Save larger models with their weights in a separate file (external data).",
-        )
-    try:
-        with open_regular(path) as stream:
-            head = stream.read(_SHOWN)
-            stream.seek(0)
-            proto = onnx.load_model(stream, format="protobuf", load_external_data=False)
-    except OSError as error:
-        raise CaseError(unreadable(path, error), "Check its permissions.") from error
-    except (DecodeError, ValueError) as error:
-        raise _no_model(path, head) from error
-    if not proto.graph.node and not proto.graph.output:
-        raise _no_model(path, head)
-    return proto
-
-
-def _no_model(path: Path, head: bytes) -> CaseError:
-    what, hint = mistaken(head) or (
-        "",
-        "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
-    )
-    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
-    return CaseError(f"{path} is {told}.", hint)
 
 
 @contextmanager

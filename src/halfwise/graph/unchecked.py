@@ -35,10 +35,10 @@ from halfwise.graph.normal_form import (
     open_negative_sizes,
     unreadable_constants,
 )
+from halfwise.graph.reading import PER_MB, PER_NODE, megabytes, read_proto
 from halfwise.graph.serialisation import (
     find_beside,
     nodes_in,
-    read_proto,
     refuse_special_files,
     silent,
     skeleton,
@@ -46,6 +46,7 @@ from halfwise.graph.serialisation import (
     without_links,
 )
 from halfwise.graph.weights import map_files
+from halfwise.progress import Weighed
 from halfwise.records import LogNode, NodeName, TensorName
 
 _PLACE = "halfwise.place"
@@ -122,13 +123,23 @@ class Unchecked:
         return Place(NodeName(original), node.op_type, int(number) if number else None, called)
 
 
-def read_unchecked(path: Path) -> Unchecked:
+def read_unchecked(
+    path: Path, progress: Callable[[int, int, str], None] | None = None
+) -> Unchecked:
     """Return the model of an ONNX file, whatever is wrong with it.
+
+    Args:
+        path: The file.
+        progress: As of `load_network`.
 
     Raises:
         CaseError: not a file, not an ONNX model, or external data that is not a regular file.
     """
-    proto = read_proto(path)
+    work = Weighed(progress)
+    proto = read_proto(path, work)
+    # ONNX's checker reads the file again.
+    work.expect(checking := PER_MB * megabytes(path.stat().st_size))
+    work.expect(normalising := PER_NODE * sum(1 for _ in nodes_in(proto.graph)))
     refuse_special_files(proto, path)
     nodes = []
     for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
@@ -136,12 +147,14 @@ def read_unchecked(path: Path) -> Unchecked:
         # Inlining passes metadata on, so inlined nodes know the place of their call.
         node.metadata_props.add(key=_PLACE, value=str(number))
     refusal = _refusal(proto, path)
+    work.did(checking)
     with silent():
         try:
             refuse_maps(proto)
             repair(proto)
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
+            work.did(normalising / 4)
             unread, broken, names = _normalise(model, folder)
         except (*_UNREADABLE, CaseError) as error:
             why = f"the graph cannot be read: {_line(error)}"

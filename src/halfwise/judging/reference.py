@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
-from halfwise.emulation.bounded import forgiving
+from halfwise.emulation.bounded import forgiving, sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
@@ -57,6 +57,11 @@ def check(network: Network, *, runtime: Runtime = CPU) -> Session:
             with everything else in FP32; the model has no FP32 tensor; an output is not a tensor;
             or the model draws random numbers.
     """
+    with sized("check", max(1, sum(1 for _ in network.nodes()))):
+        return _checked(network, runtime)
+
+
+def _checked(network: Network, runtime: Runtime) -> Session:
     complete_types(network, runtime=runtime)
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
     values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]

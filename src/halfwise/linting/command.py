@@ -15,7 +15,7 @@ from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
 from halfwise.linting import RULES
 from halfwise.linting import lint as lint_model
-from halfwise.progress import Watcher
+from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report, Table
 from halfwise.tensorrt.trtexec.check import check
@@ -62,7 +62,7 @@ def lint(
                 f"There is no rule called {name!r}.",
                 f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(known)}.",
             )
-    unchecked = read_unchecked(Path(model))
+    unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
     findings, skipped = lint_model(unchecked, version, ignored, watcher)
     proto = unchecked.proto
     return LintReport(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from halfwise.errors import UsageError
 from halfwise.progress import Watcher
-from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.client import HELLO_SECONDS, Worker
 from halfwise.tensorrt.workers import WorkerSpec
 
 
@@ -27,6 +27,7 @@ def usable(
         UsageError: its environment may put TF32 into every engine, and `exact` is set.
     """
     watcher.stage("worker")
+    watcher.left(HELLO_SECONDS)
     spec.announce()
     with Worker(spec.name, spec.command, wait=wait) as worker:
         worker.demand_usable()

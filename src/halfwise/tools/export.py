@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import onnx
 
 from halfwise.declarations import Inputs
+from halfwise.declarations.plans import Reading
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import BUILT_FILE, FP32_FILE
 from halfwise.fixing.repair.making import repaired
@@ -18,6 +19,7 @@ from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.model import Network, load_network
 from halfwise.options.loading import load_model
+from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Profile, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import (
@@ -79,8 +81,9 @@ def export(
     opt_shapes: Sequence[str] = (),
     max_shapes: Sequence[str] = (),
     inputs: Inputs | None = None,
-    preprocess: str | None = None,
     trt_worker: str | None = None,
+    watcher: Watcher | None = None,
+    **read: Unpack[Reading],
 ) -> Exported:
     """Return the recipe that builds a run's engine without halfwise, and write it to `out`.
 
@@ -98,8 +101,9 @@ def export(
         opt_shapes: Usual shapes.
         max_shapes: Largest shapes.
         inputs: Samples, as for `fix`; only for "tuning", which needs them and `out`.
-        preprocess: As in `Options`.
         trt_worker: The device whose engine to export; required if the run has several.
+        watcher: Receives how much of the model is read.
+        read: How to read the inputs: see `Options`.
 
     Raises:
         UsageError: no such kind, version, typing or device, or `out` cannot be written to.
@@ -115,14 +119,16 @@ def export(
     version, regime = choose(record, asked, typing)
     shapes = (min_shapes, opt_shapes, max_shapes)
     with scratch() as partial:
-        source = _source(folder, record, (version, regime), place, model, partial)
+        told = watcher or Silent()
+        source = _source(folder, record, (version, regime), place, model, partial, told)
         profiles = profiles_from_options(source.network, None, *shapes)
         recipe = _recipe(record, source, folder, place, (version, regime), profiles)
         if inputs is None:
             texts = KINDS[kind](recipe)
         else:
+            given = inputs, read.get("preprocess")
             models = (_fp32(folder, record, model), source.network)
-            texts = tuning(recipe, hand_over(record, models, (inputs, preprocess), recipe, partial))
+            texts = tuning(recipe, hand_over(record, models, given, recipe, partial))
         written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
     return Exported(recipe, texts, written)
 
@@ -222,6 +228,7 @@ def _source(
     place: _Place,
     model: str | Path | None,
     partial: Path,
+    watcher: Watcher,
 ) -> Source:
     """Return the ONNX file to build from; a file still to be written is in `partial`."""
     version, typing = builder
@@ -233,10 +240,12 @@ def _source(
             "Restore the file, or make the run again.",
         )
     if inside.is_file():
-        return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
+        return Source(
+            load_network(inside, watcher.step), place.tell(inside), model_files(inside).hashes
+        )
     if run.plan is not None and run.plan.int8 and not nothing_low(run):
-        return _with_pairs(folder / MODEL_FILE, version, place, partial)
-    path, network, stored = fp32_model(run, model)
+        return _with_pairs(folder / MODEL_FILE, version, place, partial, watcher)
+    path, network, stored = fp32_model(run, model, watcher)
     repairs = planned_repairs(run)
     network = repaired(network, repairs)
     if repairs:
@@ -260,7 +269,9 @@ def _source(
     return Source(network, built, model_files(named).hashes)
 
 
-def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Source:
+def _with_pairs(
+    mixed: Path, version: str, place: _Place, partial: Path, watcher: Watcher
+) -> Source:
     """Return the file to constrain for a plan with INT8: its model in FP32, except for INT8."""
     if not mixed.is_file():
         raise RecordMismatch(
@@ -272,12 +283,14 @@ def _with_pairs(mixed: Path, version: str, place: _Place, partial: Path) -> Sour
             f"{mixed} has Casts, which constraints replace.",
             f"Give a folder with -o: {BUILT_FILE} is written there, without them.",
         )
-    network, named = readable(upcast(load_network(mixed))[0], version), partial / BUILT_FILE
+    network, named = readable(upcast(load_model(mixed, watcher))[0], version), partial / BUILT_FILE
     save_checked(network.model, named)
     return Source(network, BUILT_FILE, model_files(named).hashes)
 
 
-def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Stored]:
+def fp32_model(
+    run: Run, model: str | Path | None, watcher: Watcher | None = None
+) -> tuple[Path, Network, Stored]:
     """Return a run's source model: its path, the network in FP32, and what its file stores."""
     path = users_model(run) if model is None else Path(model)
     if not path.is_file():
@@ -285,7 +298,7 @@ def fp32_model(run: Run, model: str | Path | None) -> tuple[Path, Network, Store
             f"This needs the FP32 model, but {path} is missing.",
             "Give the model that the run was made from: --model FILE.",
         )
-    network, stored = upcast(load_model(path))
+    network, stored = upcast(load_model(path, watcher or Silent()))
     if network.sha256 != run.provenance.model_sha256:
         raise RecordMismatch(
             f"{path} is not the model that the run was made from: its hash differs.",

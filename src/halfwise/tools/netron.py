@@ -8,6 +8,7 @@ import onnx_ir as ir
 from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.fixing.engines.workbench import save
 from halfwise.graph.model import Network, load_network, node_name
+from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations, Run
 from halfwise.reporting.nodes import NodeFacts, node_facts, type_words, words_on
 from halfwise.store import (
@@ -31,6 +32,7 @@ def annotate(
     *,
     model: str | Path | None = None,
     trt_worker: str | None = None,
+    watcher: Watcher | None = None,
 ) -> Path:
     """Write a copy of a run's mixed model, or if it has none of its FP32 model, for viewers.
 
@@ -42,6 +44,7 @@ def annotate(
         out: ONNX file to write, with large weights next to it.
         model: The FP32 model, to annotate instead, or if it has moved.
         trt_worker: The device whose engine to describe, if the run has several.
+        watcher: Receives how much of the model is read.
 
     Raises:
         UsageError: `out` exists or cannot be written, or there is no such device.
@@ -53,9 +56,9 @@ def annotate(
     mixed = folder / MODEL_FILE
     with new_file(file_named(out, ".onnx")) as partial:
         if model is None and mixed.is_file():
-            network = load_network(mixed)
+            network = load_network(mixed, (watcher or Silent()).step)
         else:
-            network = fp32_model(record, model)[1]
+            network = fp32_model(record, model, watcher)[1]
         save(_annotated(network, record, read_observations(folder)), partial)
     return Path(out)
 

@@ -1,11 +1,12 @@
 import io
 import re
+import subprocess
 import sys
 
 import pytest
 
-from halfwise.progress import Watcher
-from halfwise.reporting.bar import TerminalWatcher
+from halfwise.progress import Watcher, Weighed
+from halfwise.reporting.bar import MODULES, TerminalWatcher
 
 EVIL = "[red]\x1b[2Jwiped[/red][/nonsense]\n:smile:\x07"
 
@@ -116,11 +117,11 @@ def test_steps_tell_how_long_is_left_by_how_long_they_took(attach, after):
         after(watcher, 10)
         assert drawn(watcher) == ("judge", "4/10", "about 0:00:20 left", 0.4)
         after(watcher, 25)
-        assert drawn(watcher) == ("judge", "4/10", "", 0.4)
+        assert drawn(watcher) == ("judge", "4/10", "about 0:00:14 left", 0.4)  # late by 5 s
         watcher.step(10)
-        assert drawn(watcher) == ("judge", "", "", None)
+        assert drawn(watcher) == ("judge", "", "about 0:00:30 left", None)  # its budget was 5 s
         watcher.step(1, 10, "samples")
-        assert drawn(watcher) == ("judge: samples", "1/10", "", 0.1)
+        assert drawn(watcher)[:2] == ("judge: samples", "1/10")
         after(watcher, 3)
         watcher.step(2, 10, "samples")
         assert drawn(watcher)[2] == "about 0:00:24 left"
@@ -185,10 +186,57 @@ def test_what_is_expected_is_told_until_it_is_over(attach, after):
         watcher.step(1, 2)
         assert drawn(watcher)[1] == ""
         after(watcher, 30)
-        assert drawn(watcher) == ("emulate", "1/2", "", 0.5)
+        assert drawn(watcher) == ("emulate", "1/2", "about 0:00:09 left", 0.5)  # late by 15 s
         watcher.expect(0.0, "loading")
         watcher.step(2, 2)
         assert drawn(watcher) == ("emulate", "", "", None)
+
+
+def test_unequal_steps_are_shown_as_a_share(attach, after):
+    attach()
+    with TerminalWatcher() as watcher:
+        watcher.stage("load")
+        work = Weighed(watcher.step)
+        work.expect(300)
+        work.did(100)
+        assert drawn(watcher) == ("load", "33 %", "", pytest.approx(1 / 3))
+        after(watcher, 1)
+        work.expect(100)
+        work.did(100)
+        after(watcher, 1)
+        assert drawn(watcher) == ("load", "50 %", "about 0:00:01 left", 0.5)
+        after(watcher, 3)
+        work.did(100)
+        assert drawn(watcher)[1:] == ("75 %", "about 0:00:02 left", 0.75)
+        work.did(100)
+        assert drawn(watcher) == ("load", "", "", None)
+
+
+def test_before_the_first_stage_imported_modules_are_counted(attach, after, monkeypatch):
+    attach()
+    there = dict.fromkeys(map(str, range(MODULES // 2)))
+    with TerminalWatcher() as watcher, monkeypatch.context() as patch:
+        watcher._told.imports = MODULES // 4
+        patch.setattr(sys, "modules", there)
+        after(watcher, 4)
+        assert drawn(watcher)[2] == "about 0:00:08 left"
+        patch.setattr(sys, "modules", dict.fromkeys(map(str, range(MODULES + 1))))
+        assert drawn(watcher)[2] == "about 0:00:01 left"
+        patch.undo()
+        watcher.stage("load")
+        after(watcher, 4)
+        assert drawn(watcher)[2] == ""
+
+
+def test_so_many_modules_are_imported():
+    code = (
+        "import sys; from halfwise.cli import main; from halfwise.reporting.bar import *\n"
+        "TerminalWatcher.stage = lambda *_: print(len(sys.modules))\n"
+        "sys.argv = 'halfwise fix none.onnx --inputs none.npz -o none'.split(); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert int(done.stdout) == pytest.approx(MODULES, rel=0.1)
 
 
 def test_a_guess_at_a_stage_gives_way_to_its_steps(attach, after):

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -144,6 +145,7 @@ class Builds:
                     interruption().ending(end),
                     limited(expect=self.watcher.expect),
                     sized("building"),
+                    self._bounded(number),
                 ):
                     outcome = build()
             except (*WORKER_GONE, OSError) as error:
@@ -168,6 +170,15 @@ class Builds:
             )
 
         return lambda: self._recorded(run, number, purpose, config)
+
+    @contextmanager
+    def _bounded(self, number: int) -> Iterator[None]:
+        """Tell how long the first build may take at most; others are expected to take as long."""
+        if number == 1:
+            self.watcher.left(self.settings.build_timeout)
+        yield
+        if number == 1:
+            self.watcher.left(inf)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
         """Return the outcome for a model that cannot be written here.

@@ -40,7 +40,7 @@ def healthy(subject: Subject) -> Rung:
     if path is None and not bad:
         return skipped(3, "model", "The model was not loaded from a file.")
     version = None if subject.engines is None else subject.engines.tensorrt
-    findings = () if path is None else lint(read_unchecked(path), version)[0]
+    findings = () if path is None else lint(read_unchecked(path, subject.watcher.step), version)[0]
     errors = [f for f in findings if f.severity == "error"]
     signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]

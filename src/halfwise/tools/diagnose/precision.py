@@ -6,6 +6,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from halfwise.case import Case
+from halfwise.emulation.bounded import sized
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
@@ -15,6 +16,7 @@ from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
+from halfwise.options.loading import nodes_of
 from halfwise.options.repairs import RULES
 from halfwise.records import (
     Decided,
@@ -45,15 +47,16 @@ def precision(subject: Subject) -> Rung:
     low = subject.settings.fmt.name.upper()
     case = _with_opset(subject)
     typed = all_low(case.network, subject.settings.fmt, subject.settings)
-    verdict = judge(
-        typed,
-        case.calibration,
-        subject.references,
-        case.criterion,
-        case.metric,
-        accumulate=subject.settings.accumulate,
-        runtime=subject.settings.runtime,
-    ).verdict
+    with sized("judge", nodes_of(case.network)):
+        verdict = judge(
+            typed,
+            case.calibration,
+            subject.references,
+            case.criterion,
+            case.metric,
+            accumulate=subject.settings.accumulate,
+            runtime=subject.settings.runtime,
+        ).verdict
     signs = signs_of(verdict, f"emulation, all {low}")
     if verdict.passed:
         return Rung(

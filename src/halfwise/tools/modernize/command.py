@@ -108,6 +108,7 @@ def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[i
     spec = resolve(**named)[0]
     if spec.source != "default":
         watcher.stage("worker")
+        watcher.left(ANSWER_SECONDS)
         spec.announce()
         try:
             with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:

@@ -1,0 +1,105 @@
+"""Read ONNX files, and tell how much of the work is over."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from halfwise.errors import CaseError
+from halfwise.files import is_regular, mistaken, no_file, open_regular, unreadable
+from halfwise.graph.weights import PROTOBUF_BYTES
+from halfwise.progress import Weighed
+
+PER_MB = 3.0
+"""Weight of reading and hashing a megabyte."""
+PARSING = 1.0
+"""Weight of parsing a megabyte of protobuf."""
+PER_NODE = 0.2
+"""Weight of bringing a node into normal form. All three are milliseconds of a processor on models
+of 5,000 nodes with 8 and with 522 MB (bench/repeated_blocks.py); only their ratio is used."""
+_BLOCK_BYTES = 1 << 24
+_HEAD_BYTES = 100
+"""Bytes from which a file that is not ONNX may be recognised."""
+
+
+def megabytes(size: int) -> float:
+    """Return the megabytes of so many bytes."""
+    return size / 1e6
+
+
+def blocks(file: Path, work: Weighed) -> Iterator[bytes]:
+    """Yield a file's bytes in order, as expected work.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_regular(file) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+            work.did(PER_MB * megabytes(len(block)))
+
+
+def read_proto(
+    path: Path,
+    work: Weighed | None = None,
+    heard: Callable[[memoryview], object] = lambda _: None,
+) -> onnx.ModelProto:
+    """Return the unchanged content of an ONNX file, without external data.
+
+    Args:
+        path: The file.
+        work: Receives the work of reading it.
+        heard: Called with the bytes of the file, block by block.
+
+    Raises:
+        CaseError: not a file, not ONNX, or truncated.
+    """
+    if not is_regular(path):
+        raise CaseError(no_file(path), "Give the path of an ONNX model.")
+    if (size := path.stat().st_size) > PROTOBUF_BYTES:
+        raise CaseError(
+            f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "
+            f"{PROTOBUF_BYTES:,}.",
+            "Save larger models with their weights in a separate file (external data).",
+        )
+    work = work or Weighed()
+    work.expect((PER_MB + PARSING) * megabytes(size))
+    try:
+        with open_regular(path) as stream:
+            content = _content(stream, work, heard)
+    except OSError as error:
+        raise CaseError(unreadable(path, error), "Check its permissions.") from error
+    proto, head = onnx.ModelProto(), bytes(content[:_HEAD_BYTES])
+    try:
+        proto.ParseFromString(content)
+    except (DecodeError, ValueError) as error:
+        raise _no_model(path, head) from error
+    if not proto.graph.node and not proto.graph.output:
+        raise _no_model(path, head)
+    work.did(PARSING * megabytes(size))
+    return proto
+
+
+def _content(stream: BinaryIO, work: Weighed, heard: Callable[[memoryview], object]) -> bytearray:
+    """Return the bytes of a file, of which there is no second copy in memory."""
+    content, done = bytearray(os.fstat(stream.fileno()).st_size), 0
+    with memoryview(content) as view:
+        # A file object reads into a buffer, which the type of streams does not say.
+        while read := stream.readinto(view[done : done + _BLOCK_BYTES]):  # type: ignore[attr-defined]
+            heard(view[done : done + read])
+            done += read
+            work.did(PER_MB * megabytes(read))
+    del content[done:]
+    return content
+
+
+def _no_model(path: Path, head: bytes) -> CaseError:
+    what, hint = mistaken(head) or (
+        "",
+        "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
+    )
+    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
+    return CaseError(f"{path} is {told}.", hint)
