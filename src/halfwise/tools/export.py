@@ -103,7 +103,7 @@ def export(
         inputs: Samples, as for `fix`; only for "tuning", which needs them and `out`.
         trt_worker: The device whose engine to export; required if the run has several.
         watcher: Receives how much of the model is read.
-        read: How to read the inputs: see `Options`.
+        read: See `Options`.
 
     Raises:
         UsageError: no such kind, version, typing or device, or `out` cannot be written to.
@@ -111,7 +111,7 @@ def export(
         RecordMismatch: the run folder is damaged, or the model differs.
     """
     _check(kind, inputs, out)
-    place = _Place(None if out is None else Path(out), kind)
+    place, watcher = _Place(None if out is None else Path(out), kind), watcher or Silent()
     place.refuse_unusable()
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
@@ -119,16 +119,14 @@ def export(
     version, regime = choose(record, asked, typing)
     shapes = (min_shapes, opt_shapes, max_shapes)
     with scratch() as partial:
-        told = watcher or Silent()
-        source = _source(folder, record, (version, regime), place, model, partial, told)
+        source = _source(folder, record, (version, regime), place, model, partial, watcher)
         profiles = profiles_from_options(source.network, None, *shapes)
         recipe = _recipe(record, source, folder, place, (version, regime), profiles)
         if inputs is None:
             texts = KINDS[kind](recipe)
         else:
-            given = inputs, read.get("preprocess")
-            models = (_fp32(folder, record, model), source.network)
-            texts = tuning(recipe, hand_over(record, models, given, recipe, partial))
+            given = (_fp32(folder, record, model), source.network), (inputs, read.get("preprocess"))
+            texts = tuning(recipe, hand_over(record, *given, recipe, partial))
         written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
     return Exported(recipe, texts, written)
 
