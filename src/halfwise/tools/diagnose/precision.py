@@ -47,16 +47,7 @@ def precision(subject: Subject) -> Rung:
     low = subject.settings.fmt.name.upper()
     case = _with_opset(subject)
     typed = all_low(case.network, subject.settings.fmt, subject.settings)
-    with sized("judge", nodes_of(case.network)):
-        verdict = judge(
-            typed,
-            case.calibration,
-            subject.references,
-            case.criterion,
-            case.metric,
-            accumulate=subject.settings.accumulate,
-            runtime=subject.settings.runtime,
-        ).verdict
+    verdict = _judged(subject, case, typed)
     signs = signs_of(verdict, f"emulation, all {low}")
     if verdict.passed:
         return Rung(
@@ -103,6 +94,19 @@ def precision(subject: Subject) -> Rung:
         return rung
     found = _decided(subject, case, typed, verdict)
     return decided_rung(rung, found, f"{low} changes", case.criterion, *rung.advice)
+
+
+def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:
+    with sized("judge", nodes_of(case.network)):
+        return judge(
+            typed,
+            case.calibration,
+            subject.references,
+            case.criterion,
+            case.metric,
+            accumulate=subject.settings.accumulate,
+            runtime=subject.settings.runtime,
+        ).verdict
 
 
 def _decided(subject: Subject, case: Case, typed: ir.Model, verdict: Verdict) -> Decided | None:
