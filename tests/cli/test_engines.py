@@ -122,6 +122,7 @@ def test_export_without_a_place_it_is_printed(call, answer):
     assert err == "note: Judge it.\n"
     ((arguments, options),) = calls
     assert (str(arguments[0]), arguments[1]) == ("runs/demo", "trtexec")
+    assert options.pop("watcher")
     assert options == {"out": None}
 
 
@@ -159,6 +160,7 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
     )
     assert (code, out) == (0, f"written: {path}\n")
     ((_, options),) = calls
+    assert options.pop("watcher")
     assert {k: str(v) for k, v in options.items()} == {
         "out": str(path),
         "trt_version": "8.6",
