@@ -94,6 +94,7 @@ class TerminalWatcher:
     def left(self, seconds: float) -> None:
         """Report the longest time that the stage may still take; what steps tell comes first."""
         self._told.bound = None if isinf(seconds) else self._clock() + seconds
+        self._told.imports = 0
         self._say_seldom()
 
     def expect(self, seconds: float, of: str) -> None:
