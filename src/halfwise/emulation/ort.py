@@ -267,11 +267,15 @@ def _too_large(error: Exception) -> RunFailed | None:
     asked = _NOT_ALLOCATED.search(str(error))
     if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
         return None
-    what = f"{size_of(int(asked[1]))} of memory" if asked else "more memory"
+    size = int(asked[1]) if asked else None
+    what = "more memory" if size is None else f"{size_of(size)} of memory"
     node = _FAILED_NODE.search(str(error))
     where = f" for node {node[1]!r}" if node else ""
     free = memory.available()
-    left = f", but only {size_of(free)} are available" if free is not None else ""
+    left = ""
+    # More may be available, but not to this process or not in one piece.
+    if size is not None and free is not None and free < size:
+        left = f", but only {size_of(free)} are available"
     return RunFailed(
         f"ONNX Runtime asked for {what}{where}{left}.",
         "Give smaller inputs, or check the sizes that the model computes.",

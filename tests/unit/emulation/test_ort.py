@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise import memory
 from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation.ort import Session, devices, runtime_version, signature
@@ -280,3 +281,15 @@ def test_what_it_does_not_know():
     assert signature("com.example", "Swirl", 1) is None
     assert signature(MICROSOFT, "Gelu", 0) is None
     assert signature(MICROSOFT, "Conv", 1) is None
+
+
+@pytest.mark.parametrize(("free", "told"), [(1 << 30, True), (4 << 30, False), (None, False)])
+def test_what_is_available_is_told_only_if_it_is_less_than_what_was_requested(
+    monkeypatch, free, told
+):
+    monkeypatch.setattr(memory, "available", lambda: free)
+    error = MemoryError("Failed to allocate memory for requested buffer of size 2400000000")
+    failure = ort._too_large(error)
+    assert failure is not None
+    assert "asked for 2.24 GiB of memory" in failure.message
+    assert ("but only 1 GiB are available" in failure.message) is told
