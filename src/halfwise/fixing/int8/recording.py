@@ -56,16 +56,16 @@ def int8_plan_of(
             "repairs": below.repairs,
             "ranges": planner.method,
             "int8": tuple(name for name in map(node_name, network.nodes()) if name in int8),
-            "left_out": tuple(_told(kept, below, planner, found) for kept in left_out),
+            "left_out": tuple(_told(kept, below, planner, int8) for kept in left_out),
         }
     )
 
 
-def _told(kept: KeptNode, below: Plan, planner: Int8Planner, found: Found) -> KeptNode:
+def _told(kept: KeptNode, below: Plan, planner: Int8Planner, int8: frozenset[NodeName]) -> KeptNode:
     """Return a node that is left out; of a sum, with the convolution if that is the reason."""
     kept = kept.model_copy(update={"precision": below.low})
     product = planner.sums.get(kept.node)
-    if product not in found.kept or kept.error_without is not None or kept.because is None:
+    if product is None or product in int8 or kept.error_without is not None or kept.because is None:
         return kept
     because = kept.because.model_copy(update={"beside": product})
     return kept.model_copy(update={"because": because, "unknown": False})

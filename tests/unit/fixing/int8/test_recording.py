@@ -5,7 +5,7 @@ from halfwise.fixing.recording import plan_of
 from halfwise.records import NodeName
 from halfwise.reporting.int8 import told_left_out
 from tests.unit.casing import names
-from tests.unit.fixing.int8.test_planner import FOUND, INT8, MADE, residual_planner
+from tests.unit.fixing.int8.test_planner import FOUND, INT8, MADE, hold, residual_planner
 
 
 def test_a_plan_tells_what_has_int8_and_what_stays_as_below():
@@ -31,3 +31,13 @@ def test_of_a_sum_it_tells_whether_the_convolution_is_the_reason(at, beside):
     assert told.because is not None
     assert told.because.beside == beside
     assert ("convolution second is left out" in told.why) is (at == "second")
+
+
+def test_a_sum_beside_a_convolution_that_is_held_in_fp32_says_so():
+    made = residual_planner("")
+    hold(made, "second")
+    found = made.find(frozenset())
+    low = plan_of(MADE, FOUND, frozenset(), 2, [])
+    (told,) = int8_plan_of(low, made, found, frozenset(), 0).left_out
+    assert told.because is not None
+    assert (told.node, told.because.beside) == ("sum", "second")
