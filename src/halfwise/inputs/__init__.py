@@ -15,13 +15,14 @@ User data is untrusted: nothing is unpickled. A `file.py:function` does run, as 
 
 from halfwise.inputs.fitting import InputSpec, fit_to
 from halfwise.inputs.functions import UserFunction, load_function
+from halfwise.inputs.hashing import hash_together
 from halfwise.inputs.heldout import sketch_each, split_heldout, unseen
 from halfwise.inputs.labels import load_labels
 from halfwise.inputs.loading import RANDOM, load_inputs, load_samples
 from halfwise.inputs.pairs import split_sources
 from halfwise.inputs.pipelines import RawSamples, load_made, load_raw
 from halfwise.inputs.recorded import fit_recorded, holds_outputs, load_recorded
-from halfwise.inputs.samples import LoadedSamples, hash_together
+from halfwise.inputs.samples import LoadedSamples, Rows
 from halfwise.inputs.synthetic import judge_inputs, random_samples
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "InputSpec",
     "LoadedSamples",
     "RawSamples",
+    "Rows",
     "UserFunction",
     "fit_recorded",
     "fit_to",

@@ -21,16 +21,18 @@ class InputSpec:
         dtype: Element type. Text inputs have `np.dtype(object)` or a NumPy string type.
         shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar. None
             if the model declares no rank: then every array is one sample, of any rank.
+        counts: Whether a dynamic first axis may count samples.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
+    counts: bool = True
 
     @property
     def batch_is_dynamic(self) -> bool:
-        """Whether there is a first axis, and its length is dynamic."""
-        return bool(self.shape and not isinstance(self.shape[0], int))
+        """Whether there is a first axis, its length is dynamic, and it may count samples."""
+        return bool(self.counts and self.shape and not isinstance(self.shape[0], int))
 
 
 def format_inputs(specs: Sequence[InputSpec]) -> str:

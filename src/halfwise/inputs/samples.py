@@ -4,12 +4,10 @@ Arrays that are read together, such as the content of one `.npz`, form a `Block`
 `load_singles` turn blocks into samples.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
@@ -23,6 +21,7 @@ from halfwise.inputs.fitting import (
     fit_sample,
     match_names,
 )
+from halfwise.inputs.hashing import hash_sample
 from halfwise.records import Fact, MadeUp, Note
 from halfwise.wording import dimensions
 
@@ -35,6 +34,21 @@ UNNAMED = "arr_0"
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Samples that one set of arrays holds along the model's own first axes.
+
+    Attributes:
+        first: Position of the first among all samples.
+        count: Their number, at least 2.
+        files: Number of sets of arrays, such as files, that all samples come from.
+    """
+
+    first: int
+    count: int
+    files: int
+
+
+@dataclass(frozen=True)
 class LoadedSamples:
     """Samples, and how the user's data was read.
 
@@ -44,12 +58,15 @@ class LoadedSamples:
         notes: Remarks for the user to check, and warnings.
         made_up: Inputs that look generated; empty for halfwise's own random samples.
         real: False for random samples, and if all data that could be real looks generated.
+        rows: The first that are only known as samples because the model's first axis is dynamic;
+            None if there are none.
     """
 
     samples: Samples
     notes: tuple[Note, ...]
     made_up: tuple[MadeUp, ...] = ()
     real: bool = True
+    rows: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -172,6 +189,7 @@ def layout_note(
         "samples": layout.count,
         "sample": sample,
         "ranked": spec.shape is not None,
+        "counts": spec.counts,
         **converted,
     }
     return Note(kind="layout", facts=facts)
@@ -217,6 +235,7 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     ids: list[str] = []
     places: list[tuple[Block, Mapping[str, Layout], int]] = []
     notes: dict[tuple[str, str, str], Note] = {}
+    rows: Rows | None = None
     for block in blocks:
         given = (block.peek or block.read)()
         arrays = match_names(given, specs, block.where)
@@ -224,7 +243,12 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
             taken: dict[str, Fact] = {"array": name, "where": block.where, "input": specs[0].name}
             notes.setdefault((name, "", ""), Note(kind="array", facts=taken))
         layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
+        if len(blocks) > 1 and {each.kind for each in layouts.values()} == {"batched", "single"}:
+            # Every array has its input's rank, so that each file can be one sample as it is.
+            layouts = dict.fromkeys(layouts, Layout("single", 1))
         count = agree(layouts, block.where)
+        if rows is None and count > 1 and all(one.kind == "batched" for one in layouts.values()):
+            rows = Rows(len(ids), count, len(blocks))
         ids += numbered(block.where, count)
         places += [(block, layouts, i) for i in range(count)]
         for spec in specs:
@@ -242,7 +266,7 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
         return fit_sample(own, specs, ids[index])
 
     read = Note(kind="samples", facts={"samples": len(ids), "files": len(blocks)})
-    return LoadedSamples(Samples(tuple(ids), load), (read, *notes.values()))
+    return LoadedSamples(Samples(tuple(ids), load), (read, *notes.values()), rows=rows)
 
 
 def numbered(where: str, count: int) -> list[str]:
@@ -319,32 +343,3 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
     for _ in range(2):
         checked(0)
     return Samples(tuple(ids), checked)
-
-
-def hash_sample(
-    sample: Sample, *, leave_out: Callable[[NDArray[Any]], bool] = lambda _: False
-) -> str:
-    """Return the SHA-256 of a sample, in hexadecimal.
-
-    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0), except the bytes
-    of inputs that `leave_out` selects. It does not cover identifiers, labels, the order of inputs
-    or their layout in memory: the same data from another file has the same hash.
-    """
-    digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
-    for name, array in sorted(sample.items()):
-        # The length separates the name from what follows.
-        digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
-        if not leave_out(array):
-            digest.update(_content(array))
-    return digest.hexdigest()
-
-
-def hash_together(hashes: Sequence[str]) -> str:
-    """Return one SHA-256, in hexadecimal, of the hashes of samples and of their order."""
-    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-
-
-def _content(array: NDArray[Any]) -> bytes | memoryview:
-    if array.dtype.kind == "O":
-        return "".join(f"{len(text)}:{text}" for text in array.flat).encode()
-    return np.ravel(np.asarray(array, order="C")).view(np.uint8).data

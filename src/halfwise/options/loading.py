@@ -27,6 +27,7 @@ from halfwise.inputs import (
     unseen,
 )
 from halfwise.metrics import check_labels
+from halfwise.options.first_axis import load_settled
 from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher
@@ -68,13 +69,13 @@ def load_case(
         )
     network, stored = upcast(load_model(model, watcher))
     specs, metric = input_specs(network), named_metric(criterion)
-    read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
-    loaded = read(data.inputs)
+    read = partial(load_inputs, preprocess=data.preprocess, seed=data.seed)
+    loaded, specs = load_settled(network, specs, partial(read, data.inputs), runtime=runtime)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
     notes = [*_file_notes(network, stored), *loaded.notes, *rank_inputs(network, samples)]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
-        separate = read(data.heldout)
+        separate = read(data.heldout, specs)
         heldout = _labelled(separate.samples, data.heldout_labels, criterion.metric)
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]

@@ -101,6 +101,7 @@ NoteKind = Literal[
     "ranks",
     "made-up",
     "split",
+    "mixed-rows",
     "single",
     "copies",
     "linted",

@@ -85,12 +85,15 @@ def _samples(facts: Mapping[str, Any]) -> str:
 
 
 def _layout(facts: Mapping[str, Any]) -> str:
+    single = "it has the model's own axes"
+    if not facts["ranked"]:
+        single = "the model declares no rank, so every array is one sample"
+    elif not facts.get("counts", True):
+        single = "the model needs its rows together"
     why = {
         "stacked": "the first axis counts samples",
         "batched": "the first axis counts samples",
-        "single": "it has the model's own axes"
-        if facts["ranked"]
-        else "the model declares no rank, so every array is one sample",
+        "single": single,
     }
     return (
         f"input '{facts['input']}': {dimensions(facts['shape'])} holds "
@@ -229,6 +232,8 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "split": lambda facts: (
         f"{count(facts['searched'], 'sample')} to search on, {facts['heldout']} held out"
     ),
+    "mixed-rows": "the first axis is read as {rows} samples, but together they give other results "
+    "than alone; if all of it is one sample, add an axis of length 1 in front",
     "single": "there is a single sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,

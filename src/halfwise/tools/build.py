@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -20,6 +21,7 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.options.engines import Target, engine_target
+from halfwise.options.first_axis import load_settled
 from halfwise.options.loading import input_specs, load_model, rank_inputs, tell
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
@@ -88,7 +90,8 @@ def build(
     network = load_model(model, watcher)
     samples = None
     if inputs is not None:
-        loaded = load_inputs(inputs, input_specs(network), preprocess=preprocess)
+        read = partial(load_inputs, inputs, preprocess=preprocess)
+        loaded, _ = load_settled(network, input_specs(network), read)
         samples = loaded.samples
         tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))

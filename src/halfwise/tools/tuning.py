@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from halfwise.inputs import load_inputs
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
+from halfwise.options.first_axis import load_settled
 from halfwise.options.loading import input_specs
 from halfwise.records import Recipe, Run, TensorName
 from halfwise.tensorrt.profiles import check_covered
@@ -51,7 +53,8 @@ def hand_over(
         CaseError: inputs or model are unusable, no output is a float, or no limit is above 0.
     """
     fp32, built = models
-    loaded = load_inputs(read[0], input_specs(fp32), preprocess=read[1])
+    reading = partial(load_inputs, read[0], preprocess=read[1])
+    loaded, _ = load_settled(fp32, input_specs(fp32), reading)
     chosen, shapes, notes = _alike(loaded.samples)
     check_covered(recipe.profiles, chosen)
     place = folder / FOLDER
