@@ -1,6 +1,7 @@
 """What to do after a `fix`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 
 from halfwise.case import Case
@@ -210,6 +211,26 @@ def choosing(
     )
 
 
+def gaining(curve: Curve, worth: Worth | None, out: Path | None) -> tuple[Step, ...]:
+    """Return the command that takes a known plan that passes and gains, where this one does not."""
+    near = None if worth is None else worth.nearest
+    if near is None or not near.passes or curve.rung == "int8":
+        return ()
+    limit = ceil(near.cost * 1000) / 1000
+    known = (p for p in curve.points if p.cost is not None and p.cost <= limit)
+    if not any(p.error <= 1 and not (p.is_bound or p.infinite_inside) for p in known):
+        return ()
+    run = out or Path("RUN")
+    words = ["choose", argument(run), "-o", argument(run.with_name(f"{run.name}.chosen"))]
+    return (
+        Step(
+            kind="take-gaining",
+            numbers={"kept": near.kept, "cost": near.cost},
+            command=("halfwise", *words, "--worth", f"{limit:g}"),
+        ),
+    )
+
+
 def next_steps(
     verdict: Verdict,
     case: Case,
@@ -235,6 +256,8 @@ def next_steps(
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
     other = choosing(fixed.curve, out, verdict, case.criterion, devices)
+    if engines is None:
+        other = other or gaining(fixed.curve, worth, out)
     if verdict.required_worth is not None:
         steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:

@@ -149,9 +149,10 @@ def _nearest(
             price = cost(kept)
             if not (planner.held_nodes <= kept and fits(price)):
                 continue
-            error = trials.excess(kept) * trials.factor
-            if isfinite(error):
-                near.append(NearPlan(kept=len(kept), cost=price, error=error))
+            excess = trials.excess(kept)
+            if isfinite(error := excess * trials.factor):
+                passes = excess <= 1
+                near.append(NearPlan(kept=len(kept), cost=price, error=error, passes=passes))
             looked += 1
             if looked == _MEASURED:
                 break

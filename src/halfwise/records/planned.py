@@ -237,18 +237,23 @@ LEAST_DEARER = 1.01
 
 
 class NearPlan(Record):
-    """A plan that was evaluated but is out of tolerance.
+    """A plan that was evaluated but not delivered.
+
+    Most are out of tolerance. One that passes was lowered to a plan that keeps less and costs more.
 
     Attributes:
         kept: Number of compute nodes in FP32.
         cost: Predicted cost, relative to everything low.
         error: Error on the calibration samples relative to what is allowed. 1 just passes; up to 1
             only the margin is missing. With a metric, 1 plus the drop beyond its allowance. Finite.
+        passes: Whether it passes on all calibration samples, with the margin. False in older
+            records.
     """
 
     kept: int
     cost: float
     error: float
+    passes: bool = False
 
 
 class Worth(Record):

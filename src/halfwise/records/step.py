@@ -18,6 +18,7 @@ StepKind = Literal[
     "verify-elsewhere",
     "export",
     "choose",
+    "take-gaining",
     "use-fp32",
     "near-plan",
     "no-near-plan",

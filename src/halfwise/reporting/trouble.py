@@ -125,6 +125,8 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         more = " and others" if len(ops) > 4 else ""
         sure = reason in certain or reason in _UNGUARDED
         why = _UNGUARDED[reason].format(**names) if reason in _UNGUARDED else CAUSES[reason]
+        if reason == "rule" and run.kind == "choose":
+            why = "the plan that was chosen"
         because = "" if reason in ("effect", "unknown") else " because of that"
         told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
     if brief and len(told) > 1:

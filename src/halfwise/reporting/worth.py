@@ -1,6 +1,6 @@
 """Words on a plan's worth: what it gains or costs, and what would gain more."""
 
-from halfwise.records import Run, Worth
+from halfwise.records import NearPlan, Run, Step, Worth
 from halfwise.reporting.ending import allow_more
 from halfwise.wording import count, listed, percent, ratio
 
@@ -36,7 +36,7 @@ def _instead(worth: Worth, run: Run) -> str:
         return offer
     told = ""
     if (found := worth.nearest) is not None:
-        told += f"; the nearest plan that gains {near(found.kept, found.cost, found.error)}"
+        told += f"; the nearest plan that gains {_nearest(found)}"
     if worth.metric is not None:
         told += f"; to judge the task instead, use --metric {worth.metric}"
     return told
@@ -46,10 +46,15 @@ def _offer(run: Run) -> str:
     """Return that a plan is offered, as the rest of a sentence; empty if none is."""
     point = None if run.curve is None else run.curve.offered(passed=run.verdict.passed)
     if point is None:
-        return ""
+        return "".join(_gaining(step) for step in run.next_step if step.kind == "take-gaining")
     metrics = tuple(dict.fromkeys(score.metric for score in point.scores))
     kept = count(point.count, "node")
     return f"; with {kept} in FP32 the outputs keep {listed(metrics, 2)} (see Next)"
+
+
+def _gaining(step: Step) -> str:
+    kept, cost = count(int(step.numbers["kept"]), "node"), ratio(step.numbers["cost"])
+    return f"; another plan that passes keeps {kept} and costs {cost} everything low (see Next)"
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:
@@ -58,6 +63,13 @@ def _cost(worth: Worth | None, required: float, low: str) -> str:
     does = "is predicted to cost" if worth.measured is None else "takes"
     told = f"it {does} {ratio(worth.ratio)} everything in {low}"
     return f"{told}, and at most {ratio(required)} is required"
+
+
+def _nearest(found: NearPlan) -> str:
+    if found.passes:
+        kept, cost = count(found.kept, "node"), ratio(found.cost)
+        return f"keeps {kept}, costs {cost} everything low, and passes"
+    return near(found.kept, found.cost, found.error)
 
 
 def near(kept: int, cost: float, error: float) -> str:

@@ -12,19 +12,21 @@ from halfwise.fixing.next_steps import (
     delivered_next,
     diagnose_step,
     fix_step,
+    gaining,
     lower_next,
     next_steps,
     runs_of_their_own,
 )
 from halfwise.options.options import understand
-from halfwise.records import Cause, Criterion, Note, RungTried, Worth, said
+from halfwise.records import Cause, Criterion, NearPlan, Note, RungTried, Worth, said
 from halfwise.reporting.steps import steps_told
+from halfwise.reporting.worth import nothing_gained
 from tests import models
 from tests.unit.fixing.test_loop import found as outcome
-from tests.unit.records.curves import curve
+from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
-from tests.unit.reporting.runs import verdict
-from tests.unit.reporting.test_curve import MADE, ONE, PLAN
+from tests.unit.reporting.runs import run, verdict
+from tests.unit.reporting.test_curve import LOW, MADE, ONE, PLAN
 from tests.unit.reporting.test_worth import NEAR
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -188,6 +190,28 @@ def test_the_recommended_plan_is_taken_by_a_command():
     assert step.numbers["error"] == 1.5
     itself = MADE.model_copy(update={"recommended": 2})
     assert choosing(itself, None, verdict(), Criterion()) == ()
+
+
+def test_a_known_plan_that_passes_and_gains_is_taken_where_this_one_costs_more_than_fp32():
+    other = point("0-1", 1.4812, 0.2, casts=2)
+    near = NearPlan(kept=2, cost=1.4812, error=0.2, passes=True)
+    worth = Worth(cost=1.7, fp32=1.64, nearest=near)
+    (step,) = gaining(curve(LOW, other), worth, Path("run"))
+    assert steps_told((step,)) == (
+        "Take a plan that passes and costs less (2 nodes kept at 1.48 ×): "
+        "halfwise choose run -o run.chosen --worth 1.482",
+    )
+    failing = worth.model_copy(update={"nearest": near.model_copy(update={"passes": False})})
+    bound = other.model_copy(update={"is_bound": True})
+    for points, known in ((other, failing), (bound, worth), (other, None)):
+        assert gaining(curve(LOW, points), known, Path("run")) == ()
+    told = nothing_gained(run(worth=worth, next_step=(step,)))
+    assert told == (
+        ", but it is predicted to cost 1.04 × FP32; another plan that passes keeps 2 nodes and "
+        "costs 1.48 × everything low (see Next)"
+    )
+    untaken = nothing_gained(run(worth=worth))
+    assert untaken.endswith("keeps 2 nodes, costs 1.48 × everything low, and passes")
 
 
 def test_a_folder_that_begins_with_a_hyphen_is_no_option():

@@ -51,6 +51,18 @@ def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(fixed):
         assert not worth.gains
         assert worth.nearest is not None
         assert worth.nearest.kept < len(everything)
+        assert not worth.nearest.passes
+
+
+def test_of_a_plan_that_passes_that_is_known():
+    ill = models.small()
+    request = understand(ill.inputs, {"allow_random": True})
+    case = load_case(ill.proto, request.data, request.criterion)
+    planner = fix(case, request.settings, Silent()).planner
+    worth = worth_of(planner, frozenset(n for n, role in planner.roles.items() if role.free))
+    assert worth is not None
+    assert worth.nearest is not None
+    assert (worth.nearest.kept, worth.nearest.passes) == (0, True)
 
 
 def test_without_time_no_cheaper_plan_is_measured(fixed, monkeypatch):
