@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
-from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
+from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Remark, Run, Verdict
 from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, followed_over, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
@@ -31,6 +31,8 @@ _UNGUARDED: Mapping[Reason, str] = {
     "unknown": "unknown, not lowered",
 }
 
+_ASKED = ("margin", "headroom")
+
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     """Return what fails with everything low, and why; None if that was not judged.
@@ -49,14 +51,20 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     guards = {kept.guard for kept in run.plan.keep}
     found = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""
-    if any(remark.kind == "seen-only" for remark in run.plan.remarks):
-        but = " on the held-out samples, but not on the calibration samples"
+    if seen := next((r for r in run.plan.remarks if r.kind == "seen-only"), None):
+        but = f" on the held-out samples, but not{_with_margin(seen)} on the calibration samples"
     elif "headroom" in guards and not but:
         but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
     elif run.plan.repairs and not (but or found):
         but = "; what happened inside was repaired"
     fine = "The outputs are" if found or but else "Nothing is wrong: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
+
+
+def _with_margin(seen: Remark) -> str:
+    """Return what the search asks beyond the tolerance, which alone may be met there."""
+    asks = [f"{name} of {number(seen.numbers[name])}" for name in _ASKED if name in seen.numbers]
+    return f", with a {' and a '.join(asks)}," if asks else ""
 
 
 def low_name(run: Run) -> str:
@@ -115,6 +123,8 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         "verb": "" if start is None else appears(start),
         "decision": listed([flip.node for flip in decided.flips]) if decided else "",
     }
+    steps = () if run.search is None else run.search.remarks
+    chosen = any(step.kind == "chosen" for step in steps)
     kinds: dict[Reason, Counter[str]] = {}
     for kept in run.plan.keep:
         reason = reason_of(kept, run.followed)
@@ -125,7 +135,7 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         more = " and others" if len(ops) > 4 else ""
         sure = reason in certain or reason in _UNGUARDED
         why = _UNGUARDED[reason].format(**names) if reason in _UNGUARDED else CAUSES[reason]
-        if reason == "rule" and run.kind == "choose":
+        if reason == "rule" and chosen:
             why = "the plan that was chosen"
         because = "" if reason in ("effect", "unknown") else " because of that"
         told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))

@@ -13,6 +13,7 @@ from tests.unit.reporting.runs import (
     output_error,
     plan,
     run,
+    search,
     verdict,
 )
 
@@ -57,14 +58,22 @@ def test_where_the_outputs_pass_what_is_kept_has_its_cause():
 
 
 def test_what_only_calibration_samples_need_is_told() -> None:
-    made = run(
-        plan=plan((kept("/a"),), remarks=(Remark(kind="seen-only", names={"low": "fp16"}),)),
-        baseline=verdict(),
-    )
+    asked = {"margin": 0.8, "headroom": 2.0}
+    seen = Remark(kind="seen-only", names={"low": "fp16"}, numbers=asked)
+    made = run(plan=plan((kept("/a"),), remarks=(seen,)), baseline=verdict())
     assert trouble(made).lines[0] == (
-        "The outputs are within tolerance on the held-out samples, but not on the calibration "
-        "samples."
+        "The outputs are within tolerance on the held-out samples, but not, with a margin of 0.8 "
+        "and a headroom of 2, on the calibration samples."
     )
+
+
+def test_a_chosen_plan_is_no_rule_of_the_user() -> None:
+    ruled = plan((kept("/a", kept_by="rule"),))
+    assert "rules of the user" in " ".join(trouble(run(plan=ruled)).lines)
+    steps = search(remarks=(Remark(kind="chosen", names={"rule": "choose --kept 1"}),))
+    told = " ".join(trouble(run(plan=ruled, search=steps)).lines)
+    assert "the plan that was chosen" in told
+    assert "rules of the user" not in told
 
 
 def test_infinities_inside_are_told_beside_outputs_that_pass():

@@ -27,8 +27,9 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       compute with them.
     - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing share of a pixel
-      (pytorch/pytorch#89836). Only if the image's shape is known. The nodes are the GridSample and
-      the arithmetic that makes the grid.
+      (pytorch/pytorch#89836). From a quarter of that on it is possible: 1/16 of a pixel, and pixel
+      numbers that are not yet scaled are off by 1/4. Only if the image's shape is known. The nodes
+      are the GridSample and the arithmetic that makes the grid.
     - "angle": Sin, Cos and Tan of angles whose half spacing exceeds `SIGNIFICANT` radians: from 32
       in FP16, from 4 in BF16. The nodes are the function and the producers of the angle
       back to values below that limit, integers or constants.
@@ -158,8 +159,9 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         return []
     sides = [side for side in list(image.shape)[2:] if isinstance(side, int)]
     limit = evidence.fmt.largest_exact_integer
-    if not sides or max(sides) <= limit:
+    if not sides or max(sides) <= limit / 4:
         return []
+    band, least = (Band.INEXACT, limit) if max(sides) > limit else (Band.POSSIBLE, limit / 4)
     # A grid value just below 1 has half the spacing of 1, and [-1, 1] spans the side.
     pixels = evidence.fmt.ulp(0.75) / 2 * max(sides) / 2
     return evidence.guard(
@@ -169,7 +171,7 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         facts={"value": max(sides), "error": pixels},
         fix="Keep the grid and the arithmetic that makes it in FP32.",
         nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
-        severity=graded(Band.INEXACT, max(sides) / limit),
+        severity=graded(band, max(sides) / least),
     )
 
 

@@ -79,14 +79,17 @@ def test_producers_of_small_values_are_left_out() -> None:
     assert only(guards(s, y, {"x": f32([1.0])}), "angle").nodes == ("large", "sin")
 
 
-@pytest.mark.parametrize(("side", "named"), [(2048, False), (4096, True)])
-def test_a_grid_over_a_large_image(side, named) -> None:
+@pytest.mark.parametrize(
+    ("side", "named", "certain"), [(512, False, False), (2048, True, False), (4096, True, True)]
+)
+def test_a_grid_over_a_large_image(side, named, certain) -> None:
     s = Sketch()
     grid = s.op("Tanh", s.input("g", [1, 1, 1, 2]), name="grid")
     y = s.op("GridSample", s.input("x", [1, 1, 2, side]), grid, name="sample")
     inputs = {"x": np.ones((1, 1, 2, side), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
     found = guards(s, y, inputs)
     assert [g.nodes for g in found] == ([("grid", "sample")] if named else [])
+    assert [g.severity >= 1 for g in found] == [certain] * named
 
 
 def test_the_arithmetic_that_makes_a_grid_is_needed_too() -> None:
