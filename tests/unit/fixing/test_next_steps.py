@@ -8,25 +8,20 @@ import pytest
 from halfwise.fixing.next_steps import (
     after_verify,
     cheaper,
-    choosing,
     delivered_next,
     diagnose_step,
     fix_step,
-    gaining,
     lower_next,
     next_steps,
     runs_of_their_own,
 )
 from halfwise.options.options import understand
-from halfwise.records import Cause, Criterion, NearPlan, Note, RungTried, Worth, said
+from halfwise.records import Cause, Note, RungTried, Worth, said
 from halfwise.reporting.steps import steps_told
-from halfwise.reporting.worth import nothing_gained
 from tests import models
 from tests.unit.fixing.test_loop import found as outcome
-from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
-from tests.unit.reporting.runs import run, verdict
-from tests.unit.reporting.test_curve import LOW, MADE, ONE, PLAN
+from tests.unit.reporting.runs import verdict
 from tests.unit.reporting.test_worth import NEAR
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -176,56 +171,6 @@ def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
     assert step.items == ("cloud",)
     for same in ((), (right, right), (wrong, wrong), (engines(),)):
         assert runs_of_their_own(same) == ()
-
-
-def test_the_recommended_plan_is_taken_by_a_command():
-    (step,) = choosing(MADE, Path("my run"), verdict(), Criterion())
-    assert step.command == ("halfwise", "choose", "my run", "-o", "my run.chosen")
-    assert steps_told((step,)) == (
-        "Take the cheaper plan that keeps top1 (1 node kept at 1.2 ×; 3.04 × what rel max ≤ 0.01 "
-        "allows): halfwise choose 'my run' -o 'my run.chosen'",
-    )
-    off = ONE.model_copy(update={"error": 0.9, "heldout": 1.5})
-    (step,) = choosing(curve(off, PLAN, plan=1, recommended=0), None, verdict(), Criterion())
-    assert step.numbers["error"] == 1.5
-    itself = MADE.model_copy(update={"recommended": 2})
-    assert choosing(itself, None, verdict(), Criterion()) == ()
-
-
-def test_a_known_plan_that_passes_and_gains_is_taken_where_this_one_costs_more_than_fp32():
-    other = point("0-1", 1.4812, 0.2, casts=2)
-    near = NearPlan(kept=2, cost=1.4812, error=0.2, passes=True)
-    worth = Worth(cost=1.7, fp32=1.64, nearest=near)
-    (step,) = gaining(curve(LOW, other), worth, Path("run"))
-    assert steps_told((step,)) == (
-        "Take a plan that passes and costs less (2 nodes kept at 1.48 ×): "
-        "halfwise choose run -o run.chosen --worth 1.482",
-    )
-    failing = worth.model_copy(update={"nearest": near.model_copy(update={"passes": False})})
-    bound = other.model_copy(update={"is_bound": True})
-    for points, known in ((other, failing), (bound, worth), (other, None)):
-        assert gaining(curve(LOW, points), known, Path("run")) == ()
-    told = nothing_gained(run(worth=worth, next_step=(step,)))
-    assert told == (
-        ", but it is predicted to cost 1.04 × FP32; another plan that passes keeps 2 nodes and "
-        "costs 1.48 × everything low (see Next)"
-    )
-    untaken = nothing_gained(run(worth=worth))
-    assert untaken.endswith("keeps 2 nodes, costs 1.48 × everything low, and passes")
-
-
-def test_a_folder_that_begins_with_a_hyphen_is_no_option():
-    (step,) = choosing(MADE, Path("-x"), verdict(), Criterion())
-    assert step.command == ("halfwise", "choose", "./-x", "-o", "./-x.chosen")
-
-
-def test_no_plan_is_taken_where_this_one_failed_by_its_task_or_on_noise():
-    itself, failed = MADE.model_copy(update={"plan": 1}), verdict(passed=False)
-    task = Criterion(metric="top1", metric_drop=0.01)
-    assert choosing(itself, None, failed, Criterion())
-    noise = failed.model_copy(update={"on_real_data": False})
-    for judged, criterion in ((failed, task), (noise, Criterion())):
-        assert choosing(itself, None, judged, criterion) == ()
 
 
 def test_what_would_cost_as_little_as_is_asked_for():

@@ -1,0 +1,65 @@
+"""Other plans of a run that are worth taking, and the `choose` that takes them."""
+
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+from halfwise.records import Criterion, Curve, Engines, Step, Verdict, Worth
+from halfwise.reporting.offers import offered
+from halfwise.reporting.verdict import allowed
+from halfwise.wording import argument
+
+
+def choosing(
+    curve: Curve,
+    out: Path | None,
+    judged: Verdict,
+    criterion: Criterion,
+    devices: Sequence[Engines] = (),
+) -> tuple[Step, ...]:
+    """Return the command that takes the recommended plan, if it offers something."""
+    point = offered(curve, judged, criterion, devices)
+    if point is None:
+        return ()
+    run = out or Path("RUN")
+    chosen = run.with_name(f"{run.name}.chosen")
+    plan = None if curve.plan is None else curve.points[curve.plan]
+    cheaper = plan is not None and point.price < plan.price
+    names = dict[str, str]()
+    numbers: dict[str, int | float] = {"kept": point.count, "cheaper": int(cheaper)}
+    numbers["int8"] = int(curve.rung == "int8")
+    numbers |= {} if point.cost is None else {"cost": point.cost}
+    over = curve.criterion or criterion
+    error = max(point.error, point.heldout or 0.0)
+    if over.metric is None and error > 1:
+        numbers["error"] = error
+        names["allowed"] = allowed(over)
+    return (
+        Step(
+            kind="choose",
+            names=names,
+            numbers=numbers,
+            items=tuple(dict.fromkeys(score.metric for score in point.scores)),
+            command=("halfwise", "choose", argument(run), "-o", argument(chosen)),
+        ),
+    )
+
+
+def gaining(curve: Curve, worth: Worth | None, out: Path | None) -> tuple[Step, ...]:
+    """Return the command that takes a known plan that passes and gains, where this one does not."""
+    near = None if worth is None else worth.nearest
+    if near is None or not near.passes or curve.rung == "int8":
+        return ()
+    limit = ceil(near.cost * 1000) / 1000
+    known = (p for p in curve.points if p.cost is not None and p.cost <= limit)
+    if not any(p.error <= 1 and not (p.is_bound or p.infinite_inside) for p in known):
+        return ()
+    run = out or Path("RUN")
+    words = ["choose", argument(run), "-o", argument(run.with_name(f"{run.name}.chosen"))]
+    return (
+        Step(
+            kind="take-gaining",
+            numbers={"kept": near.kept, "cost": near.cost},
+            command=("halfwise", *words, "--worth", f"{limit:g}"),
+        ),
+    )
