@@ -233,6 +233,9 @@ class _Counterfactual:
         self.tried.append(step.node)
         if group is None:
             return None
+        if (others := self._without(node, group)) is not None:
+            in_order = tuple(n for n in self.nodes if n in others)
+            return Origin(node=in_order[0], kept=in_order, error=self._left(others))
         in_order = tuple(n for n in self.nodes if n in group)
         found = Origin(node=step.node, kept=in_order, error=self._left(group))
         if step.inherited > 0 and group & _deciders(_before(node, self.roles), self.roles):
@@ -245,6 +248,17 @@ class _Counterfactual:
             return None
         group = next(filter(self._undoes, sorted(smaller, key=len)), whole)
         return group if self._is_few(group) else None
+
+    def _without(self, node: ir.Node, group: Nodes) -> Nodes | None:
+        """Return the fewest of a group that remove the error without the node; None if none do."""
+        others = group - _deciders((node,), self.roles)
+        if not others or not self._undoes(others):
+            return None
+        for name in sorted(others):
+            fewer = others - {name}
+            if fewer and self._undoes(fewer):
+                others = fewer
+        return others
 
     def _fed(self, step: Growth) -> Nodes | None:
         """Return a node that enlarges an error, with what leads to it, if that explains the error.

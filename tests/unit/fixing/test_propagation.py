@@ -402,6 +402,41 @@ def test_whatever_is_named_undoes_the_error_on_all_samples(seed, samples, scale)
         assert remains <= max(MOST * was, 1)
 
 
+class Undone:
+    """Trials of a model of which the error falls from 2 to 0.4 once these are all FP32."""
+
+    samples = range(2)
+
+    def __init__(self, *needed: str) -> None:
+        self.needed = names(*needed)
+
+    def contributions(self, kept, indices):
+        return (0.4 if self.needed <= kept else 2.0 for _ in indices)
+
+
+@pytest.mark.parametrize(
+    ("needed", "kept"),
+    [
+        (("rotate_0",), ("rotate_0",)),
+        (("rotate_0", "rotate_1"), ("rotate_0", "rotate_1")),
+        # The first step alone makes an error that it does not inherit.
+        (("rotate_1",), ("rotate_1",)),
+        (("rotate_1", "rotate_2"), ("rotate_1", "rotate_2")),
+        (("rotate_2",), ("rotate_2",)),
+    ],
+)
+def test_a_node_that_its_readers_do_not_need_is_no_origin(needed, kept):
+    prepared, trials = prepare(models.deep(layers=8)), cast("Trials", Undone(*needed))
+    path = [
+        Growth(node=NodeName(f"rotate_{i}"), depth=i + 1, error=1.0 + i, inherited=1.0 * i)
+        for i in range(8)
+    ]
+    before = errors_of(trials, names(), silent)
+    origin = follow(prepared.network, prepared.roles, trials, names(), before, path, silent).origin
+    assert origin is not None
+    assert (origin.node, origin.kept, origin.error) == (kept[0], kept, 0.4)
+
+
 @pytest.mark.parametrize("runs", [0, 1, 3])
 def test_without_time_what_was_tried_is_told(runs):
     left = iter(range(runs))
