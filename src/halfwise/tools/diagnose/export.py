@@ -57,14 +57,16 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
     if why := blurred(subject):
         return _blurred(verdict, subject, why)
     found = _located(subject)
+    anywhere = _is_anywhere(found, subject)
+    unknown = " Where they diverge is unknown." if anywhere else ""
     return Rung(
         rung=2,
         name="export",
         passed=False,
         how="measured",
         cause="On these inputs the ONNX file computes something else than the framework gave: "
-        f"{verdict.reasons[0]}.",
-        nodes=found.first,
+        f"{verdict.reasons[0]}.{unknown}",
+        nodes=() if anywhere else found.first,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
         advice=_advice(found, subject),
         inputs=subject.tried,
@@ -146,12 +148,16 @@ def _other_inputs(subject: Subject) -> list[str]:
     ]
 
 
+def _is_anywhere(found: Comparison, subject: Subject) -> bool:
+    """Return whether too few tensors are known to say where the two diverge."""
+    return 2 * len(found.first) > max(2, len(list(subject.case.network.nodes())))
+
+
 def _advice(found: Comparison, subject: Subject) -> tuple[Step, ...]:
-    whole = len(found.first) >= len(list(subject.case.network.nodes())) // 2
     where = (
         "To find where they diverge, add tensors from inside the model to --expected, under their "
         "names in the ONNX file."
-        if whole or not found.first
+        if _is_anywhere(found, subject) or not found.first
         else f"They diverge at {listed(found.first)}."
     )
     return said(

@@ -9,7 +9,8 @@ from halfwise.errors import RunFailed
 from halfwise.judging.reference import frozen_size
 from halfwise.records import FrozenSize, InputTrials, Rung, Sign, said
 from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
-from halfwise.tools.diagnose.input_changes import CODE_FILE, MAKE_ALIKE, changed_inputs, pipelines
+from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
+from halfwise.tools.diagnose.pipelines import MAKE_ALIKE, pipelines
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.report import change_cause, change_signs
 from halfwise.wording import capital, count, number, stopped

@@ -12,19 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Column, Sample, Samples
+from halfwise.case import Sample
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import OTHER_KERNELS
-from halfwise.errors import CaseError, RunFailed
+from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.relative import RelativeError, energies
-from halfwise.records import InputComparison, InputTrials, Sign, TriedInputs
+from halfwise.metrics.relative import energies
+from halfwise.records import InputTrials, TriedInputs
 from halfwise.tools.diagnose.expected_outputs import ROUNDING
 from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.preprocessing import Hypothesis, code_of, compare_arrays, hypotheses
-from halfwise.wording import number, percent
+from halfwise.tools.preprocessing import Hypothesis, code_of, hypotheses
 
 CODE_FILE = "framework_inputs.py"
 _CLEARLY = 10.0
@@ -251,81 +250,3 @@ def _error(subject: Subject, told: _Expected, index: int, sample: Sample) -> flo
         return told.error(index, subject.session.run(sample))
     except RunFailed:
         return inf
-
-
-PIPELINES_CODE = "a_to_b.py"
-_SAME = 1e-6
-"""Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
-order differs by less."""
-MAKE_ALIKE = (
-    "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
-    "precision can repair a difference here."
-)
-_NAMES = "with A of --inputs and B of --inputs-b"
-
-
-def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[str, ...]]:
-    """Return how the inputs of two pipelines differ, and what to do.
-
-    If NumPy can turn A into B, the Python for it is written into the run folder.
-    """
-    inputs, effects = _errors(subject, others)
-    signs: list[Sign] = []
-    named: list[InputComparison] = []
-    for name, error in inputs.items():
-        if error.value <= _SAME:
-            signs.append(Sign(severity="info", text=f"The two pipelines agree on '{name}'."))
-            continue
-        worst = subject.samples.ids[error.worst_sample]
-        text = (
-            f"The two pipelines give different inputs: '{name}' differs by "
-            f"{percent(error.value)} (relative RMS, most on {worst}), which changes the "
-            f"FP32 outputs: {effects}."
-        )
-        try:
-            found = compare_arrays(Column(subject.samples, name), Column(others, name), name=name)
-        except CaseError as refused:
-            signs.append(Sign(severity="error", text=f"{text} {refused.message}"))
-            continue
-        named.append(found)
-        what = " ".join(d.sentence for d in found.differences)
-        signs.append(Sign(severity="error", text=f"{text} {_NAMES[0].upper()}{_NAMES[1:]}: {what}"))
-        signs += _differences(found)
-    if any(each.code for each in named):
-        (subject.folder / PIPELINES_CODE).write_text(
-            code_of({each.name: each.code for each in named}), encoding="utf-8"
-        )
-    return signs, tuple(_advice(named))
-
-
-def _errors(subject: Subject, others: Samples) -> tuple[dict[str, RelativeError], str]:
-    """Return by how much each input differs, and the outputs in words."""
-    inputs: dict[str, RelativeError] = {}
-    outputs: dict[str, RelativeError] = {}
-    for i, (first, second) in enumerate(zip(subject.samples, others, strict=True)):
-        for name, array in first.items():
-            inputs.setdefault(name, RelativeError()).add(array, second[name], i)
-        given = subject.session.run(second)
-        for name, array in subject.references[i].items():
-            outputs.setdefault(name, RelativeError()).add(array, given[name], i)
-    told = (f"{name} by {percent(e.value)}" for name, e in outputs.items())
-    return inputs, ", ".join(told)
-
-
-def _differences(found: InputComparison) -> Iterator[Sign]:
-    for each in found.differences:
-        more = f"; {each.evidence}" if each.evidence else ""
-        text = f"'{found.name}', {each.kind}: A {each.a}, B {each.b}{more}."
-        yield Sign(severity=each.severity, text=text)
-
-
-def _advice(named: list[InputComparison]) -> Iterator[str]:
-    yield MAKE_ALIKE
-    coded = [each for each in named if each.code]
-    if coded:
-        left = max(each.residual_max for each in coded)
-        yield (
-            f"{PIPELINES_CODE} in the run folder turns A into B, {_NAMES}; after that "
-            f"{f'no value differs by more than {number(left)}' if left else 'both are equal'}."
-        )
-    yield "`halfwise inputs compare A B --samples RAW` also tells resize kernels apart."

@@ -7,8 +7,16 @@ pipeline's kernel). `plain` handles other inputs, `program` writes the transform
 runs them all. `hypotheses` lists what a second pipeline may do if only one is available.
 """
 
-from halfwise.tools.preprocessing.comparing import compare_arrays
+from halfwise.tools.preprocessing.comparing import FRACTIONS, UNDONE, compare_arrays
 from halfwise.tools.preprocessing.hypotheses import Hypothesis, hypotheses
 from halfwise.tools.preprocessing.program import code_of, transformation
 
-__all__ = ["Hypothesis", "code_of", "compare_arrays", "hypotheses", "transformation"]
+__all__ = [
+    "FRACTIONS",
+    "UNDONE",
+    "Hypothesis",
+    "code_of",
+    "compare_arrays",
+    "hypotheses",
+    "transformation",
+]

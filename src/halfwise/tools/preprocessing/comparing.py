@@ -43,8 +43,9 @@ _TURNED = 0.2
 """Gain in correlation that justifies turning one raw image differently from the others."""
 _SAME_VALUE = 0.6
 """Difference in padding values, in levels of 255, that rounding explains."""
-_UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
-_LOSSY = (*_UNDONE, "clipping", "normalisation", "values")
+FRACTIONS = ("kernel", "antialias", "resampling", "half-pixel")
+UNDONE = (*FRACTIONS, "fit", "size")
+_LOSSY = (*UNDONE, "clipping", "normalisation", "values")
 """Differences that leave a residual no code removes."""
 _UNEXPLAINED = 2.0
 """Levels of 255 beyond rounding: two roundings in another order differ by one."""
@@ -276,7 +277,7 @@ def _write(
         program.stretch(shape)
     elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
         program.place(common, shape)
-    if kinds := [d.kind for d in pair.found if d.kind in _UNDONE]:
+    if kinds := [d.kind for d in pair.found if d.kind in UNDONE]:
         program.say(f"{', '.join(kinds)}: detail lost in resizing cannot be recovered")
     tone.write(program)
     if reframed and framed.value_b:

@@ -52,7 +52,7 @@ def test_nothing_wrong_without_a_gpu(files):
 def test_an_export_that_is_wrong_ends_it(files):
     result = diagnose(files, expected=files / "wrong.npz")
     assert answers(result) == [True, False]
-    assert "b" in result.run.diagnosis[-1].nodes
+    assert result.run.diagnosis[-1].cause.endswith("Where they diverge is unknown.")
     assert result.run.verdict.reasons == (result.run.diagnosis[-1].cause,)
     assert result.run.next_step == result.run.diagnosis[-1].advice
 

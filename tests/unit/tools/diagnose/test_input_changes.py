@@ -6,15 +6,12 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.tools.diagnose.input_changes import (
     CODE_FILE,
-    PIPELINES_CODE,
     changed_inputs,
-    pipelines,
 )
 from halfwise.tools.preprocessing import transformation
 from tests import pictures
 from tests.pictures import OUTPUT
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.tools.compare.copies import DATA, SAMPLES
 
 PIXELS = pictures.pictures()
 
@@ -152,33 +149,3 @@ def test_it_stops_when_the_time_is_up(subject):
     found = told(made)
     assert (found.tried, found.best, found.matches) == (0, None, False)
     assert found.planned > 50
-
-
-def others(change):
-    return Samples(SAMPLES.ids, lambda i: {"x": change(DATA[i]).astype(np.float32)})
-
-
-def test_pipelines_that_agree(subject, tmp_path):
-    signs, _ = pipelines(subject(), others(lambda x: x))
-    assert [(s.severity, s.text) for s in signs] == [("info", "The two pipelines agree on 'x'.")]
-    assert not (tmp_path / "run" / PIPELINES_CODE).exists()
-
-
-def test_a_difference_is_measured_named_and_undone(subject, tmp_path):
-    signs, advice = pipelines(subject(), others(lambda x: 2 * x + 1))
-    assert signs[0].severity == "error"
-    assert "changes the FP32 outputs: y_out by" in signs[0].text
-    assert "B's values are 2 times A's." in signs[0].text
-    assert [sign.text.partition(":")[0] for sign in signs[1:]] == ["'x', scale", "'x', mean"]
-    text = (tmp_path / "run" / PIPELINES_CODE).read_text()
-    assert transformation(text)(DATA[0]) == pytest.approx(2 * DATA[0] + 1, abs=1e-5)
-    assert PIPELINES_CODE in advice[1]
-    assert "no value differs by more than" in advice[1]
-    _, advice = pipelines(subject(), others(lambda x: 2 * x))
-    assert advice[1].endswith("; after that both are equal.")
-
-
-def test_a_difference_that_nothing_explains(subject):
-    signs, _ = pipelines(subject(), others(np.sin))
-    assert "differs by" in signs[0].text
-    assert any(sign.text.startswith("'x', values:") for sign in signs)
