@@ -22,8 +22,9 @@ _REFERENCE = frozenset(
         *("ArgMax", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "Div", "Expand"),
         *("Gather", "GatherND", "Gemm", "GlobalAveragePool", "Greater", "GRU", "HannWindow"),
         *("Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "LSTM"),
-        *("MaxPool", "NonZero", "Not", "Pow", "ReduceMean", "ReduceSum", "Reshape", "Shape"),
-        *("Slice", "Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze", "Where"),
+        *("MaxPool", "NonZero", "Not", "Pow", "ReduceMean", "ReduceSum", "Reshape", "Round"),
+        *("Shape", "Slice", "Softmax", "Split", "Squeeze", "TopK", "Transpose", "Unsqueeze"),
+        "Where",
     )
 )
 _NUMPY: Mapping[str, Callable[..., Any]] = {

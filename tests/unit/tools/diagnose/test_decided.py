@@ -62,6 +62,36 @@ def test_an_engine_that_does(subject):
     told(rung)
 
 
+def near_choice(op):
+    """Scores that TF32 takes across a threshold or in another order, and what follows from that."""
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    weights = WEIGHTS[0].copy()
+    weights[:, 1::2] = weights[:, ::2]  # two equal scores each, but for an offset
+    scores = sketch.op("MatMul", x, weights, name="scores")
+    (found,) = Session(sketch.network(scores).model).run({"x": DATA[0]}).values()
+    if op == "Round":
+        sides = np.where(np.arange(16) % 2, NEAR, -NEAR)
+        shifted = sketch.op("Sub", scores, f32(found * (1 + sides) - 0.5), name="shifted")
+        y = sketch.op("Mul", sketch.op("Round", shifted, name="choose"), f32(3), name="y")
+        return sketch.network(y)
+    away = sketch.op("MatMul", x, f32(WEIGHTS[0] * (np.arange(16) % 2)), name="away")
+    both = sketch.op("Sub", sketch.op("Add", scores, away, name="sum"), away, name="both")
+    sketch.op("TopK", both, [8], name="choose", axis=-1)
+    sketch.nodes[-1].output.append("chosen")
+    table = sketch.op("Gather", f32(np.random.default_rng(3).normal(size=16)), "chosen", name="y")
+    return sketch.network(table)
+
+
+@pytest.mark.parametrize("op", ["Round", "TopK"])
+def test_decisions_of_other_operators_in_an_engine(subject, op):
+    rung = tf32(subject(model=near_choice(op), fake={}))
+    assert (rung.passed, rung.how, rung.nodes) == (False, "measured", ("choose",))
+    assert rung.decided is not None
+    assert rung.decided.flips[0].op == op
+    assert rung.decided.left <= 1 < rung.decided.error
+
+
 def test_without_the_engines_that_show_it_products_are_ranked(subject):
     rung = tf32(subject(model=chosen(), fake={"faults": [Fault("build", "segv", on=(5,))]}))
     assert rung.passed is False
