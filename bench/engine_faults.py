@@ -354,7 +354,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     blamed = [name for name, told in found.items() if "a kernel is blamed" in told]
     bench.details["engine_faults"] = {"faults": [t.name for t in planned], "wrong": found}
     return [
-        equal("faults told rightly", count - len(found), count),
+        equal("faults named correctly", count - len(found), count),
         equal("faults blamed on a kernel that is not one", len(blamed), 0),
         equal(
             "engines delivered where FP32 is right",

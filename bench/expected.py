@@ -413,8 +413,8 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     note = f"of {seen}, where outputs hold enough numbers; {changes['as good']} by one as good"
     figures = [
         at_least("share of changed inputs named", explained / seen, 0.95, note),
-        reported("changed inputs told to be too few to know", changes["few"]),
-        equal("changed inputs named as what they are not", changes["wrong"], 0),
+        reported("changed inputs said to be too few to tell", changes["few"]),
+        equal("changed inputs named wrongly", changes["wrong"], 0),
         equal(
             "other faults named as changed inputs",
             faults["wrong"] + faults["right"],

@@ -100,7 +100,7 @@ def _figures(outcomes: list[Outcome]) -> Iterator[Figure]:
     unsaid = [
         o.name for o in outcomes if o.code not in (PASSED, VERDICT_FAILED, BuildFailed.exit_code)
     ]
-    yield equal("ended in no verdict and with no reason", len(unsaid), 0, ", ".join(unsaid))
+    yield equal("ended without a verdict or a reason", len(unsaid), 0, ", ".join(unsaid))
     yield at_most("largest error at other sizes", max(o.error for o in right), TOLERANCE)
 
 
@@ -109,8 +109,8 @@ def _trapped(outcomes: list[Outcome]) -> Iterator[Figure]:
     wrong = [o for o in outcomes if o.code == PASSED and not o.error <= TOLERANCE]
     told = f"of {len(outcomes)} exports; said to be equal: {', '.join(sorted(set(passed)))}"
     silent = [o for o in wrong if not o.warned]
-    yield equal("traps that are wrong, and nothing is said", len(silent), 0, told)
-    yield reported("traps told as traced for one branch", len(wrong) - len(silent))
+    yield equal("wrong traps that nothing reports", len(silent), 0, told)
+    yield reported("traps reported as traced for one branch", len(wrong) - len(silent))
     seen = sum(o.code == VERDICT_FAILED for o in outcomes)
     yield reported("traps noticed by comparing sizes", seen)
     refused = sum(o.code == BuildFailed.exit_code for o in outcomes)

@@ -41,7 +41,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     reasons = Counter(kind_of(o.message) for o in refused)
     return [
         reported("models", len(outcomes), f"{len(run)} of them run by ONNX Runtime"),
-        equal("those that end otherwise than with 0, 3 or 10", len(wrong), 0, some(wrong)),
+        equal("those with another exit code than 0, 3 or 10", len(wrong), 0, some(wrong)),
         equal("those that the tools of ONNX refuse", len(untaken), 0, some(untaken)),
         *(reported(f"end with {c}", n) for c, n in sorted(Counter(o.code for o in run).items())),
         reported("refused because of", "; ".join(f"{n} × {w}" for w, n in reasons.most_common())),

@@ -250,7 +250,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     seconds = time.monotonic() - started
     bench.details["isolation"] = {"failures": dict(sorted(seen.kinds.items())), "wrong": seen.wrong}
     return [
-        equal("failures recorded for what they were", seen.recorded, FAILURES),
+        equal("failures recorded correctly", seen.recorded, FAILURES),
         equal("journals valid after a failure", seen.journal, FAILURES),
         equal("locks of the GPU free after a failure", seen.unlocked, FAILURES),
         equal("processes left", seen.left, 0),

@@ -40,7 +40,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG00
     refused = Counter(kind_of(o.message) for o in run if o.code == 3)
     return [
         reported("backend tests", len(outcomes), f"{len(run)} of them run by ONNX Runtime"),
-        equal("those that end otherwise than with 0, 3 or 10", len(wrong), 0, some(wrong)),
+        equal("those with another exit code than 0, 3 or 10", len(wrong), 0, some(wrong)),
         equal("those in BF16", len(wrong_bf16), 0, some(wrong_bf16)),
         equal("all-FP32 rewritings that differ in a bit", len(differing), 0, some(differing)),
         reported("all-FP32 rewritings compared", compared),

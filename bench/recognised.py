@@ -58,7 +58,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     count = len(models.CLASSES)
     note = ", ".join(wrong)
     figures += [
-        equal(f"drawn models of {count} taken for what they are not", len(wrong), 0, note),
+        equal(f"of {count} drawn models, recognised as something else", len(wrong), 0, note),
         reported("drawn models of which something is recognised", hinted),
     ]
     return figures, bench.missing()

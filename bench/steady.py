@@ -73,9 +73,9 @@ def _figures(name: str, pair: Pair) -> list[Figure]:
         equal(f"{name}: the same points", quiet.curve == busy.curve, wanted=True, note=told),
         equal(f"{name}: the same search", quiet.search == busy.search, wanted=True),
         equal(
-            f"{name}: evaluations beside {BUSY} busy processes",
+            f"{name}: evaluations next to {BUSY} busy processes",
             busy.cost.evaluations,
             wanted=quiet.cost.evaluations,
         ),
-        reported(f"{name}: times as long beside them", round(slower, 2)),
+        reported(f"{name}: times as long next to them", round(slower, 2)),
     ]

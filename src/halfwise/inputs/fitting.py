@@ -80,7 +80,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
             arrays[name] = np.asarray(value)
         except RAISED as error:
             raise CaseError(
-                f"{where}: input '{name}' is of type {type(value).__name__}, which is no array "
+                f"{where}: input '{name}' is of type {type(value).__name__}, which is not an array "
                 f"({described(error)}); expected a NumPy array.",
                 "Make it rectangular and convert it with np.asarray(...).",
             ) from error
@@ -104,7 +104,7 @@ def match_names(
     unknown = [name for name in arrays if name not in expected]
     if unknown:
         raise CaseError(
-            f"{where} holds {quoted(unknown)}, which is no input of the model; expected "
+            f"{where} holds {quoted(unknown)}, which is not an input of the model; expected "
             f"{quoted(expected)}.",
             hint,
         )

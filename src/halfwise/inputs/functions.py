@@ -81,7 +81,7 @@ class UserFunction:
             raise CaseError(
                 f"{self.spec}{signature} cannot be called with "
                 f"{count(len(arguments), 'argument')}: {error}.",
-                "Let it take that many; others need default values.",
+                "Make it take that many; other parameters need default values.",
             ) from error
 
 

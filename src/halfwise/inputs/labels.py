@@ -48,7 +48,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     labels = reader(path)
     if len(labels) != count:
         raise CaseError(
-            f"Labels {path.name}: found {len(labels)} for {count} samples; expected as many.",
+            f"Labels {path.name}: found {len(labels)} for {count} samples; expected one each.",
             "Give them in the order of the samples, without a header line.",
         )
     return tuple(labels)

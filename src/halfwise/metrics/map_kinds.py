@@ -42,7 +42,7 @@ _ALIKE = 0.5
 
 
 def mask(seen: Seen) -> Found | None:
-    """Recognise single channels of inside and outside."""
+    """Recognise masks: single channels that tell inside from outside."""
     one = all(a.ndim == 4 and 1 in (a.shape[1], a.shape[-1]) for a in seen.arrays)
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None

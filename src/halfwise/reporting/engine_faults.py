@@ -75,7 +75,7 @@ def _shown(found: EngineDiagnosis, fault: EngineFault) -> Sign:
     text = f"{what}: on the true inputs{_db(fault.snr_db)}, where {right}"
     alone = {
         True: "an engine of it alone is wrong too",
-        False: "an engine of it alone is right, so it fails only beside others",
+        False: "an engine of it alone is right, so it fails only together with others",
         None: "an engine of it alone was not tried",
     }[fault.alone]
     told = f"{text}; {alone}."

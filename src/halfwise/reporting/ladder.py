@@ -29,7 +29,7 @@ def ladder_table(run: Run) -> Table | None:
         return None
     names = _metrics(run)
     figures = ("kept", "not INT8", "error / allowed", "held out", *names, "share", "cost")
-    figures += ("ms", "beside above", "size", "memory")
+    figures += ("ms", "÷ above", "size", "memory")
     columns = (Column("rung"), *(Column(figure, "right") for figure in figures), Column(""))
     rows = tuple(_row(rung, names, run) for rung in run.rungs)
     note = "errors on the samples of the search, scores on held-out samples"

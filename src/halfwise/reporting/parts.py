@@ -54,7 +54,7 @@ class Table:
         rows: All rows: a page shows them, and its CSV file holds them.
         most: Most rows on a terminal; None for all.
         rest: Row on a terminal in place of the rows beyond; () for one that counts them.
-        note: What the figures are, beside the title.
+        note: What the figures are, next to the title.
         grouped: Whether neighbouring rows with the same first cell belong together: a terminal
             names it once, and `most` is of such groups.
     """

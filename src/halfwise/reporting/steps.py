@@ -134,7 +134,7 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "metric (--metric).",
     "best-model": "The run folder holds the best model found.",
     "accept-missing": lambda step: (
-        "If what this run lacks beside the baseline may be missing: "
+        "If what this run lacks, compared with the baseline, may be missing: "
         f"{' '.join(f'--may-worsen {group}=any' for group in step.items)}."
     ),
 }

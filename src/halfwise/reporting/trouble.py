@@ -76,8 +76,8 @@ def low_name(run: Run) -> str:
 
 def _lowest(plan: Plan) -> str:
     told = everything_low(plan.low, len(plan.own), len(plan.unsupported))
-    beside = f", beside the {count(plan.candidates, 'compute node')} that could be low"
-    return f"{told}{beside}" if plan.unsupported else told
+    others = f", besides the {count(plan.candidates, 'compute node')} that could be low"
+    return f"{told}{others}" if plan.unsupported else told
 
 
 def _wrong(verdict: Verdict) -> Iterator[str]:

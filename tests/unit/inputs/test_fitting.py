@@ -133,7 +133,7 @@ def test_unknown_and_missing_names_are_errors_that_list_the_inputs():
     array = np.zeros(1)
     assert list(match_names({"b": array, "a": array}, specs, "f")) == ["a", "b"]
     with pytest.raises(
-        CaseError, match="f holds 'c', which is no input of the model; expected 'a', 'b'"
+        CaseError, match="f holds 'c', which is not an input of the model; expected 'a', 'b'"
     ) as caught:
         match_names({"a": array, "b": array, "c": array}, specs, "f")
     assert "a (float32 n×2), b (float32 n×2)" in caught.value.hint
@@ -182,7 +182,7 @@ def test_values_are_read_as_arrays_without_a_copy():
 
 
 def test_values_that_are_no_arrays_are_errors():
-    with pytest.raises(CaseError, match="input 'a' is of type list, which is no array"):
+    with pytest.raises(CaseError, match="input 'a' is of type list, which is not an array"):
         as_arrays({"a": [[1], [1, 2]]}, "f")
     with pytest.raises(CaseError, match="found a key of type int"):
         as_arrays({3: np.zeros(1)}, "f")  # type: ignore[dict-item]

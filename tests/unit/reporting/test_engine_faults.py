@@ -50,7 +50,7 @@ def test_where_nothing_was_shown_nothing_is_blamed():
             diagnosis(PAIR),
             "on the true inputs, 12.0 dB, where 60 dB would be right; an engine of it al",
         ),
-        (diagnosis(EVERY), "is right, so it fails only beside others."),
+        (diagnosis(EVERY), "is right, so it fails only together with others."),
         (diagnosis(EVERY), "GRU, at 2 places: on the true inputs, not finite or entirely wrong"),
         (diagnosis(PAIR, symptom="run"), "an engine of it alone cannot be run either."),
         (diagnosis(PAIR, explained=True, fed_db=99.0), "the engine of the rest is right, 99.0 dB."),

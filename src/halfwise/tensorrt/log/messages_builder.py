@@ -108,7 +108,7 @@ PARSING = (
         r"convert_?[oO]nnx_?[wW]eights\(",
         "The parser cannot read a constant of the model.",
         "This version may lack its type, or its external data may be missing: keep those files "
-        "beside the model.",
+        "next to the model.",
         f"{_ONNX}633",
     ),
     Message(
