@@ -101,7 +101,7 @@ def test_what_was_low_is_told_as_it_was():
 
     assert title() == "With everything in FP16"
     assert title(unsupported=(clip,)).endswith(
-        "in FP16 but 1 node that must be FP32, beside the 258 compute nodes that could be low"
+        "in FP16 but 1 node that must be FP32, besides the 258 compute nodes that could be low"
     )
     assert (
         "in FP16 but 1 node that the file itself computes in FP32 and 1 node that must be FP32"
