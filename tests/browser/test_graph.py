@@ -44,6 +44,22 @@ def folded_here(data: Mapping[str, Any], opened: set[int]) -> tuple[set[str], se
     return nodes | {end for edge in joined for end in edge}, joined
 
 
+@pytest.mark.parametrize("width", [420, 1600])
+def test_that_the_graph_opens_at_the_first_kept_node(
+    width: int, look: Look, page_of: PageOf
+) -> None:
+    page = look(page_of("demo"), width=width).page
+    canvas, item = page.locator(".graph-canvas"), page.locator('.graph-canvas .item[tabindex="0"]')
+    assert "◆" in (item.text_content() or "")
+    around, inside = canvas.bounding_box(), item.bounding_box()
+    assert around is not None
+    assert inside is not None
+    assert (
+        around["y"] < inside["y"] < inside["y"] + inside["height"] < around["y"] + around["height"]
+    )
+    assert page.evaluate("scrollY") == 0
+
+
 @pytest.mark.parametrize("kind", ["demo", "hostile"])
 def test_no_node_is_lost_and_edges_join_what_their_nodes_are_in(
     kind: str, look: Look, page_of: PageOf

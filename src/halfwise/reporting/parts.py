@@ -37,11 +37,13 @@ class Column:
         title: Its words.
         align: Figures are right-aligned.
         width: Most characters of a cell on a terminal; None for all.
+        minor: Whether a page shows it only where all columns have room.
     """
 
     title: str
     align: Literal["left", "right"] = "left"
     width: int | None = None
+    minor: bool = False
 
 
 @dataclass(frozen=True)

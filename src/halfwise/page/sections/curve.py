@@ -60,7 +60,7 @@ def _metrics(run: Run) -> Iterator[Data]:
 
 
 _SMALLER = {"mean error": "mean_abs", "median error": "median_abs"}
-_MINOR = ("p99 ms", "GPU memory", *_SMALLER)
+_MINOR = ("known from", "kept", "p99 ms", "size", "GPU memory", *_SMALLER)
 """Columns that are left to wide screens."""
 _TIMES = {"ms": "median_ms", "p99 ms": "p99_ms"}
 

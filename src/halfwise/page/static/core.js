@@ -46,9 +46,14 @@ function plain(text) {
   return text.replace(/[^\P{C}\n\t\p{Cn}]|[\u2028\u2029]/gu, "\ufffd");
 }
 
-// Returns text as children of an element, with its backticked parts as code.
+// Returns text as children of an element, with its backticked parts as code; options, such as
+// --rel-max, do not break at hyphens.
 function coded(text) {
-  return text.split(/`([^`]+)`/).map((part, i) => (i % 2 ? make("code", {}, part) : part));
+  return text.split(/`([^`]+)`/).flatMap((part, i) => (i % 2 ? [make("code", {}, part)] : whole(part)));
+}
+
+function whole(text) {
+  return text.split(/(?<![\w-])(--[a-z][a-z0-9-]*)/).map((part, i) => (i % 2 ? make("span", { class: "word" }, part) : part));
 }
 
 function fill(element, attributes, children) {

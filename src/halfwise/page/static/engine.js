@@ -51,7 +51,7 @@ function against(root, { builds, outputs }) {
   root.append(told);
   table(root, {
     name: "Emulation against engine",
-    columns: ["build", "what", "kept", "explained, least", "most", "engine", "ms"],
+    columns: ["build", "what", "kept", { title: "emulated, least", minor: true }, { title: "emulated, most", minor: true }, "engine", "ms"],
     rows: builds.map((build) => [build.build, build.what, build.kept, bound(build.least, build.told.at(0)),
       bound(build.most, build.told.at(-1)), bound(build.measured), bound(build.ms)]),
   });
@@ -59,7 +59,7 @@ function against(root, { builds, outputs }) {
     root.append(make("h3", {}, "Delivered engine, by output"));
     table(root, {
       name: "Emulation against engine by output",
-      columns: ["output", "max error, emulated", "max error, engine", "SNR dB, emulated", "SNR dB, engine"],
+      columns: ["output", "max error, emulated", "max error, engine", ...["SNR dB, emulated", "SNR dB, engine"].map((title) => ({ title, minor: true }))],
       rows: outputs.map((row) => row.map((cell, i) => (i ? bound(cell) : cell))),
     });
   }
@@ -89,5 +89,6 @@ function said(root, { log: { columns, rows } }) {
   const words = (text) => ({ text, node: () => make("span", { class: "words" }, coded(text)) });
   const own = rows.map(([severity, means, todo, nodes, ...rest]) => [
     severity, words(means), words(todo), { text: nodes.join(" "), node: () => layers.linked(nodes) }, ...rest]);
-  table(root, { name: "What the builder said", columns, rows: own });
+  const minor = new Set(["severity", "times", "builds"]);
+  table(root, { name: "What the builder said", columns: columns.map((title) => ({ title, minor: minor.has(title) })), rows: own });
 }

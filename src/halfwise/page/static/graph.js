@@ -106,7 +106,7 @@ section("graph", (root, data) => {
 
   const act = { near, show, isOpen: (box) => state.open.has(box), turn: (box) => { state.view = "whole"; turn(box); } };
   parts.canvas.addEventListener("keydown", (event) => keyed(event, { parts, state, near, grow, setSteps, act }));
-  redraw();
+  redraw({ into: firstMarked(graph, state.open) });
   return { open: (key) => opened(graph, key, near, parts) };
 });
 
@@ -120,6 +120,18 @@ function opened(graph, key, near, parts) {
   if (found !== undefined) {
     near(found);
   }
+}
+
+// Returns the first item that is or holds a kept node; else a repaired or suspected one; null if none.
+function firstMarked(graph, open) {
+  for (const name of ["kept", "repaired", "suspected"]) {
+    const first = Math.min(...graph.marks[name]);
+    if (Number.isFinite(first)) {
+      const box = hidingBox(graph, open, first);
+      return box < 0 ? `n${first}` : `b${box}`;
+    }
+  }
+  return null;
 }
 
 // Opens boxes, largest first, as long as the drawing stays readable.

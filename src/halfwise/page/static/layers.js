@@ -70,7 +70,7 @@ function one(place, engine, shared) {
       { text: word("tactic"), node: () => make("span", { class: "layer", title: word("tactic") }, word("tactic")) },
     ];
   });
-  const titles = ["layer", "type", "precision", "ms", "of time", "nodes",
+  const titles = ["layer", { title: "type", wide: true }, "precision", "ms", { title: "of time", wide: true }, "nodes",
     ...["reads → gives", "weights", "kernel"].map((title) => ({ title, minor: true }))];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => (row[i]?.text ?? row[i]?.value ?? row[i] ?? "") !== ""));
   place.replaceChildren();

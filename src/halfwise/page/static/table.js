@@ -10,6 +10,7 @@ const MOST = 50;
 const PROSE = 24;
 // A cell of at least this many characters is cut after some lines; its title and the CSV have all.
 const LONG = 240;
+const UNKNOWN = new Set(["", "–"]);
 // A table of at least this many rows gets a filter.
 const MANY = 20;
 // In windows narrower than this many pixels, text gets the room of minor columns.
@@ -75,20 +76,21 @@ function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-// Appends a table to root and returns its element. `columns` are titles or {title, align, minor}; `rows`
-// are lists of cells, of which `most` are shown at first; columns without any are in the CSV
-// alone, and so are those that are `minor` where not all find room, or only squeezed. `name` is that of its CSV file and what a screen reader calls it.
+// Appends a table to root and returns its element. `columns` are titles or {title, align, minor,
+// wide}; `rows` are lists of cells, of which `most` are shown at first. Columns without any are in
+// the CSV alone; so are those that are `minor` where not all find room, or only squeezed, and
+// `wide` ones on phones. `name` is that of its CSV file and what a screen reader calls it.
 function table(root, { name, columns, rows, most = MOST }) {
   const heads = columns.map((column) => (typeof column === "string" ? { title: column } : column));
   const aligned = heads.map((column, i) => column.align ?? (isNumeric(rows, i) ? "right" : "left"));
   const kinds = aligned.map((align, i) => [align, rows.some((row) => shown(row[i]).length > PROSE) ? "prose" : "",
-    heads[i].minor ? "minor" : ""].filter(Boolean).join(" "));
-  const empty = heads.map((_, i) => rows.every((row) => shown(row[i]) === ""));
+    heads[i].minor ? "minor" : "", heads[i].wide ? "roomy" : ""].filter(Boolean).join(" "));
+  const empty = heads.map((_, i) => rows.every((row) => UNKNOWN.has(shown(row[i]))));
   const state = { column: -1, direction: 1, words: "", all: rows.length <= most };
   const body = make("tbody");
   const headings = heads.map((column, i) => {
     const button = make("button", { type: "button", onclick: () => sort(i) }, column.title);
-    return make("th", { scope: "col", class: heads[i].minor ? `${aligned[i]} minor` : aligned[i], hidden: empty[i] }, column.title === "" ? null : button);
+    return make("th", { scope: "col", class: `${aligned[i]}${heads[i].minor ? " minor" : ""}${heads[i].wide ? " roomy" : ""}`, hidden: empty[i] }, column.title === "" ? null : button);
   });
 
   function fill() {
@@ -157,7 +159,7 @@ function isNumeric(rows, i) {
 // Gives a table already in the page the same functions as one made by `table`.
 function adopt(grid) {
   const columns = [...grid.tHead.rows[0].cells].map((cell) => ({
-    title: cell.textContent, align: cell.className,
+    title: cell.textContent, align: cell.classList[0], minor: cell.classList.contains("minor"),
   }));
   const rows = [...grid.tBodies[0].rows].map((row) => [...row.cells].map((cell) => (cell.firstElementChild === null
     ? cell.textContent : { text: cell.textContent, node: () => make("span", {}, ...cell.cloneNode(true).childNodes) })));
