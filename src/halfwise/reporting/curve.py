@@ -120,12 +120,13 @@ def part_table(run: Run) -> Table | None:
         )
         for row in measured[:_PARTS]
     ]
-    columns = (Column("part"), *(Column(c, "right") for c in ("nodes", "alone", "error")))
+    right = tuple(Column(c, "right") for c in ("part alone", "its error", "plan without"))
+    minor = (Column(title, "right", minor=True) for title in ("nodes", "its error"))
     return Table(
         "What each part of the plan contributes",
-        (*columns, Column("without", "right"), Column("error", "right")),
+        (Column("part"), next(minor), *right, next(minor)),
         tuple(rows),
-        note="alone, and the plan without it; errors over what is allowed",
+        note="cost and error, where 1 is allowed",
     )
 
 

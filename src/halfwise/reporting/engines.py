@@ -59,7 +59,7 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     parts = (
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
-        lines_of("What the engines show", map(cause_line, engines.causes)),
+        lines_of("What the engines show", (capital(cause_line(cause)) for cause in engines.causes)),
         lines_of("Attention", map(_core_line, engines.cores)),
         _rounds(engines.rounds),
         lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
@@ -163,7 +163,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
     columns = (
         Column("build", "right"),
         Column("what was tried", width=40),
-        *(Column(figure, "right") for figure in figures),
+        *(Column(figure, "right", minor=figure in ("kept", "emulated")) for figure in figures),
         Column("passed"),
     )
     title = "Rounds (error over what is allowed: 1 just passes)"
@@ -272,8 +272,8 @@ def timing_line(latency: Latency) -> str:
 
 def _beside(results: Sequence[EngineResult]) -> list[str]:
     return [
-        f"{r.name}: {number(r.ratio.low)} to {number(r.ratio.high)}, by "
-        f"{count(r.ratio.rounds, 'round')} of taking turns"
+        f"{r.name}: {number(r.ratio.low)} to {number(r.ratio.high)}, over "
+        f"{count(r.ratio.rounds, 'alternating round')}"
         for r in results
         if r.ratio is not None
     ]
@@ -309,10 +309,11 @@ def _table(results: Sequence[EngineResult]) -> Table | None:
     metrics = (heading_of(r.verdict.metric) for r in results if r.verdict and r.verdict.metric)
     metric = next(metrics, "")
     figures = ("max error", "mean", "median", metric, "ms", "p99 ms", f"ms ÷ {name}", "MiB")
+    minor = ("mean", "median", "p99 ms", "MiB")
     columns = (
         Column("engine"),
         Column("passed"),
-        *(Column(figure, "right") for figure in figures),
+        *(Column(figure, "right", minor=figure in minor) for figure in figures),
     )
     rows = tuple(_row(result, base) for result in results)
     outputs = max((len(r.verdict.outputs) for r in results if r.verdict is not None), default=0)

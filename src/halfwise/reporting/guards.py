@@ -123,12 +123,12 @@ _WORDS: Mapping[GuardKind, str] = {
 }
 """Templates, see `wording.filled`."""
 _EFFECT = (
-    "[{nonfinite}; low{near} it gives NaN or infinite outputs"
-    "|{endless}; low{near} it leaves {metric} without a value"
-    "|{endless}; low{near} it changes an output's shape or a value that has to be exact, or ends "
-    "the run"
-    "|; low{near} it lowers {metric} by {more} more than is allowed"
-    "|; low{near} it brings the error to at least {excess} × what the search allows"
+    "[{nonfinite}; lowered{near} it gives NaN or infinite outputs"
+    "|{endless}; lowered{near} it leaves {metric} without a value"
+    "|{endless}; lowered{near} it changes an output's shape or a value that has to be exact, or "
+    "ends the run"
+    "|; lowered{near} it reduces {metric} by {more} more than is allowed"
+    "|; lowered{near} it brings the error to at least {excess} × what the search allows"
     "|; it or its group alone contributes {contribution} × what the search allows]"
 )
 
@@ -228,7 +228,7 @@ def _why(
         if facts.opposed is None:
             return "Not lowered before the search ended; nothing is known of it."
         way = " and ".join(facts.opposed) or "low inputs and outputs"
-        return f"Not lowered: it fails even with all free nodes in FP32; in the way: {way}."
+        return f"Not lowered: the outputs fail even with all free nodes in FP32, because of {way}."
     doubt = "suspected: " if guard.severity < 1 else ""
     if not effect and guard.kind not in _SEEN_INSIDE:
         doubt = "suspected, not tried alone: "

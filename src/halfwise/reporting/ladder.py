@@ -16,7 +16,7 @@ _BY: Mapping[RightBy, str] = {
 }
 
 _WHY_NOT: Mapping[bool | None, str] = {
-    True: "no low product can have it",
+    True: "no product in low precision can use it",
     False: "the rung before it fails",
     None: "the rung before it is not judged",
 }
@@ -121,7 +121,9 @@ def failed_rungs(run: Run) -> Iterator[str]:
     """Yield why each rung fails; nothing if the verdict says the same."""
     for rung in run.rungs:
         if rung.failures and (run.verdict.passed or rung.failures != run.verdict.failures):
-            which = "; `halfwise diagnose` ranks its products" * (rung.rung == "tf32")
+            which = "; `halfwise diagnose` ranks the products that TF32 rounds" * (
+                rung.rung == "tf32"
+            )
             yield f"{rung_name(rung.rung)} fails: {'; '.join(reasons(rung.failures))}{which}."
 
 
@@ -169,6 +171,6 @@ def _speed(run: Run) -> Iterator[str]:
         return
     if run.engines is None:
         yield (
-            f"{rung_name(chosen.rung)} has the lowest predicted cost of all that are not shown to "
-            "be wrong; --target tensorrt measures times."
+            f"{rung_name(chosen.rung)} has the lowest predicted cost of the rungs that are not "
+            "shown to be wrong; --target tensorrt measures times."
         )

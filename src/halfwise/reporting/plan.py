@@ -70,7 +70,7 @@ def kept_table(run: Run) -> Table | None:
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the search uses {number(run.search.tolerance_factor)} of the tolerance"
     title += beyond_seen(run, ", at")
-    columns = (Column("node"), Column("why"), Column("without it", "right"))
+    columns = (Column("node"), Column("why"), Column("without it", "right", minor=True))
     left = sum(len(group) for group in shown[MOST_ROWS - bool(unknown) :])
     rest = (f"and {left} more", "see run.json", "")
     return Table(title, columns, tuple(rows), most=MOST_ROWS, rest=rest)
@@ -296,10 +296,11 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "spent": "the budget is spent; this is the best plan that passed",
     **_EARLY,
     "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
-    "passes": "{guess} [{form}|in FP32] ({kept:d}) passes",
+    "passes": "passes with {guess} [{form}|in FP32], {kept:node} in all",
     "larger": "a larger plan of {kept:d} nodes that passed before still passes",
     "extended": "the last plan was extended to {kept:d} nodes",
-    "measuring": "all suspected nodes [{form}|in FP32] ({kept:d}) fail; measuring contributions",
+    "measuring": "fails with all suspected nodes [{form}|in FP32], {kept:node} in all; measuring "
+    "contributions",
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
     "grouped": "nodes left after lowering groups: {kept:d}",
     "chosen": "it was chosen ({rule}), not searched for",

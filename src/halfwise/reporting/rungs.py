@@ -69,11 +69,12 @@ _CAUSES: Mapping[CauseKind, str] = {
     "types requested, and its error is [{excess} times what is allowed|unknown], where "
     "[low precision explains {least} to {most}; the engine that has these nodes in FP32 "
     "too is right|the emulation predicts {other}] ({builds})",
-    "precision": "low precision explains it: the nearest has [{excess} times what "
+    "precision": "low precision explains it: the nearest engine has [{excess} times what "
     "is allowed|too large an error][, where {least} to {most} was expected] ({builds})",
     "unknown": "why the engines are off is unknown: no constraint was ignored and no kernel is "
-    "shown to be at fault[; the nearest has {excess} times what is allowed, where low precision "
-    "explains {least} to {most}|; the nearest has {excess} times what is allowed, {other} by the "
+    "shown to be at fault[; the nearest engine has {excess} times what is allowed, where low "
+    "precision explains {least} to {most}|; the nearest engine has {excess} times what is allowed, "
+    "{other} by the "
     "emulation] ({builds})",
 }
 """Templates, see `wording.filled`."""
@@ -99,7 +100,7 @@ def rung_line(tried: RungTried) -> str:
         )
         facts[-1] += " gave an engine"
     if tried.excess is not None:
-        whose = "its error is" if tried.end == "delivered" else "the nearest has"
+        whose = "its error is" if tried.end == "delivered" else "the nearest engine has"
         kept = f" with {count(tried.kept, 'node')} kept" if tried.kept else ""
         explained = f", where low precision explains {band_text(tried.band)}" if tried.band else ""
         facts.append(

@@ -38,7 +38,9 @@ def observed(observations: Observations, limit: float) -> Report:
     )
     shares = [o.detail.samples for o in tensors if o.detail is not None]
     if shares and min(shares) < len(observations.samples):
-        about += f"; overflow and flush: of the elements of {count(min(shares), 'sample')}"
+        about += (
+            f"; overflow and flush are shares of the elements of {count(min(shares), 'sample')}"
+        )
     table = Table("Largest first", columns, tuple(rows)).without_empty_columns() if rows else None
     beside = () if observations.calibration is None else cache_parts(observations.calibration)
     return Report(title, None, about, present(table, *beside))

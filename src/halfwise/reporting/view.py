@@ -170,7 +170,12 @@ def _errors(run: Run) -> Table | None:
     if not rows:
         return None
     figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal", "of few")
-    columns = (Column("output", width=28), Column("model"), *(Column(f, "right") for f in figures))
+    minor = ("SNR dB", "cosine", "non-finite")
+    columns = (
+        Column("output", width=28),
+        Column("model"),
+        *(Column(f, "right", minor=f in minor) for f in figures),
+    )
     table = Table("Error against FP32", columns, tuple(rows), most=MOST_ROWS, grouped=True)
     return table.without_empty_columns()
 

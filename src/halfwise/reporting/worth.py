@@ -49,7 +49,7 @@ def _offer(run: Run) -> str:
         return "".join(_gaining(step) for step in run.next_step if step.kind == "take-gaining")
     metrics = tuple(dict.fromkeys(score.metric for score in point.scores))
     kept = count(point.count, "node")
-    return f"; with {kept} in FP32 the outputs keep {listed(metrics, 2)} (see Next)"
+    return f"; a plan with {kept} in FP32 keeps {listed(metrics, 2)} (see Next)"
 
 
 def _gaining(step: Step) -> str:

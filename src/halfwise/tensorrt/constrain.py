@@ -208,7 +208,7 @@ def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
         time = abs(own - other) > _CHANGED_TIME * other
     changed = " and ".join(["error"] * error + ["time"] * time)
     meaning = (
-        f"so the constraint changes {changed} in the engine, whatever its inspector shows"
+        f"so the constraint changes the engine's {changed}, whatever its inspector shows"
         if changed
         else "so these two builds do not show that the constraint has any effect"
     )

@@ -98,7 +98,7 @@ def guard(node: str, kind: GuardKind = "square", **changed: Any) -> Guard:
 def kept(node: str, op: str = "Pow", **changed: Any) -> KeptNode:
     """Return a kept node that a guard explains."""
     values: dict[str, Any] = {
-        "reason": f"The square of {node}_input reaches 2.8e7; low, it gives NaN.",
+        "reason": f"The square of {node}_input reaches 2.8e7; lowered, it gives NaN.",
         "guard": "square",
         "error_without": 152.4,
     }
@@ -127,7 +127,7 @@ def search(**changed: Any) -> Search:
         "joined": (),
         "seconds_budget": 300.0,
         "exhausted": False,
-        "steps": ("the nodes certain to lose precision in FP32 (52) passes",),
+        "steps": ("passes with the nodes certain to lose precision in FP32, 52 nodes in all",),
     }
     return Search(**values | changed)
 

@@ -256,7 +256,7 @@ def test_how_sure_it_is_that_what_is_delivered_is_as_fast():
     first = found.results[0].model_copy(update={"ratio": ratio})
     told = found.model_copy(update={"results": (first, *found.results[1:])})
     assert lines(told, "Time of the delivered engine over") == (
-        "FP32, TF32 off: 0.912 to 1.02, by 28 rounds of taking turns",
+        "FP32, TF32 off: 0.912 to 1.02, over 28 alternating rounds",
     )
 
 

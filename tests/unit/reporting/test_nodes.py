@@ -47,7 +47,7 @@ def test_what_a_plan_says_of_a_node():
     )
     words = told(found, POW)
     assert words["kept"] == "FP32"
-    assert words["reason"] == f"The square of {POW}_input reaches 2.8e7; low, it gives NaN."
+    assert words["reason"] == f"The square of {POW}_input reaches 2.8e7; lowered, it gives NaN."
     assert words["error-if-lowered"] == "152 × what the search allows"
     assert words["suspected"] == found.guards[0].message
     assert words["repaired"] == "fold, folded into one: (x + b)·w = x·w + b·w"

@@ -28,16 +28,16 @@ def tried(**changed):
 
 def test_a_rung_is_told_with_what_was_tried():
     assert rung_line(tried(excess=1.43, kept=3)) == (
-        "FP16: out of tolerance (5 plans, 2 of 5 builds gave an engine; the nearest has 1.43 times "
-        "what the search allows with 3 nodes kept)."
+        "FP16: out of tolerance (5 plans, 2 of 5 builds gave an engine; the nearest engine has "
+        "1.43 times what the search allows with 3 nodes kept)."
     )
     assert rung_line(tried(rung="tf32", end="delivered", excess=0.75)) == (
         "TF32: delivered (its error is 0.75 times what the search allows)."
     )
     band = Band(least=0.25, most=0.5)
     assert rung_line(tried(rung="tf32", end="slower", excess=0.3, band=band)) == (
-        "TF32: passed, and is slower (the nearest has 0.3 times what the search allows, where low "
-        "precision explains 0.25 to 0.5 (6.02 dB))."
+        "TF32: passed, and is slower (the nearest engine has 0.3 times what the search allows, "
+        "where low precision explains 0.25 to 0.5 (6.02 dB))."
     )
     assert band_text(Band(least=0, most=0.5)) == "0 to 0.5"
     assert band_text(Band(least=1, most=1)) == "1"
@@ -107,7 +107,7 @@ def test_causes_are_told_with_their_builds():
     assert "where 0.25 to 0.5 was exp" in line("precision", excess=0.4, band=band)
     assert line("precision").endswith("too large an error (builds 2, 3)")
     assert "where low precision explains 0.25 to 0.5" in line("unknown", excess=1.4, band=band)
-    assert "the nearest has 1.4 times" in line("unknown", excess=1.4)
+    assert "the nearest engine has 1.4 times" in line("unknown", excess=1.4)
     assert line("unknown").endswith("is shown to be at fault (builds 2, 3)")
 
 

@@ -91,7 +91,7 @@ def test_constants_beyond_the_range_are_listed():
 
 def test_shares_counted_on_some_samples_say_on_how_many():
     few = observations(samples=tuple(f"inputs.npz[{i}]" for i in range(200)))
-    told = "overflow and flush: of the elements of 32 samples"
+    told = "overflow and flush are shares of the elements of 32 samples"
     assert told in observed(few, 10_000).about
     assert told not in observed(observations(), 10_000).about
 

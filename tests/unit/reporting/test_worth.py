@@ -93,6 +93,6 @@ def test_where_a_plan_is_offered_it_is_the_only_advice():
     found = curve(serving, point("0-1", 2.9, 0.5), plan=1, recommended=0)
     for worth in (NOTHING, Worth(cost=3.3, fp32=3.0)):
         told = nothing_gained(run(worth=worth, curve=found))
-        assert told.endswith("; with 0 nodes in FP32 the outputs keep top1 (see Next)")
+        assert told.endswith("; a plan with 0 nodes in FP32 keeps top1 (see Next)")
         assert "--metric" not in told
         assert "use the FP32 model" not in told

@@ -213,12 +213,12 @@ def result(error, median_ms=None, kept=0, snr_db=60.0):
 @pytest.mark.parametrize(
     ("own", "free", "meaning"),
     [
-        ((0.011, 1.42), (9.83, 1.10), "the constraint changes error and time in the engine"),
-        ((0.011, 1.10), (9.83, 1.10), "the constraint changes error in the engine"),
-        ((9.1, 1.5), (9.83, 1.10), "the constraint changes time in the engine"),
+        ((0.011, 1.42), (9.83, 1.10), "the constraint changes the engine's error and time"),
+        ((0.011, 1.10), (9.83, 1.10), "the constraint changes the engine's error"),
+        ((9.1, 1.5), (9.83, 1.10), "the constraint changes the engine's time"),
         ((9.1, 1.1), (9.83, 1.11), "do not show that the constraint has any effect"),
         ((float("inf"), 1.1), (float("inf"), 1.1), "do not show that the constraint has any"),
-        ((0.011, None), (9.83, 1.10), "the constraint changes error in the engine"),
+        ((0.011, None), (9.83, 1.10), "the constraint changes the engine's error"),
     ],
 )
 def test_an_a_b_comparison_says_what_the_constraint_changes(own, free, meaning):

@@ -124,7 +124,7 @@ def test_a_reason_tells_what_lowering_does_and_the_usual_fix():
     nonfinite = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
     assert "NaN or infinite outputs" in nonfinite["square"].reason
     metric = recorded("square", guards=guards, without={NodeName("square"): 1.25}, metric="top1")
-    assert "lowers top1 by 0.25 more than is allowed" in metric["square"].reason
+    assert "reduces top1 by 0.25 more than is allowed" in metric["square"].reason
 
 
 def test_without_a_certificate_the_contribution_is_told():
@@ -134,14 +134,14 @@ def test_without_a_certificate_the_contribution_is_told():
 
 def test_rules_that_are_in_the_way_are_named():
     found = recorded("gamma", hopeless=["--lower /c"])
-    assert found["gamma"].reason.endswith("all free nodes in FP32; in the way: --lower /c.")
+    assert found["gamma"].reason.endswith("all free nodes in FP32, because of --lower /c.")
     assert "low inputs and outputs" in recorded("gamma", hopeless=[])["gamma"].reason
 
 
 def test_a_node_without_a_cause_says_so():
     found = recorded("gamma", without={NodeName("gamma"): 1.5})
     assert found["gamma"].reason == (
-        "Cause unknown: no single number stands out here; low, it brings the error to at least "
+        "Cause unknown: no single number stands out here; lowered, it brings the error to at least "
         "1.5 × what the search allows."
     )
     assert (found["gamma"].guard, found["gamma"].kept_by) == (None, "search")
@@ -151,8 +151,8 @@ def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
     sure, mild = guard("square", message="s is large"), guard("eps", message="e", severity=0.6)
     without = {NodeName("square"): 2.0, NodeName("eps"): 2.0}
     tried = recorded("square", "eps", guards=(sure, mild), without=without)
-    assert tried["square"].reason.startswith("S is large; low, it brings")
-    assert tried["eps"].reason.startswith("Suspected: e; low, it brings")
+    assert tried["square"].reason.startswith("S is large; lowered, it brings")
+    assert tried["eps"].reason.startswith("Suspected: e; lowered, it brings")
     untried = recorded("square", guards=(sure,))["square"].reason
     assert untried.startswith("Suspected, not tried alone: s is large.")
 
@@ -160,9 +160,9 @@ def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
 def test_what_happens_only_at_the_headroom_is_said_to():
     effect = {"without": {NodeName("eps"): math.inf}, "nonfinite_without": names("eps")}
     near = recorded("eps", near={"variance_out": 32760.0}, headroom=2.0, **effect)
-    assert "low, with values 2 × those seen, it gives NaN or infinite" in near["eps"].reason
+    assert "lowered, with values 2 × those seen, it gives NaN or infinite" in near["eps"].reason
     apart = recorded("eps", near={"gamma_out": 32760.0}, headroom=2.0, **effect)
-    assert "low, it gives NaN or infinite" in apart["eps"].reason
+    assert "lowered, it gives NaN or infinite" in apart["eps"].reason
 
 
 def test_an_island_is_kept_by_the_model_itself():
@@ -239,7 +239,7 @@ def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
     assert found.op == "If"
     assert found.reason == (
         "Cause unknown: no single number stands out around it, and values inside its bodies are "
-        "not observed; low, it brings the error to at least 3 × what the search allows."
+        "not observed; lowered, it brings the error to at least 3 × what the search allows."
     )
 
 
@@ -250,7 +250,7 @@ def test_control_flow_that_a_guard_elsewhere_names_hides_its_numbers_too():
         network, roles_of(network), names("choose"), (named,), {}, {NodeName("choose"): 3.0}
     )
     [found] = explained(kept, (named,), 1.0, None)
-    assert ", and values inside its bodies are not observed; low, it" in found.why
+    assert ", and values inside its bodies are not observed; lowered, it" in found.why
 
 
 def test_nodes_in_bodies_that_must_be_fp32_are_listed():
@@ -268,7 +268,7 @@ def test_small_weights_explain_nothing_beside_an_overflow_that_is_read():
     without = {NodeName("variance"): 2.0}
     found = recorded("square", "variance", guards=(large, small), without=without)
     assert found["variance"].guard == "overflow"
-    assert found["variance"].reason.startswith("It reads what may overflow: t is large; low,")
+    assert found["variance"].reason.startswith("It reads what may overflow: t is large; lowered,")
     alone = recorded("variance", guards=(large, small), without=without)
     assert alone["variance"].guard == "constant-subnormal"
 

@@ -212,7 +212,7 @@ def test_a_starting_plan_that_passes_spares_the_measuring():
     search(300, alone).run()
     found = search(300, helped, start=required | names(7, 8)).run()
     assert found.kept == required
-    assert "the starting plan in FP32 (7) passes" in map(remark, found.steps)
+    assert "passes with the starting plan in FP32, 7 nodes in all" in map(remark, found.steps)
     assert len(helped.asked) < len(alone.asked) / 2
 
 
