@@ -326,11 +326,10 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
     errors, metric, passed = ("", "", ""), "", "no result"
     if verdict is not None:
         passed = "yes" if verdict.passed else "no"
-        measures = ("max_abs", "mean_abs", "median_abs")
         errors = (
-            number(largest(verdict, measures[0])),
-            number(largest(verdict, measures[1])),
-            number(largest(verdict, measures[2])),
+            number(largest(verdict, "max_abs")),
+            number(largest(verdict, "mean_abs")),
+            number(largest(verdict, "median_abs")),
         )
         score = verdict.metric
         metric = "" if score is None else "; ".join(values_of(score))
