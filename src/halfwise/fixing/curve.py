@@ -144,6 +144,7 @@ class TradeOff:
             casts=self._scoring.casts(kept),
             infinite_inside=False if everything else self._infinite_inside(kept),
             searched=True if everything else self._scoring.searched(kept),
+            as_file=True if everything else self._scoring.as_file(kept),
         )
         return point if given is None else point.model_copy(update=vars(given))
 
@@ -218,6 +219,9 @@ class TradeOff:
             if self._planner.is_safe and kept == self._all:
                 return kept
             self._scoring.search(kept)
+            if not self._point(kept).serves:
+                return None
+            self._scoring.run_file(kept)
             if not self._point(kept).serves:
                 return None
             self._scoring.look_inside(kept)

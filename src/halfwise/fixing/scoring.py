@@ -13,6 +13,7 @@ from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import has_new_nonfinite
 from halfwise.fixing.types import Types
+from halfwise.judging.file_run import run_as_file
 from halfwise.metrics import (
     AUTO,
     Computed,
@@ -53,6 +54,7 @@ class Scoring:
         self._casts: dict[_Plan, int] = {}
         self._needs: dict[tuple[_Plan, tuple[str, ...]], Assignment] = {}
         self._searched: dict[tuple[_Plan, tuple[str, ...]], bool] = {}
+        self._as_file: dict[tuple[_Plan, tuple[str, ...]], bool | None] = {}
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
@@ -120,6 +122,26 @@ class Scoring:
         # Held-out samples test what these do not.
         passed = sound and all(isfinite(s.value) and s.value >= s.required for s in found)
         self._searched[self._here(kept)] = passed
+
+    def as_file(self, kept: Assignment) -> bool | None:
+        """Return whether a plan's file serves in ONNX Runtime; None if it was not run."""
+        return self._as_file.get((self._plan(kept), self._heldout.left.ids))
+
+    def run_file(self, kept: Assignment) -> None:
+        """Run the file that would be written on the held-out samples, as the verdict does."""
+        left, references = self._heldout.left, self._heldout.left_references
+        here = self._plan(kept), left.ids
+        if here in self._as_file:
+            return
+        planner, runtime = self._planner, self._planner.settings.runtime
+        planner.budget.spend("judge", len(left))
+        try:
+            results = run_as_file(planner.rewrite(kept)[0].model, left, references, runtime=runtime)
+        except (CaseError, RunFailed):
+            self._as_file[here] = None
+            return
+        given = self.given_of(results)
+        self._as_file[here] = not given.nonfinite and all(one.passed for one in given.scores)
 
     def look_inside(self, kept: Assignment) -> None:
         """Look for harmful infinities in the mixed model of a plan, on the calibration samples."""

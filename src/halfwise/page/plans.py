@@ -114,7 +114,7 @@ def _judged(rung: EngineRung, run: Run, *, chosen: bool) -> Group:
 def _fails(point: Point, *, by_metric: bool) -> bool:
     """Return whether a plan is not known to pass by what decides."""
     off = any(error is not None and error > 1 for error in (point.error, point.heldout))
-    scored = all(score.passed for score in point.scores) and point.searched is not False
+    scored = all(s.passed for s in point.scores) and False not in (point.searched, point.as_file)
     hidden = point.nonfinite or bool(point.infinite_inside)
     return off or hidden or point.is_bound or (by_metric and not scored)
 

@@ -35,6 +35,8 @@ class Point(Record):
         scores: Task metrics on held-out samples; empty if none fits the outputs.
         searched: Whether these metrics also pass on the samples of the search, without new NaN or
             infinities; None if not checked, and in older records.
+        as_file: Whether they also pass on held-out samples when ONNX Runtime runs the file, without
+            rounding each value; None if not run.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
         tf32: Whether its FP32 matrix products use TF32.
     """
@@ -52,6 +54,7 @@ class Point(Record):
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
     searched: bool | None = None
+    as_file: bool | None = None
     bf16: str = ""
     tf32: bool = False
 
@@ -59,10 +62,10 @@ class Point(Record):
     def serves(self) -> bool:
         """Whether every task metric passes on held-out samples, and nothing known contradicts it.
 
-        Contradicted by infinities, or by failing on the samples of the search.
+        Contradicted by infinities, or by failing on the samples of the search or as a file.
         """
         passed = [score.passed for score in self.scores]
-        fails = self.nonfinite or self.infinite_inside or self.searched is False
+        fails = self.nonfinite or self.infinite_inside or False in (self.searched, self.as_file)
         return bool(passed) and all(passed) and not fails
 
     @property

@@ -4,6 +4,8 @@ from math import inf
 
 import pytest
 
+from halfwise.errors import RunFailed
+from halfwise.fixing import scoring
 from halfwise.fixing.front import SHOWN
 from halfwise.records import Curve
 from tests import models
@@ -136,6 +138,31 @@ def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
     assert curve.recommended is not None
     best = curve.points[curve.recommended]
     assert (best.searched, best.infinite_inside) == (True, False)
+
+
+def test_a_plan_whose_file_fails_is_not_recommended(monkeypatch):
+    def reversed_classes(_model, _samples, references, *, runtime):
+        del runtime
+        return [{name: -array for name, array in each.items()} for each in references]
+
+    monkeypatch.setattr(scoring, "run_as_file", reversed_classes)
+    curve = curve_of(fixed(classifier(), rel_max=1e-5))
+    low = curve.points[0]
+    assert (low.count, low.as_file, low.serves) == (0, False, False)
+    assert all(score.passed for score in low.scores)
+    assert curve.recommended is not None
+    assert curve.points[curve.recommended].count == len(curve.nodes)
+
+
+def test_a_plan_whose_file_does_not_run_is_recommended(monkeypatch):
+    def fails(*_args, **_more):
+        raise RunFailed("No kernel.")
+
+    monkeypatch.setattr(scoring, "run_as_file", fails)
+    curve = curve_of(fixed(classifier(), rel_max=1e-5))
+    assert curve.recommended is not None
+    best = curve.points[curve.recommended]
+    assert (best.count, best.as_file) == (0, None)
 
 
 @pytest.mark.parametrize("options", [{"snr_db": 70}, {"cosine": 0.9999999}])
