@@ -17,6 +17,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.intake import UNKNOWN, hide_unknown
 from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
 from halfwise.graph.normal_form import values_of
+from halfwise.graph.refusals import said
 from halfwise.graph.roles import FIRST_BF16_OPSET, is_float, roles_of
 from halfwise.graph.serialisation import graphs_in, skeleton
 from halfwise.graph.weights import LOW_TYPES, widen_weights
@@ -243,7 +244,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
         model = ir.serde.deserialize_model(proto)
     except _FAILURES as error:
         raise CaseError(
-            f"ONNX cannot raise the model from opset {network.opset} to {opset}: {error}",
+            f"ONNX cannot raise the model from opset {network.opset} to {opset}: {said(error)}",
             "Export the model at that opset.",
         ) from error
     _return_constants(network.graph, model.graph, arrays)

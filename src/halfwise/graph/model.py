@@ -44,6 +44,7 @@ from halfwise.graph.normal_form import (
     refuse_unusable,
 )
 from halfwise.graph.reading import PER_MB, PER_NODE, blocks, megabytes, read_proto
+from halfwise.graph.refusals import said
 from halfwise.graph.serialisation import (
     external_files,
     find_beside,
@@ -267,18 +268,8 @@ def _explaining_refusals(path: Path | None) -> Iterator[None]:
         yield
     except REFUSALS as error:
         raise CaseError(
-            f"ONNX refuses the graph in {path or 'the model'}: {_said(error)}", check_again(path)
+            f"ONNX refuses the graph in {path or 'the model'}: {said(error)}", check_again(path)
         ) from error
-
-
-def _said(error: Exception) -> str:
-    """Return what ONNX says first, on one line: onnx-ir wraps that in errors of its own."""
-    first: BaseException = error
-    while first.__cause__ is not None:
-        first = first.__cause__
-    if isinstance(first, UnicodeDecodeError):
-        return "a name in it is not UTF-8, so the file is probably damaged"
-    return " ".join(str(first).split())
 
 
 def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
@@ -289,7 +280,7 @@ def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repai
             return repair(proto), ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CaseError(
-            f"The graph in {path or 'the model'} cannot be read: {_said(error)}", check_again(path)
+            f"The graph in {path or 'the model'} cannot be read: {said(error)}", check_again(path)
         ) from error
 
 

@@ -36,6 +36,7 @@ from halfwise.graph.normal_form import (
     unreadable_constants,
 )
 from halfwise.graph.reading import PER_MB, PER_NODE, megabytes, read_proto
+from halfwise.graph.refusals import said
 from halfwise.graph.serialisation import (
     find_beside,
     nodes_in,
@@ -157,7 +158,7 @@ def read_unchecked(
             work.did(normalising / 4)
             unread, broken, names = _normalise(model, folder)
         except (*_UNREADABLE, CaseError) as error:
-            why = f"the graph cannot be read: {_line(error)}"
+            why = f"the graph cannot be read: {said(error)}"
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
     network = Network(model=model, path=path, sha256="", original_names=names)
     called = _made_up(network)
@@ -190,7 +191,7 @@ def _refusal(proto: onnx.ModelProto, path: Path) -> str:
             # By path: a model may exceed the limit of a protobuf in memory.
             onnx.checker.check_model(path)
         except _UNREADABLE as error:
-            return _line(error)
+            return said(error)
     return ""
 
 
@@ -224,7 +225,7 @@ def _normalise(
         except _UNREADABLE as error:
             if what == _SORT:  # there is a cycle, and a walk along it never ends
                 raise
-            unread.append(f"could not {what}: {_line(error)}")
+            unread.append(f"could not {what}: {said(error)}")
     return tuple(unread), broken, names
 
 
@@ -253,7 +254,7 @@ def _drop_broken(model: ir.Model) -> dict[TensorName, str]:
     """Remove the data of unreadable constants, and return the reasons."""
     found = {}
     for value, error in unreadable_constants(graphs_of(model), _UNREADABLE):
-        found[tensor_name(value)] = _line(error)
+        found[tensor_name(value)] = said(error)
         value.const_value = None
     return found
 
@@ -263,11 +264,6 @@ def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:
     if value is None or value.const_value is None or value.const_value.dtype == ir.DataType.STRING:
         return None
     return constant_array(value)
-
-
-def _line(error: Exception) -> str:
-    text = str(error.__cause__ or error).strip()
-    return (text.splitlines() or [type(error).__name__])[0]
 
 
 class NodePlaces:

@@ -93,6 +93,12 @@ def load_recorded(
         return Recorded(path.name, _parts(read_npz(path, shaped), samples), left)
     if not path.is_dir():
         _demand_file(path)
+        if path.suffix.lower() != SUFFIX:
+            raise CaseError(
+                f"{path.name} holds no recorded outputs; expected an .npz file, a {SUFFIX} file of "
+                "Polygraphy or a folder of such.",
+                "Write them with numpy.savez or `polygraphy run … --save-outputs`.",
+            )
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     if not files:
         raise CaseError(

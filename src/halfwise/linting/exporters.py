@@ -213,7 +213,7 @@ def checker(subject: Subject) -> Iterator[Found]:
     refusal = subject.model.refusal
     if refusal:
         # Exports for TensorRT contain its plugins as if they were ONNX operators.
-        plugin = refusal.startswith("No Op registered")
+        plugin = ": No Op registered" in refusal
         fix = (
             "Give plugin operators a domain of their own."
             if plugin

@@ -67,7 +67,7 @@ def test_operators_that_onnx_does_not_know_do_not_hide_types(read):
     proto.graph.node[1].op_type = "Plugin_TRT"
     del proto.graph.value_info[:]
     model = read(proto)
-    assert model.refusal.startswith("No Op registered")
+    assert model.refusal.startswith("node 'plugin' (Plugin_TRT): No Op registered")
     assert model.unread == ()
     assert next(iter(model.network.nodes())).outputs[0].dtype == ir.DataType.FLOAT
 

@@ -104,6 +104,14 @@ def test_an_archive_names_no_runner(tmp_path):
         load_recorded(tmp_path / "o.npz", 1, "trt")
 
 
+def test_a_file_of_another_kind_holds_no_outputs(tmp_path):
+    (tmp_path / "m.txt").write_text("top1: 0.9")
+    with pytest.raises(
+        CaseError, match=r"m\.txt holds no recorded outputs; expected an \.npz file"
+    ):
+        load_recorded(tmp_path / "m.txt", 1)
+
+
 def test_what_is_not_there_or_holds_inputs(tmp_path):
     with pytest.raises(CaseError, match="There is no file"):
         load_recorded(tmp_path / "o.json", 1)
