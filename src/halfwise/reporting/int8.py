@@ -82,7 +82,8 @@ def int8_lines(run: Run) -> Iterator[str]:
         return
     by = "" if plan.ranges is None else f", ranges by {plan.ranges}"
     of_all = count(len(plan.int8) + len(plan.left_out), "quantisable node")
-    yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}."
+    repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
+    yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}{repaired}."
     if plan.left_out and plan.minimal:
         sums = any(k.because is not None and k.because.beside for k in plan.left_out)
         yield (

@@ -42,10 +42,14 @@ def screen(run: Run) -> Report:
 
 
 def _result(run: Run) -> Iterator[str]:
-    if run.plan is not None and not (run.engines is not None and run.engines.full):
-        yield next(int8_lines(run) if run.plan.has_int8 else plan_lines(run.plan))
     metrics = metric_lines(run)
-    yield from metrics.lines if metrics is not None else _errors(run)
+    errors = list(_errors(run) if metrics is None else metrics.lines)
+    if run.plan is not None and not (run.engines is not None and run.engines.full):
+        plan = next(int8_lines(run) if run.plan.has_int8 else plan_lines(run.plan))
+        # Below a ladder there is room for one of them.
+        yield " ".join((plan, *errors[:1])) if run.rungs else plan
+        errors = errors[bool(run.rungs) :]
+    yield from errors
     if times := _times(run):
         yield times
     elif run.worth is not None and not run.rungs:

@@ -1,4 +1,4 @@
-from halfwise.records import Because, KeptNode, NodeName, Plan
+from halfwise.records import Because, KeptNode, NodeName, Plan, Repair
 from halfwise.reporting.int8 import int8_lines, left_out_table, nothing_in_int8, told_left_out
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import run
@@ -45,6 +45,13 @@ def test_reasons_tell_what_a_trial_showed():
     assert "nothing is known" in whys[3]
     (why,) = (kept.why for kept in told_left_out([left(error_without=1.05)], "top1"))
     assert why == "With INT8 here alone top1 falls by 0.05 more than is allowed."
+
+
+def test_repairs_are_counted():
+    fold = Repair(rule="fold", nodes=(NodeName("n"),))
+    for repairs, end in (((), "the rest in FP16."), ((fold,), "the rest in FP16; 1 repair.")):
+        made = plan(left(), int8=("m",)).model_copy(update={"repairs": repairs})
+        assert next(int8_lines(run(plan=made))) == f"1 of 2 quantisable nodes in INT8, {end}"
 
 
 def test_where_nothing_has_int8_the_report_says_so_first_and_why():

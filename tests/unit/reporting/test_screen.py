@@ -87,6 +87,16 @@ def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):
     assert all(any(name in line for line in told) for name in ("FP32", "TF32", "FP16", "INT8"))
 
 
+def test_the_largest_error_stays_below_a_ladder_however_much_else_there_is(capsys):
+    rungs = tuple(
+        LadderRung(rung=name, passed=True, cost=1.0, error=0.1)
+        for name in ("fp32", "tf32", "fp16", "int8")
+    )
+    made = run(rungs=rungs, plan=plan(()), next_step=("halfwise choose run " * 5,) * 5)
+    told = " ".join(" ".join(lines(capsys, made)).split())
+    assert " Casts. Largest error: rel max 0.0015 of 0.01 allowed." in told
+
+
 def test_why_a_type_fails_is_told_beside_its_error_below_one(capsys):
     why = Failure(kind="rung", text="output y is out of tolerance as ONNX Runtime runs the file")
     low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
