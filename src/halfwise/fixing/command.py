@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Unpack
 
-from halfwise.case import Case
+from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bounded import forgiving, sized
 from halfwise.fixing.delivery import (
@@ -138,10 +138,9 @@ def _stored(
     started: float,
     watcher: Watcher,
 ) -> Result:
-    mixed, settings = fixed.rewritten.model, request.settings
-    judged_on = fixed.heldout.samples, fixed.heldout.references
-    verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)
-    fixed = with_growth(replace(fixed, verdict=verdict), folder)
+    settings = request.settings
+    fixed = with_growth(_at_sizes(fixed, case, settings), folder)
+    mixed = fixed.rewritten.model
     hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
@@ -149,6 +148,26 @@ def _stored(
             save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
             finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
     return Result(run, folder, mixed)
+
+
+def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
+    """Return the result judged at further sizes; the plan below if INT8 fails only there."""
+    found = _sized(fixed, case, settings)
+    has_int8 = bool(fixed.rungs) and fixed.plan == fixed.rungs[-1].plan
+    if found.verdict.passed or not has_int8 or fixed.planner.settings.chosen is not None:
+        return found
+    below, low = _sized(fixed.rungs[0], case, settings), fixed.rungs[-1]
+    if not below.verdict.passed:
+        return found
+    rungs = below, replace(low, verdict=found.verdict)
+    took = fixed.stage_seconds
+    return replace(below, rungs=rungs, stage_seconds=took, all_int8=fixed.all_int8)
+
+
+def _sized(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
+    judged_on = fixed.heldout.samples, fixed.heldout.references
+    verdict = judge_sizes(fixed.verdict, case, fixed.rewritten.model, *judged_on, settings)
+    return replace(fixed, verdict=verdict)
 
 
 def _linted(case: Case, watcher: Watcher) -> Case:

@@ -7,15 +7,18 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from halfwise.api import fix
+from halfwise.api import fix, ladder
 from halfwise.case import CPU, Samples
 from halfwise.errors import CaseError
+from halfwise.fixing import command
 from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.int8.ranges import calibrate
 from halfwise.fixing.int8.rung import _best as best
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
+from halfwise.records import Failure
 from halfwise.reporting.plan import remark
+from halfwise.reporting.reasons import with_failures
 from tests import models
 from tests.unit.casing import prepare
 from tests.unit.fixing.int8.products import outlier
@@ -56,6 +59,26 @@ def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
     assert fixed.without_int8 == fixed.rungs[1].plan.left_out
     assert len(fixed.without_int8) == 4
     assert fixed.all_int8 is not None
+
+
+def test_where_int8_fails_in_batches_alone_the_plan_below_is_delivered(monkeypatch):
+    def in_batches(verdict, _case, candidate, *_others):
+        quantised = any(node.op_type == "QuantizeLinear" for node in candidate.graph)
+        failure = Failure(kind="batch", names={"why": "too coarse"})
+        return with_failures(verdict, (failure,)) if quantised else verdict
+
+    monkeypatch.setattr(command, "judge_sizes", in_batches)
+    ill = outlier()
+    result = ladder(ill.proto, dict(ill.inputs), to="int8", snr_db=25, allow_random=True)
+    assert result.run.verdict is not None
+    assert result.run.verdict.passed
+    assert result.run.plan is not None
+    assert result.run.plan.int8 == ()
+    rungs = {rung.rung: rung for rung in result.run.rungs}
+    assert (rungs["int8"].passed, rungs["fp16"].passed) == (False, True)
+    assert rungs["fp16"].chosen
+    assert result.mixed is not None
+    assert not any(node.op_type == "QuantizeLinear" for node in result.mixed.graph)
 
 
 def test_what_does_not_count_is_not_gone_on_from():
