@@ -10,7 +10,7 @@ from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.plan import in_words
 from halfwise.reporting.quantisation import cause_line
 from halfwise.reporting.rungs import cause_line as engine_cause
-from halfwise.wording import capital, count, sentence
+from halfwise.wording import capital, count, sentence, verb
 
 State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
 LABELS: Mapping[State, str] = {
@@ -183,7 +183,12 @@ def _seen(run: Run) -> Iterator[Causes]:
             f"Values inside that are not finite, in {count(len(inside), 'tensor')}",
             "seen",
             tuple(
-                Found(t.producer, f"{count(t.elements, 'value')} of {sentence(t.tensor)}", t.tensor)
+                Found(
+                    t.producer,
+                    f"{count(t.elements, 'value')} of {sentence(t.tensor)} "
+                    f"{verb(t.elements, 'is', 'are')} NaN or infinite",
+                    t.tensor,
+                )
                 for t in inside
             ),
         )

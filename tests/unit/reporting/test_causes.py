@@ -88,7 +88,7 @@ def test_verify_tells_what_it_saw_and_no_cause() -> None:
     found = causes(runs.verification(verdict=verdict), None)
     assert {g.state for g in found} == {"seen"}
     assert [(one.node, one.text) for g in found for one in g.found] == [
-        ("n", "2 values of t"),
+        ("n", "2 values of t are NaN or infinite"),
         (None, "s: out of bounds"),
     ]
 

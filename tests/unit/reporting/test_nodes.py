@@ -117,7 +117,7 @@ def test_types_of_a_node(op, read, given, words):
 def test_what_verify_finds_inside_is_told_at_its_node():
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=POW, elements=2)
     found = verification(verdict=verdict(intermediate_nonfinite=(inside,)))
-    assert told(found, POW) == {"found": "2 values of t"}
+    assert told(found, POW) == {"found": "2 values of t are NaN or infinite"}
 
 
 @pytest.mark.parametrize(
