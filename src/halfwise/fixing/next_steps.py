@@ -14,6 +14,7 @@ from halfwise.records import (
     Engines,
     Profile,
     Step,
+    StepKind,
     Verdict,
     Worth,
 )
@@ -50,17 +51,20 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
     return Step(kind="diagnose", command=("halfwise", "diagnose", *words, "-o", argument(folder)))
 
 
-def fix_step(case: Case, request: Request, out: Path | None) -> Step:
-    """Return the `halfwise fix` of the same case as a diagnosis."""
+def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | None = None) -> Step:
+    """Return the `halfwise fix` of the same case as a diagnosis; of a quantised model of it."""
     words = _same(case, request, (*_JUDGED, *_SEARCHED), request.given)
+    if quantised is not None:
+        words += ["--start-from", argument(quantised)]
     folder = Path("FIXED") if out is None else out.with_name(f"{out.name}.fixed")
-    return Step(kind="fix", command=("halfwise", "fix", *words, "-o", argument(folder)))
+    kind: StepKind = "fix" if quantised is None else "fix-quantised"
+    return Step(kind=kind, command=("halfwise", "fix", *words, "-o", argument(folder)))
 
 
 def after_verify(
-    case: Case, request: Request, candidate: Path, *, passed: bool
+    case: Case, request: Request, candidate: Path, *, passed: bool, quantised: bool = False
 ) -> tuple[Step, ...]:
-    """Return what to do after an emulated `verify` of a model file."""
+    """Return what to do after an emulated `verify` of a model file, perhaps a quantised one."""
     if passed:
         words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
         words += _options(request.given, _JUDGED)
@@ -70,7 +74,7 @@ def after_verify(
     comparing += ["--b", f"emulation:{candidate}"]
     return (
         Step(kind="compare", command=("halfwise", "compare", *comparing)),
-        fix_step(case, request, None),
+        fix_step(case, request, None, candidate if quantised else None),
     )
 
 

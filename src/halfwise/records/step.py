@@ -25,6 +25,7 @@ StepKind = Literal[
     "use-metric",
     "lint",
     "fix",
+    "fix-quantised",
     "compare",
     "diagnose",
     "modernize",

@@ -105,6 +105,8 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "lint": "See what the linter finds",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",
+    "fix-quantised": "Find which of its pairs to leave out, and judge the model on held-out "
+    "samples",
     "compare": "Find the node where it goes wrong",
     "diagnose": "Find the first fault, from the inputs to the kernels",
     "modernize": "For an {rung} engine, try a model whose norms are one node each",

@@ -200,6 +200,16 @@ def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written
     assert held == ("halfwise", "verify", "m", "run/model.onnx", *own, *judged)
 
 
+def test_a_quantised_model_that_fails_is_where_a_search_starts():
+    request = understand("x.npz", {"rel_max": 0.02})
+    _, step = after_verify(CASE, request, Path("q.onnx"), passed=False, quantised=True)
+    assert step.kind == "fix-quantised"
+    assert step.command == (
+        *("halfwise", "fix", "my model.onnx", "--inputs", "x.npz", "--rel-max", "0.02"),
+        *("--start-from", "q.onnx", "-o", "FIXED"),
+    )
+
+
 def test_what_follows_a_diagnosis_has_its_options():
     request = understand("x.npz", {"metric": "top1", "target": "tensorrt"})
     assert fix_step(CASE, request, Path("runs/one")).command == (

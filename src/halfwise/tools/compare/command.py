@@ -24,7 +24,7 @@ from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.graph.model import Network
 from halfwise.graph.quantisation.matching import matching, renamed
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
@@ -111,6 +111,9 @@ def _next(case: Case, request: Request, other: str, side: Side) -> tuple[Step, .
     kind, _, low = other.partition(":")
     if other.endswith(".onnx") and side.arithmetic == "fp32":
         return ()
+    file = Path(other.removeprefix("emulation:"))
+    if side.arithmetic == "int8" and quantised_nodes(load_model(file)):
+        return (fix_step(case, request, None, file),)
     if other.endswith(".onnx") or (kind == "emulation" and low != "tf32"):
         to = {"to": low} if low == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)

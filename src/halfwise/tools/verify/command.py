@@ -16,6 +16,7 @@ from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
+from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
@@ -107,7 +108,7 @@ def verify(
         verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
     made = verify_run(case, request, verdict, seconds, hints, worth=worth)
-    run = beside(_with_next(made, case, request, candidate), before)
+    run = beside(_with_next(made, case, request, candidate, lost), before)
     seen = None if folder is None else observed_worst(case, run, settings, watcher)
     told = {"remade": found, "quantisation": lost}
     return _written(case, run, candidate, folder, watcher, observations=seen, **told)
@@ -123,11 +124,15 @@ def _reference(
             return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
 
 
-def _with_next(run: Run, case: Case, request: Request, candidate: Model) -> Run:
+def _with_next(
+    run: Run, case: Case, request: Request, candidate: Model, lost: QuantisationLoss | None
+) -> Run:
     """Return the run with what to do next, if it judged a model file and says nothing yet."""
     if not isinstance(candidate, str | Path) or holds_outputs(Path(candidate)):
         return run
-    steps = after_verify(case, request, Path(candidate), passed=run.verdict.passed)
+    passed = run.verdict.passed
+    quantised = lost is not None and bool(quantised_nodes(load_model(candidate)))
+    steps = after_verify(case, request, Path(candidate), passed=passed, quantised=quantised)
     return run.model_copy(update={"next_step": run.next_step or steps})
 
 

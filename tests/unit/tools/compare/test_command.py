@@ -199,6 +199,7 @@ def test_a_quantised_file_is_off_where_it_loses_more_than_int8_does(files):
     ]
     assert [one.first for one in found] == [(), ("node_0",)]
     assert all(len(one.nodes) == 6 and one.tolerance == 3e-2 for one in found)
+    assert [step.kind for step in found[1].next_step] == ["fix-quantised"]
     assert {node.status for node in found[0].nodes} == {"good"}
     low = api.compare(files / "fine.onnx", data, b="emulation:fp16")
     assert (low.first, low.amplified, low.tolerance) == ((), (), 3e-2)
