@@ -43,13 +43,12 @@ from halfwise.graph.normal_form import (
     open_negative_sizes,
     refuse_unusable,
 )
-from halfwise.graph.reading import PER_MB, PER_NODE, blocks, megabytes, read_proto
+from halfwise.graph.reading import PER_MB, blocks, megabytes, normalising, read_proto
 from halfwise.graph.refusals import said
 from halfwise.graph.serialisation import (
     external_files,
     find_beside,
     graphs_in,
-    nodes_in,
     refuse_files,
     silent,
     skeleton,
@@ -178,7 +177,7 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
     files = dict.fromkeys(external_files(proto, path).values())
     files.pop(path, None)
     work.expect(PER_MB * megabytes(sum(file.stat().st_size for file in files)))
-    work.expect(nodes := PER_NODE * sum(1 for _ in nodes_in(proto.graph)))
+    quarter = normalising(proto) / 4
     for block in chain.from_iterable(blocks(file, work) for file in files):
         digest.update(block)
     folder = weights_folder(proto, path)
@@ -187,7 +186,7 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
     del proto
     find_beside(model, folder)
     given: dict[str, Any] = {"path": path, "sha256": digest.hexdigest(), "repairs": repairs}
-    return normalise(model, **given, over=partial(work.did, nodes / 4))
+    return normalise(model, **given, over=partial(work.did, quarter))
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:

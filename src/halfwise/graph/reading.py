@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from halfwise.errors import CaseError
 from halfwise.files import is_regular, mistaken, no_file, open_regular, unreadable
+from halfwise.graph.serialisation import nodes_in
 from halfwise.graph.weights import PROTOBUF_BYTES
 from halfwise.progress import Weighed
 
@@ -51,7 +52,7 @@ def read_proto(
 
     Args:
         path: The file.
-        work: Receives the work of reading it.
+        work: Receives the work of reading it; bringing it into normal form is expected then.
         heard: Called with the bytes of the file, block by block.
 
     Raises:
@@ -79,8 +80,15 @@ def read_proto(
         raise _no_model(path, head) from error
     if not proto.graph.node and not proto.graph.output:
         raise _no_model(path, head)
+    # Known only now, and before anything else ends: the work must not seem to be over.
+    work.expect(normalising(proto))
     work.did(PARSING * megabytes(size))
     return proto
+
+
+def normalising(proto: onnx.ModelProto) -> float:
+    """Return the weight of bringing a model into normal form."""
+    return PER_NODE * sum(1 for _ in nodes_in(proto.graph))
 
 
 def _content(stream: BinaryIO, work: Weighed, heard: Callable[[memoryview], object]) -> bytearray:

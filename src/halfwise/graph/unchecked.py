@@ -35,7 +35,7 @@ from halfwise.graph.normal_form import (
     open_negative_sizes,
     unreadable_constants,
 )
-from halfwise.graph.reading import PER_MB, PER_NODE, megabytes, read_proto
+from halfwise.graph.reading import PER_MB, megabytes, normalising, read_proto
 from halfwise.graph.refusals import said
 from halfwise.graph.serialisation import (
     find_beside,
@@ -140,7 +140,6 @@ def read_unchecked(
     proto = read_proto(path, work)
     # ONNX's checker reads the file again.
     work.expect(checking := PER_MB * megabytes(path.stat().st_size))
-    work.expect(normalising := PER_NODE * sum(1 for _ in nodes_in(proto.graph)))
     refuse_special_files(proto, path)
     nodes = []
     for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
@@ -155,7 +154,7 @@ def read_unchecked(
             repair(proto)
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
-            work.did(normalising / 4)
+            work.did(normalising(proto) / 4)
             unread, broken, names = _normalise(model, folder)
         except (*_UNREADABLE, CaseError) as error:
             why = f"the graph cannot be read: {said(error)}"

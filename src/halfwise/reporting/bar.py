@@ -18,6 +18,8 @@ from halfwise.wording import clean, sentence, shorten
 
 SHORT = 2.0
 """Seconds of a stage before the remaining time is shown: earlier, it would be a guess."""
+BRIEF = 0.5
+"""Seconds of steps before they tell how long is left of a stage that has lasted longer."""
 SELDOM = 60.0
 """Seconds between two lines about one stage in a file or pipe."""
 OVERDUE = 0.25
@@ -188,7 +190,7 @@ class _Told:
     @property
     def _counted(self) -> float | None:
         """`until`, once steps have taken so long that it is more than a guess."""
-        return self.until if self.sure or self.clock() - self.count[0] >= SHORT else None
+        return self.until if self.sure or self.clock() - self.count[0] >= BRIEF else None
 
     @property
     def label(self) -> str:
