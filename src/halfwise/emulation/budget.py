@@ -55,8 +55,8 @@ class Budget:
         outer: The budget that this one supplements; see `beside`.
         payer: The supplementary budget that pays for the current work.
         told: Called at the start of a block and of each piece of work in it, with the most seconds
-            that the block may still take at the pace so far (inf if unknown), and at the end of the
-            block with inf.
+            that the block may still take: what is left of the time (inf without a limit), or of the
+            work at the pace so far. At the end of the block with inf.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class Budget:
     def _most(self, took: float) -> float:
         """Return how many more seconds a block may take after this many."""
         seconds, done = self._paced[0] + took, self._paced[1] + self.spent - self._before
-        if not done:
-            return inf
-        left = min(self._left - took - self._reserved, seconds / done * (self._until - self.spent))
+        left = self._left - took - self._reserved
+        if done:
+            left = min(left, seconds / done * (self._until - self.spent))
         return left if left < _LONGEST / 2 else inf
 
     @contextmanager

@@ -251,7 +251,7 @@ def test_a_block_tells_how_long_it_may_go_on(clock):
             budget.spend("trial", 5)
             took(clock, 3)
     # Then 42 and 27 of 57 are left, at 3 s for each 15.
-    assert told == [inf, inf, pytest.approx(8.4), pytest.approx(5.4), inf]
+    assert told == [100, 100, pytest.approx(8.4), pytest.approx(5.4), inf]
     # 12 of 60 are left, at 9 s for 45.
     with budget.bounding():
         assert told[5:] == [pytest.approx(2.4)]
@@ -264,7 +264,7 @@ def test_what_a_budget_beside_takes_is_told_too(clock):
         budget.spend("trial")
         took(clock, 1)
         budget.spend("trial")
-    assert told == [inf, inf, 2.5, inf]
+    assert told == [3.5, 3.5, 2.5, inf]
 
 
 def test_without_a_limit_nobody_knows_how_long(clock):
@@ -275,3 +275,11 @@ def test_without_a_limit_nobody_knows_how_long(clock):
         took(clock, 3)
         budget.spend("trial")
     assert told == [inf] * 4
+
+
+def test_without_a_limit_of_time_nothing_is_told_before_work_is_done(clock):
+    budget, told = Budget(clock=clock, work=60), list[float]()
+    budget.told = told.append
+    with budget.bounding():
+        budget.spend("trial")
+    assert told == [inf, inf, inf]
