@@ -64,7 +64,7 @@ def mask_of_a_billion(ill: bool) -> onnx.ModelProto:
 
 @fault("mask-constant", "warning", "mask")
 def mask_at_the_edge(ill: bool) -> onnx.ModelProto:
-    return _masked(-65504.0, choose=True, how="Softmax" if ill else "Relu")
+    return _masked(-65504.0, choose=False, how="Softmax" if ill else "Relu")
 
 
 @fault("mask-constant", "info", "mask")

@@ -6,7 +6,7 @@ from pathlib import Path
 from halfwise.case import Case
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
 from halfwise.records import KeptNode, Plan, Profile, Step
 from halfwise.store import MODEL_FILE
@@ -16,7 +16,7 @@ from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
 from halfwise.tensorrt.trtexec.notation import unsayable
 from halfwise.tensorrt.versions import WEAK_ONLY, since, text_of
-from halfwise.wording import argument
+from halfwise.wording import argument, listed
 
 _OLDER = f"tensorrt-{text_of(WEAK_ONLY)}"
 
@@ -43,10 +43,10 @@ def building(
         profiles: Of the samples; none for fixed shapes.
         out: The run folder; None if nothing was written.
     """
-    return _strong(plan, profiles, out), _weak(case, plan, profiles, out)
+    return _strong(case.network, plan, profiles, out), _weak(case, plan, profiles, out)
 
 
-def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
     model = out / MODEL_FILE if out else Path(MODEL_FILE)
     words = ["trtexec", f"--onnx={model}", "--stronglyTyped"]
     words += ["--noTF32"] if any(map(_needs_fp32, plan.keep)) else []
@@ -56,7 +56,10 @@ def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
     else:
         words += [option for profile in profiles[:1] for option in shape_options(profile)]
         words.append(f"--saveEngine={model.with_suffix('.engine')}")
-    return Step(kind="build", names={"since": since("strong typing")}, command=tuple(words))
+    names = {"since": since("strong typing")}
+    foreign = dict.fromkeys(n.op_type for n in network.nodes() if not is_standard(n))
+    names |= {"plugins": listed(list(foreign), 3)} if foreign else {}
+    return Step(kind="build", names=names, command=tuple(words))
 
 
 def _needs_fp32(kept: KeptNode) -> bool:

@@ -203,6 +203,19 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
     return sample
 
 
+def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
+    declared = spec.shape or ()
+    batch = declared[0] if declared else None
+    rest = zip(shape[1:], declared[1:], strict=True)
+    fits = all(not isinstance(expected, int) or found == expected for found, expected in rest)
+    if shape[:1] != (1,) or not isinstance(batch, int) or not fits:
+        return ""
+    return (
+        f"The model takes batches of {batch}: concatenate {batch} samples along the first axis for "
+        "each batch, or export the model with a dynamic axis there."
+    )
+
+
 def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: str = "") -> None:
     """Check the fixed axes of one sample, whose rank is the input's.
 
@@ -217,6 +230,7 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
                 f"length {found}; expected {dimensions(spec.shape)}.",
                 _layout_hint(shape, spec)
                 or hint
+                or _batch_hint(shape, spec)
                 or "Resize or crop the data, or export the model with a dynamic axis there.",
             )
 

@@ -1,6 +1,6 @@
 """Numbers that FP16, or 32 bits, cannot hold: eps, masks, weights, integers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -24,6 +24,10 @@ _MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg",
 """Operators between a mask constant and its Softmax."""
 _LONGEST_MASK_PATH = 8
 """Most nodes between a mask constant and its Softmax; exporters write Sub, Mul, Add, Clip."""
+_SCORING = ("Add", "Sub", "Sum")
+"""Operators that add scores to a mask; a Where puts it in their place."""
+_TO_INFINITY = -65520.0
+"""From here on, FP16 rounds to -inf."""
 _MASK_FIX = "Mask with -1e4 instead: its exponential is zero too."
 _WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
 _SCALE = (
@@ -125,9 +129,10 @@ def _demanding(value: ir.Value) -> str:
 
 @rule("mask-constant", "warning", "https://github.com/huggingface/transformers/pull/17306")
 def masks(subject: Subject) -> Iterator[Found]:
-    """A mask of -65504 or below plus a score is -inf in FP16; a row of -inf is NaN after Softmax.
+    """A mask of -65504 plus a score of -16 is -inf in FP16; a row of -inf is NaN after Softmax.
 
-    With a mask of -inf, such a row is NaN in any precision.
+    Lower masks are stored as -65504, or as -inf by plain conversion. With a mask of -inf, such a
+    row is NaN in any precision.
     """
     for value, extent in subject.extents.items():
         path = mask_readers(value, extent)
@@ -143,15 +148,23 @@ def masks(subject: Subject) -> Iterator[Found]:
                 name_of(value),
                 "info",
             )
-        else:
-            stored = "-inf or -65504" if extent.least < -FP16.max else f"{number(extent.least, 6)}"
+        elif hazard := _hazard(extent.least, path):
             yield Found(
-                f"the mask {name_of(value)} = {number(extent.least)} is {stored} in FP16, and "
-                f"-inf once a score is added before {end.op_type}",
+                f"the mask {name_of(value)} = {number(extent.least)} is {hazard}",
                 _MASK_FIX,
                 path[0],
                 name_of(value),
             )
+
+
+def _hazard(least: float, path: Sequence[ir.Node]) -> str:
+    """Return what a finite mask becomes; "" if it stays as it is and no score is added to it."""
+    fits, end = least >= -FP16.max, path[-1].op_type
+    stored = f"{number(least, 6) if fits else '-inf or -65504'} in FP16"
+    if any(node.op_type in _SCORING for node in path):
+        score = number(min(0.0, _TO_INFINITY - max(least, -FP16.max)), 6)
+        return f"{stored}, and -inf once a score of {score} or below is added before {end}"
+    return "" if fits else f"{stored}; with -inf, a fully masked row is NaN after {end}"
 
 
 def mask_readers(value: ir.Value, extent: Extent) -> tuple[ir.Node, ...]:

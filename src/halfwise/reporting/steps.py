@@ -83,7 +83,7 @@ def _own_runs(step: Step) -> str:
 
 _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "said": lambda step: step.text,
-    "build": "Build it with TensorRT {since} or later",
+    "build": "Build it with TensorRT {since} or later[, which needs plugins for {plugins}]",
     "older-bf16": "TensorRT {older} has no BF16, and neither have GPUs before compute capability "
     "8.0.",
     "older-bodies": f"{_OLDER}, and constraints do not reach layers in the bodies of kept nodes.",

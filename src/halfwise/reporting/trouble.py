@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
-from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Remark, Run, Verdict
+from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
 from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, followed_over, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
@@ -32,6 +32,7 @@ _UNGUARDED: Mapping[Reason, str] = {
 }
 
 _ASKED = ("margin", "headroom")
+_HELDOUT, _CALIBRATION = " on the held-out samples", " on the calibration samples"
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -52,18 +53,21 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     found = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""
     if seen := next((r for r in run.plan.remarks if r.kind == "seen-only"), None):
-        but = f" on the held-out samples, but not{_with_margin(seen)} on the calibration samples"
+        but = f"{_HELDOUT}, but not{_with_margin(seen.numbers)}{_CALIBRATION}"
     elif "headroom" in guards and not but:
         but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
     elif run.plan.repairs and not (but or found):
         but = "; what happened inside was repaired"
+        if run.search is not None and any((r.before or 0.0) > 1 for r in run.plan.repairs):
+            asked = {"margin": run.search.tolerance_factor, "headroom": run.headroom}
+            but = f"{_HELDOUT}, but not{_with_margin(asked)}{_CALIBRATION}; that was repaired"
     fine = "The outputs are" if found or but else "Nothing is wrong: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
 
 
-def _with_margin(seen: Remark) -> str:
+def _with_margin(asked: Mapping[str, float]) -> str:
     """Return what the search asks beyond the tolerance, which alone may be met there."""
-    asks = [f"{name} of {number(seen.numbers[name])}" for name in _ASKED if name in seen.numbers]
+    asks = [f"{name} of {number(asked[name])}" for name in _ASKED if name in asked]
     return f", with a {' and a '.join(asks)}," if asks else ""
 
 

@@ -38,6 +38,16 @@ def test_fixed_shapes_need_no_profile(fixed, tmp_path):
     assert "`halfwise export` writes layer constraints" in weak
 
 
+def test_operators_that_no_tensorrt_has_are_named(fixed, tmp_path):
+    case, plan = fixed
+    model = case.network.copy()
+    model.graph[0].domain, model.graph[0].op_type = "ai.onnx.ml", "TreeEnsemble"
+    other = replace(case, network=replace(case.network, model=model))
+    strong = steps_told(building(other, plan, (), tmp_path / "run"))[0]
+    assert strong.startswith("Build it with TensorRT 9 or later, which needs plugins for TreeEns")
+    assert "plugins" not in steps_told(building(case, plan, (), tmp_path / "run"))[0]
+
+
 def test_a_model_in_a_file_has_a_command_for_eight(fixed, tmp_path):
     case, plan = fixed
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))

@@ -165,6 +165,15 @@ def test_a_fixed_axis_of_another_length_is_an_error():
         as_one_sample(np.zeros((1, 3)), spec(), "f")
 
 
+def test_one_sample_for_a_batch_of_several_is_told_to_be_joined_with_others():
+    with pytest.raises(CaseError) as raised:
+        as_one_sample(np.zeros((1, 2)), spec(shape=(8, 2)), "f")
+    assert raised.value.hint.startswith("The model takes batches of 8: concatenate 8 samples")
+    with pytest.raises(CaseError) as raised:
+        as_one_sample(np.zeros((1, 3)), spec(shape=(8, 2)), "f")
+    assert "batches" not in raised.value.hint
+
+
 def test_an_empty_input_is_an_error_unless_another_has_elements():
     specs = [spec(shape=("n", "m"), name="a"), spec(shape=("n", "m"), name="b")]
     none, one = np.zeros((1, 0), np.float32), np.zeros((1, 1), np.float32)

@@ -1,4 +1,10 @@
+import onnx
+import pytest
+
+from halfwise.graph.unchecked import read_unchecked
+from halfwise.linting import lint
 from tests.faults import FAULTS, linted
+from tests.unit.graph.sketch import Sketch
 from tests.unit.linting.said import said
 
 
@@ -21,7 +27,21 @@ def test_masks_by_their_size(tmp_path):
     start = "the mask constant_0 = "
     assert said("lowest_mask", tmp_path).startswith(f"{start}−3.4e38 is -inf or -65504 in FP16")
     assert said("mask_at_the_edge", tmp_path).startswith(f"{start}−65504 is −65504 in FP16")
+    assert said("mask_at_the_edge", tmp_path).endswith(
+        "-inf once a score of −16 or below is added before Softmax"
+    )
     assert "NaN in any precision" in said("infinite_mask", tmp_path)
+
+
+@pytest.mark.parametrize(("value", "told"), [(-3.4e38, 1), (-30000.0, 0)])
+def test_where_a_mask_takes_the_place_of_scores_none_is_added(tmp_path, value, told):
+    sketch = Sketch()
+    scores, seen = sketch.input("x", [2, 4]), sketch.input("seen", [2, 4], onnx.TensorProto.BOOL)
+    masked = sketch.op("Where", seen, scores, value, name="masked")
+    onnx.save(sketch.proto(sketch.op("Softmax", masked, name="y", axis=-1)), tmp_path / "m.onnx")
+    found = [f for f in lint(read_unchecked(tmp_path / "m.onnx"))[0] if f.rule == "mask-constant"]
+    assert len(found) == told
+    assert all(f.message.endswith("a fully masked row is NaN after Softmax") for f in found)
 
 
 def test_numbers(tmp_path):

@@ -130,7 +130,8 @@ def test_where_only_the_headroom_fails_the_report_says_so():
     assert "within tolerance, but values inside overflow at 2 × the ranges seen." in str(held)
     mended = plan(()).model_copy(update={"repairs": (SCALED,)})
     text = str(report(run(plan=mended, guards=(), baseline=within)))
-    assert "within tolerance; what happened inside was repaired." in text
+    assert "within tolerance on the held-out samples, but not, with a margin of 0.8 and a " in text
+    assert "on the calibration samples; that was repaired." in text
 
 
 def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():

@@ -2,7 +2,7 @@ from math import inf
 
 import pytest
 
-from halfwise.records import Because, Criterion, Followed, NodeName, Remark, Unsupported
+from halfwise.records import Because, Criterion, Followed, NodeName, Remark, Repair, Unsupported
 from halfwise.reporting import trouble as module
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -65,6 +65,17 @@ def test_what_only_calibration_samples_need_is_told() -> None:
         "The outputs are within tolerance on the held-out samples, but not, with a margin of 0.8 "
         "and a headroom of 2, on the calibration samples."
     )
+
+
+def test_what_fails_on_calibration_samples_alone_and_was_repaired_is_told() -> None:
+    mended = Repair(rule="scale", nodes=(NodeName("/a"),), before=3.0, after=0.5)
+    whole = plan((), repairs=(mended,))
+    told = trouble(run(plan=whole, baseline=verdict())).lines[0]
+    assert told.startswith("The outputs are within tolerance on the held-out samples, but not, ")
+    assert told.endswith("on the calibration samples; that was repaired.")
+    inside = plan((), repairs=(mended.model_copy(update={"before": 0.9}),))
+    told = trouble(run(plan=inside, baseline=verdict())).lines[0]
+    assert told == "The outputs are within tolerance; what happened inside was repaired."
 
 
 def test_a_chosen_plan_is_no_rule_of_the_user() -> None:
