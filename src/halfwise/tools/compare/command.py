@@ -228,10 +228,9 @@ def recorded_tensors(
     recorded = load_recorded(path, len(case.calibration), runner, wanted=known)
     ranks = {name: len(v.shape) for name, v in known.items() if v.shape is not None}
     for name, array in recorded.outputs[0].items():
-        if ranks.get(name) == array.ndim - 1 and array.shape[0] > 1:
-            held = array.shape[0] * len(case.calibration)
+        if (more := _samples_in(array, known[name])) > 1:
             raise CaseError(
-                f"{path} holds '{name}' of {held} samples; the inputs are "
+                f"{path} holds '{name}' of {more * len(case.calibration)} samples; the inputs are "
                 f"{count(len(case.calibration), 'sample')}.",
                 "Give outputs and inputs of the same samples, in the same order.",
             )
@@ -244,6 +243,20 @@ def recorded_tensors(
     )
     _demand_usable(fitted, known, path, recorded.names)
     return fitted, recorded.runner
+
+
+def _samples_in(array: NDArray[Any], value: ir.Value) -> int:
+    """Return how many samples of a tensor an array holds along its first axis, as far as known."""
+    if value.shape is None or not array.ndim:
+        return 1
+    declared = list(value.shape)
+    if array.ndim == len(declared) + 1:
+        return int(array.shape[0])
+    if array.ndim != len(declared):
+        return 1
+    first, *rest = zip(declared, array.shape, strict=True)
+    alike = all(not isinstance(each, int) or each == found for each, found in rest)
+    return array.shape[0] // first[0] if isinstance(first[0], int) and first[0] and alike else 1
 
 
 def _demand_usable(

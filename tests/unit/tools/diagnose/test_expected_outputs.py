@@ -166,6 +166,9 @@ def test_outputs_of_more_samples_than_the_inputs_have_are_refused(case, tmp_path
     np.savez(tmp_path / "y.npz", y_out=np.concatenate([DATA, DATA]))
     with pytest.raises(CaseError, match="holds 'y_out' of 6 samples; the inputs are 3 samples"):
         expected_tensors(case, tmp_path / "y.npz", None)
+    np.savez(tmp_path / "rows.npz", y_out=np.concatenate([*DATA, *DATA]))
+    with pytest.raises(CaseError, match="holds 'y_out' of 6 samples; the inputs are 3 samples"):
+        expected_tensors(case, tmp_path / "rows.npz", None)
 
 
 def test_what_is_no_tensor_of_the_model_is_not_unpacked(case, tmp_path):
