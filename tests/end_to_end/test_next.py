@@ -88,6 +88,12 @@ def test_names_that_trtexec_cannot_be_told(call, tmp_path):
 
 
 def test_kept_nodes_with_bodies_have_no_constraints(fix):
-    ended = fix(models.two_bodies(), "--keep-op", "If")
+    ill = models.two_bodies()
+    graph = ill.proto.graph
+    large = onnx.numpy_helper.from_array(weights(64, 4096, seed=1, scale=1.0), "large")
+    graph.initializer.append(large)  # what it saves makes the plan one to build
+    graph.node.append(onnx.helper.make_node("MatMul", ["y", "large"], ["z"], "product"))
+    graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("z", 1, [1, 8, 4096]))
+    ended = fix(ill, "--keep-op", "If")
     assert ended.code == 0, ended.err
     assert any(step["kind"] == "older-bodies" for step in ended.record["next_step"])
