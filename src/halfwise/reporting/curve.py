@@ -45,7 +45,9 @@ def curve_table(run: Run) -> Table | None:
         rows += [_at_rung(beside, row) for row in (*others, *_bare(beside, names))]
     figures = ("kept", "not INT8", "Casts", "cost", "error / allowed")
     shown = (*figures, *(_resting(curve, n) for n in names))
-    columns = (Column("rung"), *(Column(figure, "right") for figure in shown), Column(""))
+    minor = ("not INT8", "Casts")
+    right = (Column(figure, "right", minor=figure in minor) for figure in shown)
+    columns = (Column("rung"), *right, Column(""))
     over = curve.criterion or run.criterion
     whose = f" ({allowed(over)})" if over != run.criterion else ""
     told = f"error on the samples of the search{whose}, scores on {_heldout(run)}"

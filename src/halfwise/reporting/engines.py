@@ -292,7 +292,7 @@ def _precision(results: Sequence[EngineResult]) -> Table | None:
     ]
     columns = (
         Column("engine"),
-        Column("FP32 requested", "right"),
+        Column("FP32 requested", "right", minor=True),
         Column("of compute nodes"),
         Column("of layer time"),
     )

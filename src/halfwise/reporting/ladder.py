@@ -30,7 +30,9 @@ def ladder_table(run: Run) -> Table | None:
     names = _metrics(run)
     figures = ("kept", "not INT8", "error / allowed", "held out", *names, "share", "cost")
     figures += ("ms", "÷ above", "size", "memory")
-    columns = (Column("rung"), *(Column(figure, "right") for figure in figures), Column(""))
+    minor = ("kept", "not INT8", "held out", "share", "size", "memory")
+    right = (Column(figure, "right", minor=figure in minor) for figure in figures)
+    columns = (Column("rung"), *right, Column(""))
     rows = tuple(_row(rung, names, run) for rung in run.rungs)
     note = "errors on the samples of the search, scores on held-out samples"
     return Table("The ladder", columns, rows, note=note).without_empty_columns()
