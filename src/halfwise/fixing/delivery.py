@@ -10,9 +10,10 @@ from typing import Protocol, TypeVar
 
 from halfwise.case import Case
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import BUILT_FILE, FP32_FILE, Proven, equivalent
+from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.concurrent_search import concurrently
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
+from halfwise.fixing.engines.workbench import FP32_FILE, save
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.recording import int8_plan_of

@@ -9,8 +9,7 @@ import onnx_ir as ir
 from halfwise.case import Case, Settings
 from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.errors import CaseError
-from halfwise.fixing.engines.regime import low_format
-from halfwise.fixing.engines.table import FP32
+from halfwise.fixing.engines.regime import FP32, low_format
 from halfwise.fixing.kernels import QUANTISING
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import Builds, build_failed, regime
+from halfwise.fixing.engines.builds import Builds, build_failed
+from halfwise.fixing.engines.regime import regime
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS

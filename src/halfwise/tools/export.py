@@ -13,7 +13,8 @@ import onnx
 from halfwise.declarations import Inputs
 from halfwise.declarations.plans import Reading
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.engines import BUILT_FILE, FP32_FILE
+from halfwise.fixing.engines.equivalent import BUILT_FILE
+from halfwise.fixing.engines.workbench import FP32_FILE
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast

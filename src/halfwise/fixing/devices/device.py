@@ -11,10 +11,10 @@ from halfwise.fixing.engines.conclude import Ended, Proven, rounds
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
-from halfwise.fixing.engines.regime import has_tf32
+from halfwise.fixing.engines.regime import FP32, TF32, has_tf32
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.table import FP32, TF32, Offer, Table
+from halfwise.fixing.engines.table import Offer, Table
 from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import HeldOut

@@ -10,25 +10,3 @@ chooses among its rows, which take turns in `race`; `speed` says what is slow. `
 and `causes` says why nothing lower passed, given the `band` of errors that low precision explains.
 Plans without repairs, or with INT8, are built `beside`.
 """
-
-from halfwise.fixing.engines.builds import Builds, build_failed
-from halfwise.fixing.engines.conclude import Proven
-from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
-from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.regime import regime
-from halfwise.fixing.engines.run import EngineRun
-from halfwise.fixing.engines.workbench import FP32_FILE, Workbench
-
-__all__ = [
-    "BUILT_FILE",
-    "FP32_FILE",
-    "Builds",
-    "EngineRun",
-    "Measure",
-    "Proven",
-    "Workbench",
-    "build_failed",
-    "equivalent",
-    "regime",
-    "with_shapes",
-]

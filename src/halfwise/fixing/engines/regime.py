@@ -6,6 +6,9 @@ from halfwise.records import Typing, WorkerInfo
 from halfwise.records.planned import LowFormat
 from halfwise.tensorrt.versions import has, since
 
+FP32 = "FP32, TF32 off"
+TF32 = "FP32, TF32 on"
+"""Names of the two FP32 engines in the final table."""
 AMPERE = 8.0
 """Lowest compute capability with BF16 and TF32."""
 

@@ -19,10 +19,10 @@ from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.race import RACE_SHARE
-from halfwise.fixing.engines.regime import has_tf32
+from halfwise.fixing.engines.regime import FP32, TF32, has_tf32
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.speed import near
-from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, rows_of
+from halfwise.fixing.engines.table import Offer, Table, better_known, choose, rows_of
 from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.engines.units import Units, cores, units_of
 from halfwise.fixing.engines.workbench import Workbench

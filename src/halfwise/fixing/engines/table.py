@@ -12,7 +12,7 @@ from statistics import median
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
 from halfwise.fixing.engines.race import race, time_ratio
-from halfwise.fixing.engines.regime import low_format
+from halfwise.fixing.engines.regime import FP32, TF32, low_format
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
@@ -30,8 +30,6 @@ from halfwise.records import (
 from halfwise.tensorrt.constrain import ab_remark, as_exact, same_outputs, shown
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
-FP32 = "FP32, TF32 off"
-TF32 = "FP32, TF32 on"
 MIXED = "mixed"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from halfwise.case import Case, EngineSettings
-from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.attempts import Attempts
+from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.options.loading import load_case

@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
-from halfwise.fixing.engines import build_failed
+from halfwise.fixing.engines.builds import build_failed
 from halfwise.tensorrt.worker.failures import EngineFailed, WorkerEnded
 from tests import models
 from tests.fake_tensorrt.faults import Fault

@@ -9,11 +9,10 @@ from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.conclude import rungs
 from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.engines.race import ROUNDS
+from halfwise.fixing.engines.regime import FP32, TF32
 from halfwise.fixing.engines.speed import quicker
 from halfwise.fixing.engines.table import (
-    FP32,
     MIXED,
-    TF32,
     Offer,
     Table,
     better_known,

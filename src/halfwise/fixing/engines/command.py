@@ -1,0 +1,92 @@
+"""`fix` with engines of one device: the emulation proposes plans, engines decide."""
+
+import time
+from pathlib import Path
+from shutil import rmtree
+
+from halfwise.case import Case
+from halfwise.fixing.delivery import (
+    delivered,
+    folder_of,
+    journal_of,
+    proving,
+    refused,
+    searching,
+    store,
+    unrepaired,
+)
+from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
+from halfwise.fixing.engines.early import proven_folder
+from halfwise.fixing.engines.run import EngineRun
+from halfwise.fixing.following import with_growth
+from halfwise.fixing.outcome import Result, fix_run
+from halfwise.graph.model import Network
+from halfwise.metrics import verdict_hints
+from halfwise.options.options import Request
+from halfwise.progress import Watcher
+from halfwise.records import Run
+from halfwise.scratch import scratch
+from halfwise.store import engine_file
+from halfwise.tensorrt.working import usable
+
+
+def fix_in_engines(
+    case: Case,
+    request: Request,
+    watcher: Watcher,
+    *,
+    start: Network | Run | None,
+    out: Path | None,
+    started: float,
+) -> Result:
+    """Run `fix` with a target; moves the engine into the run folder.
+
+    Args:
+        case: The case.
+        request: The options, with a target.
+        watcher: Receives progress.
+        start: Plan to start the search from.
+        out: Run folder to create.
+        started: `time.monotonic()` at the start of the run.
+
+    Raises:
+        HalfwiseError: see `fix`.
+    """
+    assert request.target is not None
+    settings = request.target.profiled(case)
+    place = proven_folder(out, resume=request.target.resume)
+    case = one_at_a_time(case)
+    own = with_own_network(case)
+    with (
+        searching(case, request, start, watcher) as searched,
+        usable(request.target.worker, watcher, settings.wait_timeout, exact=True) as worker,
+        journal_of(out, worker.info, resume=request.target.resume) as journal,
+        scratch() as folder,
+    ):
+        engines = EngineRun(
+            *(own, request.settings, settings, worker, folder, watcher, journal),
+            place=place,
+            started=started,
+        )
+        fp32 = engines.reference()
+        if fp32.verdict is None or not fp32.verdict.passed:
+            engines.builds.forget(None)
+            return refused(own, request, engines.refused(), out, started, watcher)
+        engines.tf32()
+        without = lambda: unrepaired(case, request, start, watcher)  # noqa: E731
+        fixed, proven = proving(searched(), engines.prove, without)
+        passed = proven.engines.delivered
+        watcher.stage("store")
+        with folder_of(out) as partial:
+            if partial is not None:
+                proven = engines.brought(proven, partial / engine_file())
+            fixed = with_growth(delivered(fixed, proven, engines.seconds), partial)
+            hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
+            found = proven.engines
+            run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
+            if partial is not None:
+                run = store(partial, run, case, fixed, request, {"": journal}, watcher)
+        engines.builds.forget(passed)
+        if place is not None and found.delivered is not None:
+            rmtree(place, ignore_errors=True)
+        return Result(run, out, fixed.rewritten.model)
