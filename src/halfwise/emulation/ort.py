@@ -120,12 +120,13 @@ class Session:
             options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
-        # ONNX Runtime may read them as long as the session lives.
-        self._values = {name: ort_value(array) for name, array in arrays.items()}
+        values = {name: ort_value(array) for name, array in arrays.items()}
         in_place = device == "cpu" and not optimise and is_large(model, large_from)
         hand_over = lent if in_place else given
+        # ONNX Runtime reads those that are lent as long as the session lives.
+        self._values = values if in_place else None
         try:
-            with hand_over(options, self._values):
+            with hand_over(options, values):
                 self._session = _loaded(proto, options, device)
         except (*OrtFailure, MemoryError) as error:
             raise _too_large(error) or _not_loadable(model, error) from error
