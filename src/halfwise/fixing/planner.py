@@ -73,6 +73,7 @@ class Planner:
         if settings.io == "fp32":
             self.low_io &= frozenset(same)
         self._carrying = cache(partial(Carrying, case.network, roles))
+        self._classes = cache(partial(repeated, case.network, roles))
         self.steps: list[Remark] = []
         # The empty plan is tried even if no time is left to search.
         self.passing: list[Assignment] = [frozenset()]
@@ -264,7 +265,7 @@ class Planner:
             forced=free & (self.ruled | self.held_nodes),
             suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
             certain=len(self.evidence.certain),
-            classes=repeated(self.case.network, self.roles),
+            classes=self._classes,
             evaluate=self.trials.evaluate,
             contribution=self.trials.contribution,
             harmless=None if self.case.metric else 0.5,

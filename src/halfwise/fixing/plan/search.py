@@ -40,7 +40,7 @@ class Search:
         forced: Nodes that user rules keep; part of every assignment.
         suspects: Groups of nodes that guards name, most severe first.
         certain: How many of the leading groups are certain losses.
-        classes: Structural class of each node; equal for the same place in repeated blocks.
+        classes: Returns the class of each node, equal for the same place in repeated blocks.
         evaluate: Evaluates an assignment.
         contribution: Output error of an assignment relative to what is allowed, on one sample.
         harmless: Contribution that needs no examination; None if only a metric decides.
@@ -60,7 +60,7 @@ class Search:
     forced: Nodes
     suspects: Sequence[Nodes]
     certain: int
-    classes: Mapping[NodeName, int]
+    classes: Callable[[], Mapping[NodeName, int]]
     evaluate: Evaluate
     contribution: Callable[[Nodes], float]
     harmless: float | None
@@ -86,8 +86,7 @@ class Search:
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return the rank of a plan; lower is better.
 
-        Predicted cost first, then the number of nodes. Plans that cost as much as FP32 gain
-        nothing: they rank after all that gain something, by number of nodes alone.
+        By predicted cost, then number of nodes; as dear as FP32 comes last, by number alone.
         """
         price = self.price(kept)
         fp32 = None if price is None else self.price(self._everything)
@@ -211,7 +210,7 @@ class Search:
         fitted = self.guide if self.guide is not None and self.guide.is_fitted else None
         if fitted and (kept := self._guided(fitted, everything, always)) != everything:
             return kept
-        for ranking in rankings(stretches(nodes, self.classes), contribution, self.harmless):
+        for ranking in rankings(stretches(nodes, self.classes()), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
             if self.guide is not None and self._trusts(self.guide, measured, always):
                 kept = self._guided(self.guide, kept, always)
@@ -290,11 +289,12 @@ class Search:
             single, passes = [frozenset((n,)) for n in added], partial(self._passes, confirm=True)
             return lowered(kept, single, passes)
         rest = kept - union(self.suspects) - self.forced
-        split = () if self._contributions else self.nodes
-        kept = lowered(kept, [rest], self._passes, split=split)
-        kept = self._lower(kept, *suspicions(self.suspects, self.classes))
+        kept = lowered(kept, [rest], self._passes, split=() if self._contributions else self.nodes)
+        if kept - self.forced:
+            kept = self._lower(kept, *suspicions(self.suspects, self.classes()))
         free = [n for n in self.nodes if n in kept - self.forced]
-        for group in (*neighbourhoods(self.suspects), *places(free, self.classes)):
+        alike = places(free, self.classes()) if free else []
+        for group in (*neighbourhoods(self.suspects), *alike):
             if len(group) > 1:
                 kept = self._lower(kept, group)
         self._note("grouped", kept=len(kept | self.forced))

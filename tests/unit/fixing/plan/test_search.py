@@ -49,7 +49,7 @@ def search(count, oracle, suspects=(), *, certain=None, classes=None, forced=fro
         forced=forced,
         suspects=list(suspects),
         certain=len(suspects) if certain is None else certain,
-        classes=classes or {n: i for i, n in enumerate(nodes)},
+        classes=lambda: classes or {n: i for i, n in enumerate(nodes)},
         evaluate=oracle,
         contribution=lambda kept: oracle(kept).excess,
         harmless=0.5,
