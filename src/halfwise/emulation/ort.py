@@ -122,9 +122,8 @@ class Session:
         proto, arrays = weightless(model)
         values = {name: ort_value(array) for name, array in arrays.items()}
         in_place = device == "cpu" and not optimise and is_large(model, large_from)
-        hand_over = lent if in_place else given
         # ONNX Runtime reads those that are lent as long as the session lives.
-        self._values = values if in_place else None
+        hand_over, self._values = (lent, values) if in_place else (given, {})
         try:
             with hand_over(options, values):
                 self._session = _loaded(proto, options, device)
