@@ -332,9 +332,12 @@ class Engines(Record):
 
     @property
     def row(self) -> EngineResult | None:
-        """The row of the delivered engine; None without one."""
-        for result in reversed(self.results):
-            built = result.build.engine
-            if built is not None and self.delivered and built.sha256 == self.delivered.sha256:
-                return result
-        return None
+        """The row of the delivered engine; None without one.
+
+        Several builds may give the same file, even of FP32 and of a plan: then it is the one of the
+        delivered rung.
+        """
+        own = None if self.delivered is None else self.delivered.sha256
+        made = ((r, r.build.engine) for r in reversed(self.results))
+        same = [r for r, engine in made if engine is not None and engine.sha256 == own]
+        return next((r for r in same if r.rung == self.rung), same[0] if same else None)

@@ -150,6 +150,17 @@ def test_the_time_of_the_delivered_row_counts(fixed):
         assert worth.measured == 4.0 / 2.0
 
 
+def test_where_a_plan_gives_the_very_file_of_fp32_the_delivered_rung_counts(fixed):
+    # Seen in an engine of TensorRT 8.6.0: with its constraints the builder chose FP32 everywhere.
+    fp32 = result("FP32, TF32 off", 1, 2.0, rung="fp32")
+    rows = (fp32, result("FP16", 2, 2.0, rung="fp16"), result("mixed", 3, 3.0, rung="fp16"))
+    for rung, measured in (("fp32", 1.0), ("fp16", 1.5)):
+        found = engines(results=rows, rung=rung, delivered=fp32.build.engine)
+        worth = worth_of(fixed.planner, fixed.found.kept, found)
+        assert worth is not None
+        assert (worth.measured, worth.measured_fp32) == (measured, 1.0)
+
+
 @pytest.mark.parametrize("io", ["fp32", "fp16"])
 def test_a_candidate_of_which_all_is_low_costs_one(io):
     ill = models.layer_norm()
