@@ -48,10 +48,12 @@ class Blocks(Writer):
         stride: int = 1,
         axes: int = 2,
         factor: float = 1.0,
+        reading: float = 1.0,
         pad: int | None = None,
+        group: int = 1,
     ) -> str:
-        """Add a convolution with a bias; `factor` multiplies both."""
-        fan_in, fan_out = channels
+        """Add a convolution with a bias; `factor` multiplies both, `reading` the weight."""
+        fan_in, fan_out = channels[0] // group, channels[1]
         sides = [side] * axes
         deviation = math.sqrt(2 / (fan_in * side**axes))
         weight = self.rng.standard_normal((fan_out, fan_in, *sides)) * deviation
@@ -60,8 +62,9 @@ class Blocks(Writer):
             "Conv",
             f"{name}/Conv",
             x,
-            self.constant(f"{name}.w", weight * factor),
+            self.constant(f"{name}.w", weight * factor * reading),
             self.constant(f"{name}.b", bias * factor),
+            **({} if group == 1 else {"group": group}),
             kernel_shape=sides,
             strides=[stride] * axes,
             pads=[side // 2 if pad is None else pad] * (2 * axes),

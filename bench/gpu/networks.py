@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench.gpu import sequences, vision
+from bench.gpu import later, sequences, vision
 from bench.gpu.models import Made, main
 
 NETWORKS: Mapping[str, Callable[[], Made]] = {
@@ -25,6 +25,14 @@ NETWORKS: Mapping[str, Callable[[], Made]] = {
         vision.diffusion_unet,
         sequences.audio_encoder,
         vision.flow_transformer,
+        later.gru_forecaster,
+        later.lstm_reader,
+        later.excite_cnn,
+        later.text_decoder,
+        later.mel_classifier,
+        later.residual_cnn,
+        later.mixer,
+        later.depthwise_cnn,
     )
 }
 

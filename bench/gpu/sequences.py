@@ -85,7 +85,7 @@ def lstm_tagger() -> Made:
     b, bands, frames, hidden = Blocks(7), 64, 40, 128
     x = b.op("Relu", "input/Relu", b.linear("input", "spectra", (bands, 128)))
     for i, given in enumerate((128, 2 * hidden)):
-        y = _recurrent(b, "LSTM", f"rnn.{i}", x, (given, hidden), directions=2)
+        y = recurrent(b, "LSTM", f"rnn.{i}", x, (given, hidden), directions=2)
         y = b.op("Transpose", f"rnn.{i}/Transpose", y, perm=[0, 2, 1, 3])
         x = b.op(
             "Reshape", f"rnn.{i}/Reshape", y, b.integers(f"rnn.{i}.shape", [frames, 1, 2 * hidden])
@@ -101,7 +101,7 @@ def gru_denoiser() -> Made:
     b, bands, frames, hidden = Blocks(8), 96, 32, 128
     x = b.op("Relu", "input/Relu", b.linear("input", "spectra", (bands, 128), scale=(WIDE, WIDE)))
     for i in range(2):
-        y = _recurrent(b, "GRU", f"rnn.{i}", x, (128, hidden), reading=1 / WIDE if i == 0 else 1.0)
+        y = recurrent(b, "GRU", f"rnn.{i}", x, (128, hidden), reading=1 / WIDE if i == 0 else 1.0)
         x = b.op(
             "Reshape", f"rnn.{i}/Reshape", y, b.integers(f"rnn.{i}.shape", [frames, 1, hidden])
         )
@@ -112,7 +112,7 @@ def gru_denoiser() -> Made:
     return b.made("gru_denoiser", {"spectra": spectra}, outputs, 17)
 
 
-def _recurrent(
+def recurrent(
     b: Blocks,
     kind: str,
     name: str,

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, shape_inference
 
-from bench.gpu import autocast, data, sequences, vision
+from bench.gpu import autocast, data, later, sequences, vision
 from bench.gpu.blocks import CALIBRATION, HELDOUT, Blocks
 from bench.gpu.models import Made
 from bench.gpu.networks import NETWORKS
@@ -20,7 +20,11 @@ from halfwise.graph.model import network_from_proto
 
 LARGEST = 65504.0
 MOST = 128e6
-FACTORS = ((sequences, "WIDE"), *((vision, n) for n in ("WIDE", "MATCHED", "COSINES", "NORMED")))
+FACTORS = (
+    *((module, name) for module in (sequences, later) for name in ("WIDE", "HEAD")),
+    (later, "LOUD"),
+    *((vision, n) for n in ("WIDE", "MATCHED", "COSINES", "NORMED")),
+)
 
 
 def outputs(model: onnx.ModelProto, sample: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -71,10 +75,12 @@ def test_what_is_planted_leaves_fp16s_range_and_the_function_alone(
     assert products(planted.model) <= MOST
     assert len(next(iter(planted.inputs.values()))) == CALIBRATION
     assert len(next(iter(planted.heldout.values()))) == HELDOUT
+    for first, second in zip(planted.inputs.values(), planted.heldout.values(), strict=True):
+        each = np.concatenate([first, second]).reshape(CALIBRATION + HELDOUT, -1)
+        assert len(np.unique(each, axis=0)) == CALIBRATION + HELDOUT
     assert largest_inside(planted, sample) > LARGEST
     for module, constant in FACTORS:
         monkeypatch.setattr(module, constant, 1.0)
-    monkeypatch.setattr(sequences, "HEAD", 1.0)
     plain = NETWORKS[name]()
     assert largest_inside(plain, sample) < LARGEST
     for wanted, found in zip(
