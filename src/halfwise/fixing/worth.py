@@ -137,7 +137,8 @@ def _nearest(
 ) -> NearPlan | None:
     """Return the tried plan of smallest error whose cost fits, of those tried in time.
 
-    Excludes plans that do not hold, and plans with an error that no tolerance accepts.
+    Excludes plans that do not hold or lack what the user keeps, and plans with an error that no
+    tolerance accepts.
     """
     trials = planner.trials
     near: list[NearPlan] = []
@@ -146,7 +147,7 @@ def _nearest(
         looked = 0
         for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
             price = cost(kept)
-            if not (planner.held_nodes <= kept and fits(price)):
+            if not (planner.held_nodes | planner.ruled <= kept and fits(price)):
                 continue
             excess = trials.excess(kept)
             if isfinite(error := excess * trials.factor):

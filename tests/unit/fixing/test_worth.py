@@ -63,6 +63,11 @@ def test_of_a_plan_that_passes_that_is_known():
     assert worth is not None
     assert worth.nearest is not None
     assert (worth.nearest.kept, worth.nearest.passes) == (0, True)
+    everything = frozenset(n for n, role in planner.roles.items() if role.free)
+    planner.forced = replace(planner.forced, kept=dict.fromkeys(everything, "--keep-op Gemm"))
+    ruled = worth_of(planner, everything)
+    assert ruled is not None
+    assert ruled.nearest is None
 
 
 def test_without_time_no_cheaper_plan_is_measured(fixed, monkeypatch):
