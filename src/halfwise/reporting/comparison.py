@@ -7,9 +7,9 @@ from math import inf, log
 from halfwise.records import Comparison, NodeComparison, NodeName
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, commands, present
 from halfwise.reporting.steps import steps_told
-from halfwise.wording import clean, count, listed, number, ratio, sentence, shorten
+from halfwise.wording import clean, count, listed, number, ratio, sentence, shorten, verb
 
-_AMPLIFIED = "{} amplified: out of tolerance although its inputs are within it"
+_AMPLIFIED = "{} an error: out of tolerance, with inputs within it"
 _MEANING = {
     "constant": "constant, folded away",
     "fused": "fused away in the engine",
@@ -182,7 +182,8 @@ def _rest(found: Comparison) -> Lines | None:
     told = {*found.amplified, *found.path}
     amplifiers = sum(n.status == "amplified" and n.node not in told for n in found.nodes)
     noun = "more node" if found.amplified else "node"
-    lines = [_AMPLIFIED.format(count(amplifiers, noun))] if amplifiers else []
+    amplify = f"{count(amplifiers, noun)} {verb(amplifiers, 'amplifies', 'amplify')}"
+    lines = [_AMPLIFIED.format(amplify)] if amplifiers else []
     lines += [
         f"{count(counts[status], 'node')} {meaning}"
         for status, meaning in _MEANING.items()

@@ -85,7 +85,7 @@ def test_roundings_that_grow_have_no_factor():
 
 def test_what_is_amplified_elsewhere_is_counted():
     told = texts(comparison(nodes=(*comparison().nodes, AMPLIFIED)))
-    assert "1 node amplified: out of tolerance" in told
+    assert "1 node amplifies an error: out of tolerance, with inputs within it" in told
 
 
 def test_what_is_on_the_way_is_not_born_elsewhere_too():
