@@ -203,3 +203,13 @@ def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
     assert help_of(engines.export, "trt_version").endswith(
         f"else {DEFAULT_BUILDER} (tuning: {text_of(NEWEST_CHECKED)})."
     )
+
+
+def test_an_empty_word_is_that_of_the_argument_behind_a_flag(call):
+    for words, named in (
+        (("fix", "--json", "", "--inputs", "x.npz"), "An argument"),
+        (("fix", "m.onnx", "--json", "--inputs", ""), "--inputs"),
+        (("fix", "m.onnx", "-o", ""), "-o"),
+    ):
+        code, _, err = call(*words)
+        assert (code, f"{named} is empty; expected a value." in err) == (2, True)

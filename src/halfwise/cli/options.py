@@ -7,7 +7,7 @@ They have no defaults here: an option not given is not passed on, so the library
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
 from itertools import zip_longest
 from pathlib import Path
@@ -168,7 +168,7 @@ class Command(TyperCommand):
                 )
             if value is not None and (following is None or following.startswith("-")):
                 whole.append(value)
-        _refuse_empty(args)
+        _refuse_empty(args, _valued(ctx.command.params))
         try:
             return super().parse_args(ctx, whole)
         except typer.BadParameter as error:
@@ -177,12 +177,23 @@ class Command(TyperCommand):
             raise
 
 
-def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an empty word, mostly a shell variable that is not set: as a path it means "."."""
+def _valued(params: Sequence[Any]) -> set[str]:
+    """Return the names of the options whose value is the next word."""
+    options = (p for p in params if isinstance(p, TyperOption) and not p.is_flag)
+    return {name for option in options for name in option.opts}
+
+
+def _refuse_empty(words: Sequence[str], valued: Collection[str]) -> None:
+    """Refuse an empty word, mostly a shell variable that is not set: as a path it means ".".
+
+    Args:
+        words: The command line.
+        valued: Names of the options whose value is the next word.
+    """
     for before, word in zip(("", *words), words, strict=False):
         name, equals, value = word.partition("=")
         if not word or (name.startswith("--") and equals and not value):
-            option = name or (before if before.startswith("-") else "An argument")
+            option = name or (before if before in valued else "An argument")
             raise UsageError(
                 f"{option} is empty; expected a value.", "If it is a shell variable, set it."
             )

@@ -264,9 +264,11 @@ def _cancellation_view(
 
 def _clamped_at_zero(value: ir.Value) -> bool:
     """Return whether every reader replaces negative elements of `value` with a constant."""
-    readers = [node for node, _ in value.uses()]
-    bounds = [split_constant(n.outputs[0], "Max", "Clip") for n in readers if n.op_type != "Relu"]
-    is_read = bool(readers) and not value.is_graph_output()
+    uses = [(use.node, use.idx) for use in value.uses()]
+    if any(node.op_type == "Clip" and slot for node, slot in uses):
+        return False  # A bound: as the upper one, it passes on what is negative.
+    bounds = [split_constant(n.outputs[0], "Max", "Clip") for n, _ in uses if n.op_type != "Relu"]
+    is_read = bool(uses) and not value.is_graph_output()
     return is_read and all(b is not None and b[1] >= 0.0 for b in bounds)
 
 

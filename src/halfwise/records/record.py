@@ -32,6 +32,7 @@ GuardKind = Literal[
     "constant-range",
     "constant-subnormal",
     "integer",
+    "grid",
     "angle",
     "residual",
     "mask",

@@ -45,6 +45,7 @@ CAUSES: dict[Reason, str] = {
     "constant-range": "constants beyond the range",
     "constant-subnormal": "constants that lose digits near zero",
     "integer": "integers too large to be exact",
+    "grid": "sampling coordinates off by much of a pixel",
     "angle": "large angles",
     "residual": "small branches lost in sums",
     "mask": "mask values beyond the range",
@@ -99,10 +100,11 @@ _WORDS: Mapping[GuardKind, str] = {
     "constant-subnormal": "[storing the variance {tensor} in {low} changes the scale of "
     "{elements:channel} by up to {share:%}|{share:%} of the non-zero values of constant {tensor} "
     "are below {low}'s smallest normal number {limit}, and {zeroed:%} become zero]",
-    "integer": "[the grid of {node} (GridSample) addresses {value:d} pixels, and {low} stores its "
-    "coordinates to within {error} pixels|{tensor} counts up to {value:6} (sample {sample}), and "
+    "integer": "[{tensor} counts up to {value:6} (sample {sample}), and "
     "{low} holds every integer only up to {limit:d}|{tensor} counts up to {value:6}, and {low} "
     "holds every integer only up to {limit:d}]",
+    "grid": "the grid of {node} (GridSample) addresses {value:d} pixels, and {low} stores its "
+    "coordinates to within {error} pixels",
     "angle": "{node} ({op}) reads angles up to {value} rad[ (sample {sample})], which {low} stores "
     "with an error of up to {error} rad",
     "residual": "from {node} (Add) on, {elements:sum} on the stream add branches down to 1/{value} "

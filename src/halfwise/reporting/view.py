@@ -126,11 +126,12 @@ def _no_faster(run: Run) -> str:
     plan = run.plan
     if plan is None or len(plan.keep) < plan.candidates:
         return ""
+    same = "this is the FP32 model" if quantised_note(run) is None else "this is the model as given"
     if plan.keep:
-        return "Every compute node stays in FP32: this is the FP32 model, and no faster."
+        return f"Every compute node stays in FP32: {same}, and no faster."
     if run.io != "fp32":  # nodes that only move data may then be low
         return ""
-    return f"No compute node may be {plan.low.upper()}: this is the FP32 model, and no faster."
+    return f"No compute node may be {plan.low.upper()}: {same}, and no faster."
 
 
 def _about(run: Run) -> str:

@@ -187,6 +187,15 @@ def test_differences_that_readers_clamp_away_do_not_count():
     assert found == [1000, 1000, close(900 / 899)]
 
 
+@pytest.mark.parametrize("reader", ["Clip (x, zero, d)", "Clip (d, zero, d)", "Max (x, d)"])
+def test_only_what_is_clamped_counts_as_clamped(reader):
+    """The upper bound of a Clip passes on negative values."""
+    body = f"""g (float x, float y) => (float r) <float zero = {{0}}>
+        {{ d = Sub (x, y) r = {reader} }}"""
+    found = inner(body, 17, {"x": f32(100), "y": f32(300)})
+    assert found == [("Sub", "cancellation", 1.5, 0)]
+
+
 @given(
     hnp.arrays(np.float32, (3, 5), elements=small), hnp.arrays(np.float32, (3, 1), elements=small)
 )

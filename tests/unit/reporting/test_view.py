@@ -272,6 +272,13 @@ def test_a_plan_that_keeps_everything_is_told_first():
         assert report(made).caution == ""
 
 
+def test_a_quantised_model_is_not_called_the_fp32_model():
+    note = Note(kind="quantised", facts={"whose": "model", "products": 1, "whole": 1, "half": 0})
+    everything = run(plan=plan((kept("/a"),), candidates=1), provenance=provenance(notes=(note,)))
+    told = report(everything).caution
+    assert told == "Every compute node stays in FP32: this is the model as given, and no faster."
+
+
 def test_a_model_of_which_nothing_may_be_low_is_told_first_and_counts_no_nodes():
     nothing = report(run(plan=plan((), candidates=0, casts=0, data_movement=(NodeName("/t"),))))
     assert nothing.caution == "No compute node may be FP16: this is the FP32 model, and no faster."

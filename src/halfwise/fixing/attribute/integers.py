@@ -18,14 +18,14 @@ _COUNTING = frozenset(("Add", "Sub", "Sum", "CumSum", "ReduceSum"))
 
 
 def integer_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield integer and angle guards.
+    """Yield integer, grid and angle guards.
 
     - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
       Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16 (pytorch/pytorch#81926);
       sums of such tensors above it;
       and constants of integers if rounding makes different ones equal. The nodes are all that
       compute with them.
-    - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
+    - "grid": GridSample on an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing share of a pixel
       (pytorch/pytorch#89836). From a quarter of that on it is possible: 1/16 of a pixel, and pixel
       numbers that are not yet scaled are off by 1/4. Only if the image's shape is known. The nodes
@@ -165,7 +165,7 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
     # A grid value just below 1 has half the spacing of 1, and [-1, 1] spans the side.
     pixels = evidence.fmt.ulp(0.75) / 2 * max(sides) / 2
     return evidence.guard(
-        "integer",
+        "grid",
         node,
         grid,
         facts={"value": max(sides), "error": pixels},

@@ -25,7 +25,7 @@ LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
     ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
 )
 """Guards that may lead to infinities; subnormal weights, say, do not."""
-_LOSING: frozenset[GuardKind] = frozenset(("angle", "cancellation", "integer"))
+_LOSING: frozenset[GuardKind] = frozenset(("angle", "cancellation", "grid", "integer"))
 """Guards on digits that are lost whatever the range."""
 _LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
 

@@ -102,7 +102,6 @@ def verify(
     references, nonfinite = _reference(case, settings, stages)
     hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
-    watcher.stage("proof")
     worth, found = _beside(candidate, given, case, request, watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)
@@ -187,7 +186,6 @@ def _lost(
     """Return the effect of a quantised model's pairs on its outputs; None for other models."""
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
         return None
-    watcher.stage("quantisation")
     question = Question(
         load_model(candidate),
         case.network,
@@ -218,7 +216,7 @@ def _beside(
         return None, None
     mixed, settings = load_model(candidate, watcher), request.settings
     worth = candidate_worth(case, settings, mixed)
-    return worth, remade(given, mixed, runtime=settings.runtime)
+    return worth, remade(given, mixed, runtime=settings.runtime, watcher=watcher)
 
 
 def _written(

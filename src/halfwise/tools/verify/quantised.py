@@ -89,6 +89,7 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
     """
     with suppress(CaseError, RunFailed):
         if sites := {site.name: site for site in question.runner.sites}:
+            question.watcher.stage("quantisation")
             return _loss(question, sites)
     return None
 

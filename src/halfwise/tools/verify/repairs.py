@@ -15,11 +15,14 @@ from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.sameness import first_difference
 from halfwise.options.loading import nodes_of
+from halfwise.progress import Silent, Watcher
 from halfwise.records import APPROXIMATE, Failure, Proof, Remade, Repair, Verdict
 from halfwise.reporting.reasons import with_failures
 
 
-def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None:
+def remade(
+    case: Case, candidate: Network, *, runtime: Runtime, watcher: Watcher | None = None
+) -> Remade | None:
     """Redo a candidate's repairs; None if it needs none.
 
     One that names none but differs in more than types gives no verdict: it may be any conversion.
@@ -30,6 +33,7 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
         case: The original and the samples for the proof.
         candidate: As in its file, in low types.
         runtime: Where both run in FP32.
+        watcher: Receives the stage `proof` if there is one.
 
     Raises:
         CaseError: the candidate's metadata cannot be read.
@@ -39,6 +43,7 @@ def remade(case: Case, candidate: Network, *, runtime: Runtime) -> Remade | None
     if not repairs:
         differs = _unnamed(network, candidate)
         return Remade(repairs=(), differs=differs) if differs else None
+    (watcher or Silent()).stage("proof")
     try:
         with sized("proof", nodes_of(network)):
             network, made = repaired_at(network, repairs, candidate.opset)

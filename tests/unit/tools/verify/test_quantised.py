@@ -8,6 +8,7 @@ from onnx import numpy_helper
 
 from halfwise.api import verify
 from halfwise.errors import RunFailed
+from halfwise.progress import Silent
 from halfwise.records import QuantisationLoss
 from halfwise.reporting.quantisation import quantisation_lines
 from tests.unit.graph.sketch import Sketch, f32
@@ -167,3 +168,18 @@ def test_what_cannot_be_run_so_leaves_the_verdict(monkeypatch):
 
     monkeypatch.setattr("halfwise.tools.verify.quantised.BypassRunner", fail)
     assert loss(model(GOOD | {"second": 0.004})) == (False, None)
+
+
+def test_only_a_model_with_pairs_is_asked_about_them(monkeypatch):
+    stages: list[str] = []
+    monkeypatch.setattr(Silent, "stage", lambda _self, name, _total=None: stages.append(name))
+    far = model()
+    far.graph.node.add(op_type="Neg", input=[far.graph.output[0].name], output=["negative"])
+    far.graph.output[0].name = "negative"
+    back = model()
+    back.graph.node.add(op_type="Abs", input=[back.graph.output[0].name], output=["negative"])
+    back.graph.output[0].name = "negative"
+    assert not verify(back, far, {"x": SAMPLES}, allow_random=True).run.verdict.passed
+    assert not {"proof", "quantisation"} & set(stages)
+    loss(model(GOOD | {"second": 4.0}))
+    assert "quantisation" in stages
