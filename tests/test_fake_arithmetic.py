@@ -158,10 +158,12 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
     "ReduceMean": ((_X,), {"axes": [1, -1], "keepdims": 0}),
     "ReduceSum": ((_X, np.array([-1])), {}),
     "Reshape": ((_X, np.array([0, -1])), {}),
+    "Round": ((np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 2.4999998]),), {}),
     "Slice": ((_X, np.array([-1]), np.array([0]), np.array([2]), np.array([-1])), {}),
     "Softmax": ((_X * 9,), {"axis": 1}),
     "Split": ((_X, np.array([4])), {"axis": 2}),
     "Squeeze": ((_X[:, :1], np.array([1])), {}),
+    "TopK": ((_X, np.array([2])), {"axis": 1}),
     "Transpose": ((_X,), {"perm": [2, 0, 1]}),
     "Unsqueeze": ((_X, np.array([0, -1])), {}),
     "Where": ((_X > 1, _X, -_X), {}),
@@ -172,21 +174,22 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
 def test_an_operator_computes_what_onnx_runtime_does(op: str) -> None:
     arrays, attributes = _CASES[op]
     names = [f"x{i}" for i in range(len(arrays))]
-    node = helper.make_node(op, names, ["y"], "one", **attributes)
+    outputs = [f"y{i}" for i in range(2 if op == "TopK" else 1)]
+    node = helper.make_node(op, names, outputs, "one", **attributes)
     singles = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in map(np.asarray, arrays)]
     ends = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in zip(names, singles, strict=True)
     ]
-    graph = helper.make_graph([node], "g", ends, [onnx.ValueInfoProto(name="y")])
+    graph = helper.make_graph([node], "g", ends, [onnx.ValueInfoProto(name=y) for y in outputs])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
-    (expected,) = session.run(None, dict(zip(names, singles, strict=True)))
+    expected = session.run(None, dict(zip(names, singles, strict=True)))
     own = ir.serde.deserialize_graph(graph)[0]
     wide = [a.astype(float) if a.dtype.kind == "f" else a for a in singles]
-    (found,) = kernel(own, 17)(*wide)
-    assert np.asarray(found).dtype.kind == np.asarray(expected).dtype.kind
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+    for found, wanted in zip(kernel(own, 17)(*wide), expected, strict=True):
+        assert np.asarray(found).dtype.kind == np.asarray(wanted).dtype.kind
+        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
 
 
 # What is stored and read in which type.
