@@ -234,7 +234,7 @@ def test_where_every_low_build_crashes_the_exact_engine_is_delivered(engines, ca
     assert sha256 == found["delivered"]["sha256"] == judged["build"]["engine"]["sha256"]
     said = told(ended)
     assert "no FP16 plan passed" in said
-    assert "no low engine could be built" in said
+    assert "No low engine could be built" in said
     assert "SIGSEGV" in said
     for what in ("halfwise modernize", "--optimization-level", "another TensorRT version"):
         assert what in said
@@ -266,7 +266,7 @@ def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_wor
     assert (found["rung"], found["keep"]) == ("fp32", [])
     # No engine without that kernel alone was built, so nothing shows that it is to blame.
     assert [cause["kind"] for cause in found["causes"]] == ["unknown"]
-    assert "why the engines are off is unknown" in told(ended)
+    assert "Why the engines are off is unknown" in told(ended)
     recipe = json.loads(call("export", "run", "--as", "json").out)
     assert recipe["model"].endswith("run/model.fp32.onnx")
     assert recipe["low"] is None
@@ -324,7 +324,7 @@ def test_a_hanging_build_times_out(engines):
 def test_an_engine_that_crashes_when_it_runs_is_told(engines):
     ended = engines(models.layer_norm(), faults=[Fault("run", "segv", when={"low": "fp16"})])
     assert ended.code == 0, ended.err
-    assert "no low engine runs" in told(ended)
+    assert "No low engine runs" in told(ended)
     assert rows(ended).keys() == {"FP32, TF32 off", "FP32, TF32 on", "FP16"}
 
 
@@ -353,7 +353,7 @@ def test_a_constraint_that_is_not_honoured_is_told(engines):
     causes = {cause["kind"]: cause for cause in ended.record["engines"]["causes"]}
     assert causes["ignored"]["nodes"] == ["square"]
     assert "kernel" not in causes
-    assert "the builder ignored constraints: the inspector shows square" in told(ended)
+    assert "The builder ignored constraints: the inspector shows square" in told(ended)
     assert "Not as requested" in ended.out
 
 
