@@ -77,7 +77,7 @@ RULES = """\
 ## How it is measured
 
 Models: {classes} small ones from `tests/models`, each made to break FP16 in one way or to show that
-it holds, and {published} published ones, judged by the metric of their task.
+it suffices, and {published} published ones, judged by the metric of their task.
 
 Every tool gets the same FP32 model and calibration samples, and runs in its own process ({limit} s
 at most), each peer in its own virtual environment. Every result is judged alike, on held-out
@@ -87,10 +87,10 @@ storage.
 {rule}
 
 A cell is `FP32 nodes / Casts / error`. The error is the largest of any output, relative to the
-output's largest reference value (for integer outputs, the share of elements that differ). At most
-0.01 is allowed, unless a metric or an option beside the model's name decides. ✗ marks a result that
-fails. A cell without a result says why: `refused` (the tool stopped with an error), `crashed`,
-`timeout`, `invalid` (the ONNX checker refuses the result), `not installed`; see
+output's largest reference value (for integer outputs, the fraction of elements that differ). At
+most 0.01 is allowed, unless a metric or an option next to the model's name decides. ✗ marks a
+result that fails. A cell without a result says why: `refused` (the tool stopped with an error),
+`crashed`, `timeout`, `invalid` (the ONNX checker refuses the result), `not installed`; see
 [the messages](#messages).
 
 Seconds are wall time of the whole process, imports included; in brackets, of the conversion or

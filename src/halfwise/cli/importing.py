@@ -19,7 +19,7 @@ Handler = Callable[[int, FrameType | None], None]
 def after_imports(interrupt: Handler, again: Callable[[], None]) -> Iterator[Handler]:
     """Yield a handler of SIGINT that calls `interrupt`, but not during an import statement.
 
-    A file of the user that halfwise executes is no import. Only for the main thread.
+    A file of the user that halfwise executes is not an import. Only for the main thread.
 
     Args:
         interrupt: Handles the signal.

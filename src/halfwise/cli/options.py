@@ -1,6 +1,6 @@
 """Parameters of commands, made from the declared options.
 
-They have no defaults here: an option not given is not passed on, so the library's default holds.
+They have no defaults here: an option not given is not passed on, so the library's default applies.
 """
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)

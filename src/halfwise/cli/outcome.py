@@ -41,7 +41,7 @@ def watched(
         call: Calls the library.
         display: What to print.
         worker: Options that name a worker to start while the library is imported.
-        name: What the bar says until the call tells of a stage.
+        name: What the bar says until the call reports a stage.
     """
     ahead = partial(nullcontext) if worker is None else partial(worker_ahead, worker)
     if display.quiet:

@@ -58,7 +58,7 @@ class OneDevice(TypedDict, total=False):
     """One of the devices of a run."""
 
     trt_worker: Annotated[
-        str | None, _worker("Worker whose engine is meant, if the run has several.", "NAME")
+        str | None, _worker("Worker whose engine to use, if the run has several.", "NAME")
     ]
 
 

@@ -108,7 +108,7 @@ class Thresholds(TypedDict, total=False):
     agreement: Annotated[
         float,
         _threshold(
-            "Smallest share of equal elements allowed in integer outputs.",
+            "Smallest fraction of equal elements allowed in integer outputs.",
             default=0.99,
             domain=Domain("a fraction from 0 to 1", 0, 1),
         ),
@@ -121,7 +121,7 @@ class Acceptance(Thresholds, TaskMetric, total=False):
     metric_drop: Annotated[
         float,
         _threshold(
-            "How far the metric may fall. Default: 0.01 for shares such as top1 and detection-f1, "
+            "How far the metric may fall. Default: 0.01 for rates such as top1 and detection-f1, "
             "0.1 for epe and psnr, 60 for psnr without labels (down to 40 dB); required for "
             "file.py:function.",
             domain=NOT_NEGATIVE,
@@ -177,24 +177,25 @@ class Choice(TypedDict, total=False):
     worth: Annotated[
         float | None,
         _threshold(
-            "The most exact plan that costs at most X times the all-low model.", domain=NOT_NEGATIVE
+            "Take the most exact plan up to X times the all-low model's cost.",
+            domain=NOT_NEGATIVE,
         ),
     ]
     kept: Annotated[
         int | None,
         _acceptance(
-            "The most exact plan that keeps at most N nodes.",
+            "Take the most exact plan that keeps at most N nodes.",
             "N",
             domain=Domain("an integer ≥ 0"),
         ),
     ]
     rel_max: Annotated[
         float | None,
-        _threshold("The cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE),
+        _threshold("Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE),
     ]
     metric_drop: Annotated[
         float | None,
-        _threshold("The cheapest plan whose task metric falls by at most X.", domain=NOT_NEGATIVE),
+        _threshold("Take the cheapest plan whose metric falls by at most X.", domain=NOT_NEGATIVE),
     ]
 
 
@@ -252,9 +253,7 @@ class Plan(TypedDict, total=False):
     ]
     ranges: Annotated[
         Literal["auto", "minmax", "entropy", "percentile"],
-        _plan(
-            "How to calibrate INT8 ranges; auto takes what is best for the outputs.", default="auto"
-        ),
+        _plan("How to calibrate INT8 ranges; auto takes the best for the outputs.", default="auto"),
     ]
     keep_above: Annotated[
         float | None,
@@ -272,7 +271,7 @@ class Plan(TypedDict, total=False):
     allow: Annotated[
         Sequence[str],
         _plan(
-            "approximate: also make repairs that hold only for the ranges in the data. bf16, tf32: "
+            "approximate: also make repairs valid only for the ranges in the data. bf16, tf32: "
             "give kept nodes that type where it is enough. Repeatable.",
             "WHAT",
         ),

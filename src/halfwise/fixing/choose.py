@@ -287,7 +287,7 @@ def _case(
     if case.data_sha256 != run.provenance.inputs_sha256:
         if not others:
             raise RecordMismatch(
-                f"{run.provenance.data} no longer holds the inputs of the run: their hash differs.",
+                f"{run.provenance.data} no longer has the inputs of the run: its hash differs.",
                 "Restore them, or judge on others: --inputs DATA.",
             )
         return _without(case, known)

@@ -22,7 +22,7 @@ which may exclude a plan but is not an error."""
 SHARE = 0.1
 """Share of the search's budget that this may spend on top of it."""
 LOOKED_AT = 4
-"""How often a plan is mended for infinities inside."""
+"""How often a plan is corrected for infinities inside."""
 
 
 class TradeOff:

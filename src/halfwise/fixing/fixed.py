@@ -85,7 +85,7 @@ class Fixed:
 
     @property
     def seen(self) -> Observations:
-        """The observations, including what the plan's repairs mended in the model as given."""
+        """The observations, including what the plan's repairs resolved in the model as given."""
         answered = {guard for repair in self.plan.repairs for guard in repair.guards}
         evidence = self.first.evidence
         mended = tuple(guard for guard in evidence.guards if place(guard) in answered)

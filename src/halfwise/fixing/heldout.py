@@ -25,7 +25,7 @@ class HeldOut:
     def __init__(
         self, planner: Planner, left: Samples, references: Sequence[Outputs], watcher: Watcher
     ) -> None:
-        """Take the planner whose calibration they may join, and who is told when they do."""
+        """Take the planner whose calibration they may join, and what gets a note when they do."""
         self._planner, self.left, self.left_references = planner, left, references
         self._watcher = watcher
         self.joined: list[str] = []

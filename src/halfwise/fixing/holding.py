@@ -1,4 +1,4 @@
-"""Whether a passing plan also holds inside, and without rounding each value."""
+"""Whether a passing plan is also sound inside, and passes without rounding each value."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

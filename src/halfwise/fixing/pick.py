@@ -183,7 +183,7 @@ def _best(
             f"{say(value(nearest))}.",
             _OTHER,
         )
-    # Points with only a bound: of equal bounds, the dearest has most room to be exact.
+    # Points with only a bound: of equal bounds, the costliest has most room to be exact.
     bounds = sorted((p for p in fitting if p.is_bound), key=lambda p: (p.error, -p.price))
     known = [(_by_error(p), p) for p in fitting if not p.is_bound]
     sound = [p for p in bounds if not p.infinite_inside and p.error < inf]

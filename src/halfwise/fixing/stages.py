@@ -22,7 +22,7 @@ class Stages:
     """
 
     def __init__(self, watcher: Watcher, nodes: int = 0) -> None:
-        """Take what is told of stages, and the number of nodes; 0 if nothing depends on it."""
+        """Take what stages are reported to, and the number of nodes; 0 if nothing depends on it."""
         self._watcher, self._nodes = watcher, nodes
         self.seconds: dict[str, float] = {}
 

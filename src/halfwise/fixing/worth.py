@@ -121,7 +121,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
 
 
 def _roles(network: Network, low: ir.DataType) -> Roles:
-    """Return the roles of a model; what is INT8 makes nothing beside it FP32, as in its plan."""
+    """Return the roles of a model; what is INT8 makes no neighbour FP32, as in its plan."""
     roles = roles_of(network, low)
     integers = {*quantised_nodes(network), *map(node_name, quantising(network))}
     found = dict(roles)

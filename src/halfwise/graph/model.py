@@ -166,7 +166,7 @@ def load_network(path: Path, progress: Callable[[int, int, str], None] | None = 
 
     Args:
         path: The file.
-        progress: Called with the weight of the work that is over, of how much, and `PERCENT`.
+        progress: Called with the weight of the work done, the weight of all of it, and `PERCENT`.
 
     Raises:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's

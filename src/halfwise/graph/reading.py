@@ -1,4 +1,4 @@
-"""Read ONNX files, and tell how much of the work is over."""
+"""Read ONNX files, and report how much of the work is done."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ PER_NODE = 0.2
 of 5,000 nodes with 8 and with 522 MB (bench/repeated_blocks.py); only their ratio is used."""
 _BLOCK_BYTES = 1 << 24
 _HEAD_BYTES = 100
-"""Bytes from which a file that is not ONNX may be recognised."""
+"""Leading bytes from which a file that is not ONNX may be recognised."""
 
 
 def megabytes(size: int) -> float:
-    """Return the megabytes of so many bytes."""
+    """Return a number of bytes in megabytes."""
     return size / 1e6
 
 

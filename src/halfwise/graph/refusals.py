@@ -1,4 +1,4 @@
-"""What ONNX says of a graph that it refuses, as one sentence."""
+"""What ONNX says about a graph that it refuses, as one sentence."""
 
 import re
 
@@ -8,7 +8,7 @@ _CONTEXT = re.compile(
 )
 """ONNX's checker about a node; older ones print the whole node after it (onnx, checker.cc)."""
 _SIGNATURE = re.compile(r"Node(?:\((?P<name>.*?)\))? with schema\(.*?::\w+:(?P<since>\d+)\) has ")
-"""How it begins where the numbers of inputs or outputs are wrong (onnx, defs/schema.cc)."""
+"""How it begins if the number of inputs or outputs is wrong (onnx, defs/schema.cc)."""
 _UNSORTED = re.compile(
     r"Nodes in a graph must be topologically sorted, however input '(?P<value>.*)' of node: "
     r"name: (?P<name>.*?)\s*OpType: (?P<op>\S+) is not output of any previous nodes\."

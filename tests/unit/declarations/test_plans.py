@@ -51,7 +51,7 @@ def test_numbers_that_help_texts_tell_themselves():
     assert [drop and drop.drop for drop in drops] == [0.01, 0.01, 0.1, 0.1, 60]
     text = option(Options.__annotations__["metric_drop"]).help
     assert (
-        "0.01 for shares such as top1 and detection-f1, 0.1 for epe and psnr, 60 for psnr without "
+        "0.01 for rates such as top1 and detection-f1, 0.1 for epe and psnr, 60 for psnr without "
         "labels (down to 40 dB)" in text
     )
     assert (

@@ -205,7 +205,7 @@ def test_model_and_inputs_have_to_be_those_of_the_run(moved):
     changed(moved, provenance=of(run, model=str(there / "m.onnx"), data=str(there / "x.npz")))
     assert chosen(moved).verdict.passed
     np.savez(there / "x.npz", x=classifier(20).inputs["x"])
-    with pytest.raises(RecordMismatch, match="no longer holds the inputs of the run"):
+    with pytest.raises(RecordMismatch, match="no longer has the inputs of the run"):
         choose(moved)
     assert chosen(moved, inputs=there / "x.npz").verdict.passed
     onnx.save(classifier(4, seed=9).proto, there / "m.onnx")

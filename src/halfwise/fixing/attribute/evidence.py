@@ -34,7 +34,7 @@ it unless something amplifies it, which has its own guards (see `cancellation`).
 """
 
 _DECADES = 8.0
-"""Ratios of 1e8 and more are equally grave; 65504 · 1e8 is beyond anything a model computes."""
+"""Ratios of 1e8 and more are equally severe; 65504 · 1e8 is beyond anything a model computes."""
 
 
 class Band(IntEnum):

@@ -26,7 +26,7 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       and constants of integers if rounding makes different ones equal. The nodes are all that
       compute with them.
     - "grid": GridSample on an image with a side longer than that many pixels, because the grid
-      runs over [-1, 1] and half its spacing there is a growing share of a pixel
+      runs over [-1, 1] and half its spacing there is a growing fraction of a pixel
       (pytorch/pytorch#89836). From a quarter of that on it is possible: 1/16 of a pixel, and pixel
       numbers that are not yet scaled are off by 1/4. Only if the image's shape is known. The nodes
       are the GridSample and the arithmetic that makes the grid.

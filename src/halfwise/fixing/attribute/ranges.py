@@ -292,7 +292,7 @@ def _mask(evidence: Evidence, value: ir.Value, extreme: float) -> list[Guard]:
             "reader": node_name(end),
             "op": end.op_type,
         },
-        fix="Mask with -1e4 instead: beside scores within ±4000 its exponential is zero too. "
+        fix="Mask with -1e4 instead: next to scores within ±4000 its exponential is zero too. "
         "Fully masked rows come out differently.",
         nodes=path,
         severity=_SEVERITY_OF_MASKED_ROW if added is not None else _SEVERITY_OF_CHOSEN_MASK,

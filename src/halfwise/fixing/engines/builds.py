@@ -173,7 +173,7 @@ class Builds:
 
     @contextmanager
     def _bounded(self, number: int) -> Iterator[None]:
-        """Tell how long the first build may take at most; others are expected to take as long."""
+        """Report how long the first build may take at most; others are expected to take as long."""
         if number == 1:
             self.watcher.left(self.settings.build_timeout)
         yield

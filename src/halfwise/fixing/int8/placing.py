@@ -2,7 +2,7 @@
 
 The result equals that of onnxruntime.quantization with the options it documents for TensorRT:
 symmetric INT8, weights per channel, biases and outputs unchanged, a separate pair of Q and DQ for
-each reader. Besides, residual sums read their other operand through a pair (`residuals`).
+each reader. In addition, residual sums read their other operand through a pair (`residuals`).
 
 Its QDQQuantizer is not used because it lets every reader of a tensor with one INT8 reader read the
 DQ, so nodes left out would compute something else; it quantises a model output that a node also

@@ -1,4 +1,4 @@
-"""The ranges of tensors to be held in INT8, seen on samples, by three methods.
+"""The ranges of tensors to store in INT8, seen on samples, by three methods.
 
 `minmax` is that of onnxruntime.quantization. The other two cut the tail of a histogram of
 magnitudes, which has the same bins for all samples. In onnxruntime.quantization the histogram

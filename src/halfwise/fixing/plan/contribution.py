@@ -22,7 +22,7 @@ LITTLE = 0.5
 BEYOND = (2.0, 1.4, 1.2)
 """Factor on the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
 MANY = 64
-"""So many groups show a fault in a few places: 20 in one place each leave two thirds without one.
+"""This many groups show faults in a few places: 20, one place each, leave two thirds without one.
 A convention: what finer groups would have saved is not known."""
 OF_SERVING = 0.5
 """Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""

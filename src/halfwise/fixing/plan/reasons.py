@@ -147,7 +147,7 @@ def _explained(
 ) -> dict[NodeName, Guard]:
     """Return the guard that explains each node: its cause, or what it reads or feeds.
 
-    A graver overflow that it reads explains it, and so does a cancellation that magnifies
+    A worse overflow that it reads explains it, and so does a cancellation that magnifies
     its error.
 
     Small weights change a product by at most its own size. They therefore explain nothing next to

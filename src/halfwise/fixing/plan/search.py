@@ -86,7 +86,7 @@ class Search:
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return the rank of a plan; lower is better.
 
-        By predicted cost, then number of nodes; as dear as FP32 comes last, by number alone.
+        By predicted cost, then number of nodes; at FP32's cost or more, last, by number alone.
         """
         price = self.price(kept)
         fp32 = None if price is None else self.price(self._everything)

@@ -24,7 +24,7 @@ from halfwise.records import APPROXIMATE, Guard, NodeName, Remark, RemarkKind, R
 from halfwise.wording import listed
 
 ROUNDS = 3
-"""Rounds over all rules: each rule mends what it sees, so a second round is for what the first
+"""Rounds over all rules: each rule repairs what it sees, so a second round is for what the first
 uncovered; no model tried needed more than two."""
 PROBES = 24
 """Repaired models examined in a run: each takes one pass over all samples and a trial on them."""

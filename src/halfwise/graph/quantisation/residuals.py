@@ -4,8 +4,8 @@ TensorRT fuses a convolution, the Add that reads it and a Relu behind that. The 
 only if the other operand of the Add, too, comes through Q and DQ; Q and DQ between convolution and
 Add separate the two ("Explicit Quantization", https://docs.nvidia.com/deeplearning/tensorrt/latest/
 inference-library/quantized-types-explicit-quantization.html, figures on residual connections). The
-documentation says nothing of matrix products, nor of an activation between convolution and Add, so
-neither counts here.
+documentation says nothing about matrix products, or about an activation between convolution and
+Add, so neither counts here.
 """
 
 from collections.abc import Container, Mapping
@@ -86,7 +86,7 @@ def _is_sum(node: ir.Node) -> bool:
 
 
 def _alike(one: ir.Shape, other: ir.Shape) -> bool:
-    """Return whether two shapes are, or may be, the same; a 1 beside a free size is broadcast."""
+    """Return whether two shapes are, or may be, the same; a 1 next to a free size is broadcast."""
     return len(one) == len(other) and all(
         a == b or (1 not in (a, b) and not (isinstance(a, int) and isinstance(b, int)))
         for a, b in zip(one, other, strict=True)
