@@ -36,10 +36,10 @@ class Watcher(Protocol):
 
 
 class Weighed:
-    """Tells work of unequal steps, by weights that only compare them."""
+    """Reports work of unequal steps, by weights that only compare them."""
 
     def __init__(self, step: Callable[[int, int, str], None] | None = None) -> None:
-        """Take what is told of the weight that is over, and of all that is expected so far."""
+        """Take what receives the weight done, and all that is expected so far."""
         self._step = step
         self._over = self._expected = 0.0
 
@@ -49,7 +49,7 @@ class Weighed:
         self.did(0.0)
 
     def did(self, weight: float) -> None:
-        """Tell that expected work is over."""
+        """Report that expected work is done."""
         self._over += weight
         if self._step is not None:
             over, expected = (round(1000 * weight) for weight in (self._over, self._expected))

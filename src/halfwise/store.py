@@ -69,8 +69,8 @@ def free_folder(out: str | Path | None) -> Path | None:
 def refuse_existing(folder: Path, what: str = "folder") -> None:
     """Raise UsageError if `folder` exists (results are never overwritten) or cannot be created.
 
-    Creation is tried beside it, as permissions do not show every obstacle: some file systems accept
-    no new names. `what` is its kind: a folder or a file.
+    Creation is tried next to it, as permissions do not show every obstacle: some file systems
+    accept no new names. `what` is its kind: a folder or a file.
     """
     _refuse_there(folder, what)
     # Not the absolute path: folders above the working directory may be closed to the user.
@@ -104,7 +104,7 @@ def _refuse_there(folder: Path, what: str) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `folder` that becomes `folder` if the block succeeds.
+    """Yield a temporary folder next to `folder` that becomes `folder` if the block succeeds.
 
     If the block ends early, even by Ctrl-C, it is removed.
 
@@ -128,7 +128,7 @@ def file_named(out: str | Path, suffix: str) -> Path:
     path = Path(out)
     if path.suffix.lower() != suffix:
         raise UsageError(
-            f"The output file {path} has another suffix than {suffix}, which it needs.",
+            f"The output file {path} must end in {suffix}.",
             f"Name it {argument(path.with_suffix(suffix))}, for example." if path.name else "",
         )
     return path
@@ -146,11 +146,11 @@ def refuse_existing_file(path: Path, *beside: str) -> None:
 
 @contextmanager
 def new_file(path: Path, *beside: str) -> Iterator[Path]:
-    """Yield a path whose file moves to `path` if the block succeeds, with the files beside it.
+    """Yield a path whose file moves to `path` if the block succeeds, with those next to it.
 
     Args:
         path: Must not exist.
-        beside: Suffixes of files beside it that must not exist either.
+        beside: Suffixes of files next to it that must not exist either.
 
     Raises:
         UsageError: one of them exists, or cannot be written.
@@ -279,7 +279,7 @@ def users_model(run: Run) -> Path:
 
 
 def lost_model(folder: Path, run: Run) -> Path | None:
-    """Return the model that `fix` left beside its record if the user's is gone; otherwise None."""
+    """Return the model that `fix` left next to its record if the user's is gone; otherwise None."""
     model = (folder.parent if folder.suffix == ".json" else folder) / MODEL_FILE
     return model if run.kind == "fix" and not model.is_file() else None
 

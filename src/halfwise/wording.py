@@ -75,7 +75,7 @@ def stopped(text: str) -> str:
 def number(value: float, digits: int = 3) -> str:
     """Return `value` with `digits` significant digits, and all before the point up to a million.
 
-    So 65504 appears beside 6.55e8, and 0.00012 beside 1.2e−5.
+    So 65504 appears next to 6.55e8, and 0.00012 beside 1.2e−5.
     """
     if isnan(value):
         return "NaN"

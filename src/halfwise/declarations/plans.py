@@ -295,7 +295,7 @@ class Plan(TypedDict, total=False):
     margin: Annotated[
         float,
         _plan(
-            "Share of the tolerance that the search may use.",
+            "Fraction of the tolerance that the search may use.",
             "X",
             0.8,
             Domain("a number above 0, at most 1", 1e-9, 1),
