@@ -106,7 +106,7 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
     """
     if len(wish.given) > 1:
         first, second = (spelt(name) for name in list(wish.given)[:2])
-        raise UsageError(f"{first} and {second} are both given; only one can choose.", "Give one.")
+        raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
     if wish.worth is not None:
         return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), measure)
     if wish.kept is not None:
@@ -250,7 +250,7 @@ def _cheapest(
 def _costs(curve: Curve) -> Callable[[Point], float]:
     if any(point.cost is None for point in curve.points):
         raise CaseError(
-            "The run could predict no costs, so --worth chooses nothing.", "Give --kept N."
+            "The run could predict no costs, so --worth cannot choose.", "Give --kept N."
         )
     return lambda point: point.price
 
@@ -282,7 +282,7 @@ def _metric(curve: Curve) -> str:
         return metrics[0]
     if not metrics:
         raise UsageError(
-            "The run knows no task metric of its outputs, so --metric-drop chooses nothing.",
+            "The run knows no task metric for its outputs, so --metric-drop cannot choose.",
             "Give --worth X, --kept N or --rel-max X.",
         )
     raise UsageError(

@@ -126,9 +126,10 @@ def subtracting(node: ir.Node) -> str:
 def scaled_operand(node: ir.Node) -> str:
     """Return how to scale a small operand and correct the result, "" if that is not simple."""
     return {
-        "Div": "Scale the divisor up by a power of two, and the result by the same.",
+        "Div": "Scale the divisor up by a power of two, and the result by the same factor.",
         "Log": "Scale what it reads up by a power of two s, and subtract log s from the result.",
-        "Reciprocal": "Scale what it reads up by a power of two, and the result by the same.",
+        "Reciprocal": "Scale what it reads up by a power of two, and the result by the same "
+        "factor.",
         "Sqrt": "Scale what it reads up by a power of four, and the result down by that power's "
         "root.",
     }.get(node.op_type, "")

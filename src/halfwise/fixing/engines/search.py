@@ -266,8 +266,8 @@ class EngineSearch:
                 f"emulation, with fusion and without, puts {count(len(ruled_out), 'smaller set')} "
                 "of kept nodes beyond the limit by more than chance explains, so they were not "
                 "built; "
-                f"that {len(predicted)} of {count(len(kept), 'kept node')} are needed is "
-                "shown by this prediction alone"
+                f"only this prediction shows that {len(predicted)} of "
+                f"{count(len(kept), 'kept node')} are needed"
             )
         return minimal, predicted
 

@@ -412,8 +412,8 @@ def test_what_emulation_rules_out_is_not_built():
     assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (needed, True, needed)
     assert chosen.notes == (
         "emulation, with fusion and without, puts 14 smaller sets of kept nodes beyond the limit "
-        "by more than chance explains, so they were not built; that 8 of 8 kept nodes are needed "
-        "is shown by this prediction alone",
+        "by more than chance explains, so they were not built; only this prediction shows that 8 "
+        "of 8 kept nodes are needed",
     )
 
 
