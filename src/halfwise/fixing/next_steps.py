@@ -7,7 +7,7 @@ from halfwise.case import Case
 from halfwise.declarations import Inputs, spelt
 from halfwise.fixing.building import building
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.offering import choosing, gaining
+from halfwise.fixing.offering import choosing, exceeding, gaining
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
@@ -202,7 +202,7 @@ def next_steps(
     lower = () if engines is None else lower_next(engines, case)
     other = choosing(fixed.curve, out, verdict, case.criterion, devices)
     if engines is None:
-        other = other or gaining(fixed.curve, worth, out)
+        other = other or gaining(fixed.curve, worth, out) or exceeding(fixed.curve, out)
     if verdict.required_worth is not None:
         steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:

@@ -48,13 +48,18 @@ def _engines(step: Step) -> str:
 
 
 def _choose(step: Step) -> str:
-    facts = step.numbers
-    what = f"{count(int(facts['kept']), 'node')} {'left out of INT8' if facts['int8'] else 'kept'}"
-    what += f" at {ratio(facts['cost'])}" if "cost" in facts else ""
+    facts, what = step.numbers, _spared(step)
     if "error" in facts:
         what += f"; {ratio(facts['error'])} what {step.names['allowed']} allows"
     which = "cheaper plan" if facts["cheaper"] else "plan"
     return f"Take the {which} that keeps {' and '.join(step.items)} ({what})"
+
+
+def _spared(step: Step) -> str:
+    facts = step.numbers
+    kept = "left out of INT8" if facts.get("int8") else "kept"
+    cost = f" at {ratio(facts['cost'])}" if "cost" in facts else ""
+    return f"{count(int(facts['kept']), 'node')} {kept}{cost}"
 
 
 def _near(step: Step) -> str:
@@ -96,7 +101,7 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "verify-elsewhere": "To build and judge it on another",
     "export": "To build it without halfwise (python, cpp, polygraphy and json are other forms)",
     "choose": _choose,
-    "take-gaining": "Take a plan that passes and costs less ({kept:node} kept at {cost} ×)",
+    "take-gaining": lambda step: f"Take a plan that passes and costs less ({_spared(step)})",
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": _near,
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "

@@ -54,7 +54,8 @@ def _offer(run: Run) -> str:
 
 def _gaining(step: Step) -> str:
     kept, cost = count(int(step.numbers["kept"]), "node"), ratio(step.numbers["cost"])
-    return f"; another plan that passes keeps {kept} and costs {cost} everything low (see Next)"
+    does = f"leaves {kept} out of INT8" if step.numbers.get("int8") else f"keeps {kept}"
+    return f"; another plan that passes {does} and costs {cost} everything low (see Next)"
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:

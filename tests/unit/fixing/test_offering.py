@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from halfwise.fixing.offering import choosing, gaining
+from halfwise.fixing.offering import choosing, exceeding, gaining
 from halfwise.records import Criterion, NearPlan, Worth
 from halfwise.reporting.steps import steps_told
 from halfwise.reporting.worth import nothing_gained
@@ -43,6 +43,29 @@ def test_a_known_plan_that_passes_and_gains_is_taken_where_this_one_costs_more_t
     )
     untaken = nothing_gained(run(worth=worth))
     assert untaken.endswith("keeps 2 nodes, costs 1.48 × everything low, and passes")
+
+
+def test_a_plan_that_costs_less_and_is_no_less_exact_is_offered():
+    """Lowering one more node added pairs that cost more than it saved."""
+    own, other = point("0", 0.97, 0.35, heldout=0.8), point("0-1", 0.887, 0.26, heldout=0.85)
+    (step,) = exceeding(curve(own, other, plan=0, rung="int8"), Path("run"))
+    assert steps_told((step,)) == (
+        "Take a plan that passes and costs less (2 nodes left out of INT8 at 0.887 ×): "
+        "halfwise choose run -o run.chosen --worth 0.887",
+    )
+    for change in (
+        {"error": 0.36},
+        {"cost": 0.965},
+        {"cost": None},
+        {"is_bound": True},
+        {"heldout": 1.1},
+        {"heldout": None},
+        {"nonfinite": True},
+        {"infinite_inside": True},
+    ):
+        worse = other.model_copy(update=change)
+        assert exceeding(curve(own, worse, plan=0, rung="int8"), Path("run")) == ()
+    assert exceeding(curve(own, other), Path("run")) == ()
 
 
 def test_a_folder_that_begins_with_a_hyphen_is_no_option():
