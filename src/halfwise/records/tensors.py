@@ -1,5 +1,6 @@
 """Statistics of tensors in the FP32 reference, and differences between two computations."""
 
+from math import isfinite
 from typing import Literal
 
 from halfwise.records.calibrated import CalibrationCheck
@@ -231,6 +232,9 @@ class Comparison(Record):
         outputs: Relative RMS error of each output that both have.
         builds: Number of engines that were built for it.
         notes: Further remarks, such as whether marking tensors changed an engine's outputs.
+        excess: Largest error of the outputs divided by what `fix` allows by default; None if not
+            measured: the outputs are within this tolerance, or one is missing, or a side is an
+            engine.
         next_step: What to do next.
     """
 
@@ -245,7 +249,14 @@ class Comparison(Record):
     builds: int = 0
     notes: tuple[str, ...] = ()
     amplified: tuple[NodeName, ...] = ()
+    excess: float | None = None
     next_step: tuple[Step, ...] = ()
+
+    @property
+    def nothing_to_fix(self) -> bool:
+        """Whether the outputs are within what `fix` allows, without an infinite error inside."""
+        errors = (node.error for node in self.nodes if node.error is not None)
+        return self.excess is not None and self.excess <= 1 and all(map(isfinite, errors))
 
     @property
     def different(self) -> bool:

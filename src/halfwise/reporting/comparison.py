@@ -39,7 +39,7 @@ def comparison(found: Comparison) -> Report:
         f"A: {sentence(found.a)} · B: {sentence(found.b)} · {count(len(found.samples), 'sample')} "
         f"· tolerance: a relative RMS error of {number(found.tolerance)}"
     )
-    return Report(_title(found), not found.different, about, parts)
+    return Report(_title(found), not found.different, about, parts, _within(found))
 
 
 def _title(found: Comparison) -> str:
@@ -108,6 +108,16 @@ def _outputs(found: Comparison) -> Table | None:
     ]
     columns = (Column("output", width=48), Column("error", "right"), Column(""))
     return Table("Outputs", columns, tuple(rows), most=MOST_ROWS) if rows else None
+
+
+def _within(found: Comparison) -> str:
+    if not found.nothing_to_fix:
+        return ""
+    return (
+        "The outputs are within what `halfwise fix` allows by default: the largest error is "
+        f"{number(found.excess or 0.0)} × that. The tolerance here is narrower, to show where "
+        "errors start."
+    )
 
 
 def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None:

@@ -35,7 +35,7 @@ from halfwise.records import Comparison, Step
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
-from halfwise.tools.compare.sides import emulated, reference
+from halfwise.tools.compare.sides import emulated, excess_of, reference
 from halfwise.wording import count, quoted
 
 SOURCES = (
@@ -99,8 +99,12 @@ def compare(
         with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
             found = find_divergence(walk, 1 if maker is None else maker.rounds)
         _demand_compared(found, (first, second))
-        steps = _next(case, request, b, second) if found.differs else ()
-        return found.model_copy(update={"notes": (*notes, *found.notes), "next_step": steps})
+        judged = found.differs and maker is None
+        off = excess_of(case.criterion, first, second, [*found.outputs]) if judged else None
+        found = found.model_copy(update={"notes": (*notes, *found.notes), "excess": off})
+        asked = found.differs and not found.nothing_to_fix
+        steps = _next(case, request, b, second) if asked else ()
+        return found.model_copy(update={"next_step": steps})
 
 
 def _next(case: Case, request: Request, other: str, side: Side) -> tuple[Step, ...]:

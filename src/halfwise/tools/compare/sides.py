@@ -26,8 +26,8 @@ from halfwise.graph.dataflow import GIVEN, region_model
 from halfwise.graph.model import Network
 from halfwise.graph.quantisation.pairs import quantising
 from halfwise.graph.roles import roles_of
-from halfwise.metrics import Outputs
-from halfwise.records import TensorName, TensorStatus
+from halfwise.metrics import Excess, Outputs, totals
+from halfwise.records import Criterion, TensorName, TensorStatus
 
 UNITS: Mapping[Arithmetic, float] = {
     "fp32": 2.0**-24,
@@ -95,6 +95,24 @@ class RecordedSide:
 def tolerance_of(*sides: Side) -> float:
     """Return the relative RMS error up to which tensors of two sides count as equal."""
     return max(side.tolerance for side in sides)
+
+
+def excess_of(
+    criterion: Criterion, a: Side, b: Side, outputs: Sequence[TensorName]
+) -> float | None:
+    """Return the largest error of outputs of `b` over what is allowed; see `Excess`.
+
+    None if a side lacks one on a sample. Runs each side once, and keeps the outputs of `a`.
+    """
+    references = list(a.get(outputs))
+    if any(not set(outputs) <= held.keys() for held in references):
+        return None
+    excess = Excess(criterion, totals(references))
+    for expected, found in zip(references, b.get(outputs), strict=True):
+        if not set(outputs) <= found.keys():
+            return None
+        excess.update(expected, found)
+    return excess.final()
 
 
 Low = Literal["tf32", "fp16", "bf16"]

@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 
 from halfwise import api
 from halfwise.errors import CaseError, RunFailed, UsageError
+from halfwise.reporting.comparison import comparison as shown
 from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners
@@ -205,3 +206,24 @@ def test_a_quantised_file_is_off_where_it_loses_more_than_int8_does(files):
     assert (low.first, low.amplified, low.tolerance) == ((), (), 3e-2)
     skipped = {node.op for node in low.nodes if node.status == "skipped"}
     assert skipped == {"QuantizeLinear"}
+
+
+@pytest.mark.parametrize(("factor", "within"), [(1.005, True), (1.05, False)])
+def test_what_fix_would_allow_is_not_to_be_fixed(files, factor, within):
+    """`fix` allows 1 %, and a comparison 0.2 %."""
+    low = proto(y=factor)
+    low.graph.node[-1].output[0] = "half"
+    for to, (given, made) in (
+        (onnx.TensorProto.FLOAT16, ("half", "low")),
+        (onnx.TensorProto.FLOAT, ("low", low.graph.output[0].name)),
+    ):
+        low.graph.node.add(
+            op_type="Cast", name=made, input=[given], output=[made]
+        ).attribute.append(helper.make_attribute("to", to))
+    onnx.save(low, files / "low.onnx")
+    found = compare(files, str(files / "low.onnx"))
+    assert found.differs
+    assert found.excess == pytest.approx(100 * (factor - 1), rel=0.1)
+    assert found.nothing_to_fix is within
+    assert [step.kind for step in found.next_step] == ([] if within else ["fix"])
+    assert ("within what `halfwise fix` allows" in shown(found).caution) is within
