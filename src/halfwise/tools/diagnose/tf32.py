@@ -24,7 +24,7 @@ from halfwise.tools.compare.sides import Regions, reference
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.pieces import Pieces
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import count, listed, number, percent
+from halfwise.wording import count, number, percent
 
 RANKED = 8
 """Nodes named; the rest is counted."""
@@ -109,7 +109,6 @@ def tf32(subject: Subject) -> Rung:
     nodes = [r.node for r in ranked if r.error > 0]
     signs += _ranks(ranked)
     off = "TF32 alone puts the outputs out of tolerance"
-    most = f" Most of the error comes from {listed(nodes[:RANKED])}." if nodes else ""
     rung = Rung(
         rung=5,
         name="tf32",
@@ -117,7 +116,7 @@ def tf32(subject: Subject) -> Rung:
         how=how,
         cause="TF32 does not matter: the outputs stay within the tolerance."
         if verdict.passed
-        else f"{off}: {verdict.reasons[0]}.{most}",
+        else f"{off}: {verdict.reasons[0]}.",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
         advice=() if verdict.passed else said(_OFF),

@@ -41,13 +41,11 @@ def change_cause(trials: InputTrials, samples: int) -> str:
     """
     assert trials.best is not None
     what = " ".join(each.sentence for each in trials.best.differences)
-    varying = "(RMS, over the outputs' variation or a hundredth of their size)"
-    scale = varying if trials.beside_spread else "(relative RMS)"
     return (
         f"The framework had other inputs. With A from --inputs and B from the framework: {what} "
         f"With A changed like this, ONNX Runtime reproduces the framework's outputs on "
         f"{count(samples, 'sample')}: the error is {number(trials.best.error)}, and "
-        f"{number(trials.before)} without the change {scale}."
+        f"{number(trials.before)} without the change."
     )
 
 
@@ -61,13 +59,15 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
         )
         for d in trials.best.differences
     ]
+    over = "over the outputs' variation or a hundredth of their size"
+    errors = f"Errors are RMS, {over}." if trials.beside_spread else "Errors are relative RMS."
     signs.append(
         Sign(
             severity="info",
             text=f"{count(trials.tried, 'change')} "
             f"{verb(trials.tried, 'was', 'were')} tried; wrong outputs became right on "
             f"{trials.shown_by} of {count(samples, 'sample')}, at least "
-            f"{count(trials.numbers, 'independent number')}.",
+            f"{count(trials.numbers, 'independent number')}. {errors}",
         )
     )
     if trials.also:

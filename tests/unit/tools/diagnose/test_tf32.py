@@ -9,11 +9,15 @@ from halfwise.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
 from halfwise.graph.model import network_from_proto
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Criterion, NodeName
+from halfwise.reporting.diagnosis import diagnosed_screen
+from halfwise.reporting.parts import brief
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose import tf32 as rung
 from halfwise.tools.diagnose.tf32 import IN_TF32, in_kernels, tf32
+from halfwise.wording import listed
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.reporting.diagnoses import diagnosis
 from tests.unit.tools.compare.copies import WEIGHTS
 
 
@@ -63,7 +67,22 @@ def test_what_no_emulated_product_explains_is_not_blamed_on_one(subject):
     rung = tf32(subject(model=network, fake={"broken": {"y": 1.3}}))
     assert rung.passed is False
     assert rung.cause.endswith(").")
-    assert "Most of the error" not in rung.cause
+    assert rung.nodes == ()
+
+
+def test_the_headline_of_a_model_with_many_long_names_is_whole(subject):
+    """The nodes stand under "Where", so that the headline need not list them."""
+    sketch, ends = Sketch(), "/layer" * 6
+    y = sketch.input("x", [4, 16])
+    for index in range(12):
+        weight = f32(np.random.default_rng(index).normal(size=(16, 16)) / 4)
+        y = sketch.op("MatMul", y, weight, name=f"/model.{index}{ends}/conv/Conv")
+    rung = tf32(subject(model=sketch.network(y), criterion=Criterion(rel_max=1e-7)))
+    assert rung.passed is False
+    assert len(rung.nodes) == 8
+    run = diagnosis(diagnosis=(rung,))
+    assert brief(diagnosed_screen(run)).title == diagnosed_screen(run).title
+    assert listed(rung.nodes, most=4) in str(diagnosed_screen(run))
 
 
 def test_in_an_engine(subject):
