@@ -101,11 +101,11 @@ def verify(
     stages = Stages(watcher, nodes_of(case.network))
     references, nonfinite = _reference(case, settings, stages)
     hints = verdict_hints(case.criterion, references, case.input_shapes)
-    seconds = time.monotonic() - started
     worth, found = _beside(candidate, given, case, request, watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)
     lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
+    seconds = time.monotonic() - started
     made = verify_run(case, request, verdict, seconds, hints, worth=worth)
     run = beside(_with_next(made, case, request, candidate, lost), before)
     seen = None if folder is None else observed_worst(case, run, settings, watcher)

@@ -39,6 +39,22 @@ def test_verify_judges_every_sample(ill, tmp_path):
     assert names == {"evidence.json", "report.html", "run.json"}
 
 
+def test_the_time_covers_every_stage_before_the_record(ill, monkeypatch):
+    class Clock(Silent):
+        passed = 0
+
+        def stage(self, *_):
+            self.passed += 1
+
+        def monotonic(self):
+            return float(self.passed)
+
+    clock = Clock()
+    monkeypatch.setattr("halfwise.tools.verify.command.time", clock)
+    found = api.verify(ill.proto, ill.proto, dict(ill.inputs), watcher=clock)
+    assert found.run.cost.seconds == clock.passed > 1
+
+
 def test_values_are_observed_on_the_worst_samples_if_a_model_fails(tmp_path):
     ill = models.layer_norm()
     low = api.fix(ill.proto, dict(ill.inputs), no_repair=True, lower=".*").model
