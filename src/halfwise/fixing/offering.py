@@ -61,7 +61,8 @@ def gaining(curve: Curve, worth: Worth | None, out: Path | None) -> tuple[Step, 
 def exceeding(curve: Curve, out: Path | None) -> tuple[Step, ...]:
     """Return the command that takes a known plan that costs less and is no less exact.
 
-    Lowering one more node may add Casts or Q/DQ pairs that cost more than it saves.
+    Lowering one more node may add Casts or Q/DQ pairs that cost more than it saves. Everything kept
+    is no such plan: it is the model of the rung before.
     """
     own = None if curve.plan is None else curve.points[curve.plan]
     if own is None or own.cost is None:
@@ -74,6 +75,7 @@ def exceeding(curve: Curve, out: Path | None) -> tuple[Step, ...]:
         and p.error <= min(own.error, 1)
         and p.heldout is not None
         and p.heldout <= 1
+        and p.count < len(curve.nodes)
         and not (p.is_bound or p.nonfinite or p.infinite_inside)
     ]
     if not better:

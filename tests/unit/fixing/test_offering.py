@@ -66,6 +66,9 @@ def test_a_plan_that_costs_less_and_is_no_less_exact_is_offered():
         worse = other.model_copy(update=change)
         assert exceeding(curve(own, worse, plan=0, rung="int8"), Path("run")) == ()
     assert exceeding(curve(own, other), Path("run")) == ()
+    full = curve(own, other, plan=0, rung="int8")
+    everything = full.model_copy(update={"nodes": full.nodes[: other.count]})
+    assert exceeding(everything, Path("run")) == ()
 
 
 def test_a_folder_that_begins_with_a_hyphen_is_no_option():
