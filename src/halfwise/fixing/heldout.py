@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from halfwise.case import Samples
+from halfwise.fixing.filed import demand
 from halfwise.fixing.planner import Planner
 from halfwise.judging.judge import Judged
 from halfwise.metrics import Outputs
@@ -73,6 +74,7 @@ class HeldOut:
         planner = self._planner
         chosen = judged.failing[: max(1, len(self.left) // JOINING)]
         rest = [i for i in range(len(self.left)) if i not in chosen]
+        where = " as ONNX Runtime runs the file" if judged.as_file else where
         self._watcher.note(
             f"held-out samples that fail{where}: {len(judged.failing)}; joining the calibration: "
             f"{len(chosen)}"
@@ -82,7 +84,10 @@ class HeldOut:
         every = planner.trials.samples + moved
         new = partial(planner.gather, every)
         found = planner.budget.within("observe", new, planner.evidence)
-        planner.join(moved, [self.left_references[i] for i in chosen], found)
+        references = [self.left_references[i] for i in chosen]
+        planner.join(moved, references, found)
+        if judged.as_file:
+            demand(planner, moved, tuple(references))
         self.left = self.left.select(rest)
         self.left_references = [self.left_references[i] for i in rest]
         return True

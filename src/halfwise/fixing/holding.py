@@ -70,15 +70,16 @@ class Decisions:
     def told(
         self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
     ) -> Judged:
-        """Add the file's result to a verdict, see `told_as_file`; stop if repair is hopeless.
+        """Add the file's result to a verdict, see `told_as_file`.
 
-        No sample joins the search for a fault that cannot be repaired.
+        It says whether the search has to run files, as no decision explains the failure.
         """
         case, settings = self.planner.case, self._settings
         found = told_as_file(judged, rewritten.model, case, settings, samples, references)
         run = found.verdict.as_file
-        hopeless = run is not None and run.passed is False and (self._hopeless or not run.flips)
-        return replace(found, failing=()) if hopeless else found
+        if run is None or run.passed is not False:
+            return found
+        return replace(found, as_file=self._hopeless or not run.flips)
 
     def _run(
         self, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]

@@ -53,6 +53,7 @@ class Trials:
         spend: Called before each run of a sample; an exception from it ends the trial.
         passed: Called for each assignment that passes: its excess, and whether it ran on all
             samples.
+        beyond: Error of a plan that passes, in another form: above 1 it fails after all.
         evaluations: Assignments run so far.
         runs: Samples run so far.
         late: Runs that hit the time limit for one sample.
@@ -69,6 +70,7 @@ class Trials:
     resolve: Callable[[Assignment], Assignment]
     spend: Callable[[], None] = lambda: None
     passed: Callable[[Assignment, float, bool], None] = lambda _kept, _excess, _whole: None
+    beyond: Callable[[Assignment], float] = lambda _: 0.0
     evaluations: int = 0
     runs: int = 0
     late: int = 0
@@ -95,7 +97,7 @@ class Trials:
         each = list[float]()
         for i, reference in enumerate(self.references):
             watcher.step(i, len(self.references), "samples")
-            each.append(excess.update(reference, self._run(kept, i)))
+            each.append(excess.update(reference, self._emulate(self._full(kept), i)))
         self.evaluations += 1
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         final = excess.final()
@@ -138,7 +140,7 @@ class Trials:
     def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
         """Yield the error of `kept` on each given sample, as `contribution` does."""
         self.evaluations += 1
-        yield from (self.error(i, self._run(kept, i)) for i in indices)
+        yield from (self.error(i, self._emulate(self._full(kept), i)) for i in indices)
 
     def error(self, index: int, outputs: Computed) -> float:
         """Return `contribution`'s error of outputs, ≥ 0; inf for new NaN or a failed run."""
@@ -205,7 +207,7 @@ class Trials:
         """Return the error measures of each output with `kept` in FP32, over all samples."""
         measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
         for i, identifier in enumerate(self.samples.ids):
-            candidate = self._run(kept, i)
+            candidate = self._emulate(self._full(kept), i)
             outputs = {} if isinstance(candidate, RunFailed) else candidate
             for name, measure in measures.items():
                 measure.update(self.references[i][name], outputs.get(name), identifier)
@@ -241,6 +243,8 @@ class Trials:
         indices = self._order if confirm else self._order[: self._watched]
         judge = self._judge_metric if self.metric is not None else self._judge_errors
         outcome = judge(self._full(kept), list(indices))
+        if outcome.passed and (beyond := self.beyond(kept)) > 1:
+            outcome = Outcome(False, beyond)
         self.evaluations += 1
         self._take(kept, outcome, confirm=confirm)
         if outcome.passed:
@@ -319,9 +323,6 @@ class Trials:
             if len(indices) == len(self.samples):
                 raise
             return nan
-
-    def _run(self, kept: Assignment, index: int) -> Computed:
-        return self._emulate(self._full(kept), index)
 
     def _emulate(self, assignment: Assignment, index: int) -> Computed:
         self.spend()

@@ -52,11 +52,14 @@ class Judged:
         failing: Indices of the samples that fail on their own, worst first; with a metric or a
             pooled threshold, of those that contribute most. Empty if the verdict passed.
         inside: Tensors of the candidate that are non-finite only there.
+        as_file: Whether they fail only as ONNX Runtime runs the file, for no decision that keeping
+            nodes mends.
     """
 
     verdict: Verdict
     failing: tuple[int, ...]
     inside: Mapping[TensorName, Nonfinite] = field(default_factory=dict)
+    as_file: bool = False
 
 
 def judge(

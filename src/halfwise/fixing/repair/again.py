@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from halfwise.fixing.filed import pass_on
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs
@@ -44,6 +45,7 @@ def catch_up(original: Planner, planner: Planner) -> None:
         gather = partial(original.gather, every)
         evidence = original.budget.within("observe", gather, original.evidence)
         original.join(more, planner.trials.references[known:], evidence)
+        pass_on(planner, original)
 
 
 def _core(repair: Repair) -> Repair:

@@ -8,6 +8,7 @@ from halfwise.case import Settings
 from halfwise.emulation.bounded import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.filed import pass_on
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
@@ -96,6 +97,7 @@ def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher)
     case = replace(original.case, network=network, calibration=samples, repairs=tuple(repairs))
     planner = original.beside(case, watcher)
     planner.begin(planner.gather(case.calibration), original.evidence.references)
+    pass_on(original, planner)
     return planner
 
 
