@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, Command] = {
     "det16": Command("det16", ("fix", *_QUICK)),
     "convs": Command("convs", ("fix", *_QUICK), 120.0),
     "unimatch16": Command("unimatch16", ("fix", *_QUICK), 170.0),
-    "digits_int8": Command("digits", ("fix", "--to", "int8", *_TOP1)),
+    "digits_int8": Command("digits", ("fix", "--to", "int8", *_TOP1), 220.0),
     "digits_ladder": Command("digits", ("ladder", *_TOP1)),
     **{name: Command(name, ("fix", *_AS_DRAWN), 110.0) for name in NETWORKS},
 }
