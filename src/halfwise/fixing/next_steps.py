@@ -202,7 +202,7 @@ def next_steps(
     lower = () if engines is None else lower_next(engines, case)
     other = choosing(fixed.curve, out, verdict, case.criterion, devices)
     if engines is None:
-        other = other or gaining(fixed.curve, worth, out) or exceeding(fixed.curve, out)
+        other = other or gaining(fixed.curve, worth, out) or exceeding(fixed.curve, worth, out)
     if verdict.required_worth is not None:
         steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:

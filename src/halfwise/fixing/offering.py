@@ -58,20 +58,21 @@ def gaining(curve: Curve, worth: Worth | None, out: Path | None) -> tuple[Step, 
     return (_taking(curve, near.kept, near.cost, out),)
 
 
-def exceeding(curve: Curve, out: Path | None) -> tuple[Step, ...]:
-    """Return the command that takes a known plan that costs less and is no less exact.
+def exceeding(curve: Curve, worth: Worth | None, out: Path | None) -> tuple[Step, ...]:
+    """Return the command that takes a known plan that gains, costs less, and is no less exact.
 
     Lowering one more node may add Casts or Q/DQ pairs that cost more than it saves. Everything kept
     is no such plan: it is the model of the rung before.
     """
     own = None if curve.plan is None else curve.points[curve.plan]
-    if own is None or own.cost is None:
+    if own is None or own.cost is None or worth is None:
         return ()
     better = [
         (p.error, p.cost, p.count)
         for p in curve.points
         if p.cost is not None
         and own.cost >= p.cost * LEAST_DEARER
+        and worth.model_copy(update={"cost": p.cost}).gains
         and p.error <= min(own.error, 1)
         and p.heldout is not None
         and p.heldout <= 1

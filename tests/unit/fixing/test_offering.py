@@ -48,7 +48,8 @@ def test_a_known_plan_that_passes_and_gains_is_taken_where_this_one_costs_more_t
 def test_a_plan_that_costs_less_and_is_no_less_exact_is_offered():
     """Lowering one more node added pairs that cost more than it saved."""
     own, other = point("0", 0.97, 0.35, heldout=0.8), point("0-1", 0.887, 0.26, heldout=0.85)
-    (step,) = exceeding(curve(own, other, plan=0, rung="int8"), Path("run"))
+    worth = Worth(cost=0.97, fp32=1.6)
+    (step,) = exceeding(curve(own, other, plan=0, rung="int8"), worth, Path("run"))
     assert steps_told((step,)) == (
         "Take a plan that passes and costs less (2 nodes left out of INT8 at 0.887 ×): "
         "halfwise choose run -o run.chosen --worth 0.887",
@@ -64,11 +65,21 @@ def test_a_plan_that_costs_less_and_is_no_less_exact_is_offered():
         {"infinite_inside": True},
     ):
         worse = other.model_copy(update=change)
-        assert exceeding(curve(own, worse, plan=0, rung="int8"), Path("run")) == ()
-    assert exceeding(curve(own, other), Path("run")) == ()
+        assert exceeding(curve(own, worse, plan=0, rung="int8"), worth, Path("run")) == ()
+    assert exceeding(curve(own, other), worth, Path("run")) == ()
+    assert exceeding(curve(own, other, plan=0), None, Path("run")) == ()
     full = curve(own, other, plan=0, rung="int8")
     everything = full.model_copy(update={"nodes": full.nodes[: other.count]})
-    assert exceeding(everything, Path("run")) == ()
+    assert exceeding(everything, worth, Path("run")) == ()
+
+
+def test_the_fp32_model_is_not_offered_as_another_plan():
+    own, fp32 = point("0", 2.14, 0.03, heldout=0.03), point("0-2", 2.0, 0.0, heldout=0.0)
+    worth = Worth(cost=2.14, fp32=2.0)
+    assert exceeding(curve(own, fp32, plan=0), worth, Path("run")) == ()
+    cheap = point("0-1", 1.2, 0.02, heldout=0.02)
+    (step,) = exceeding(curve(own, fp32, cheap, plan=0), worth, Path("run"))
+    assert step.numbers["kept"] == 2
 
 
 def test_a_folder_that_begins_with_a_hyphen_is_no_option():
