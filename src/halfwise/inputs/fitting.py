@@ -22,12 +22,14 @@ class InputSpec:
         shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar. None
             if the model declares no rank: then every array is one sample, of any rank.
         counts: Whether a dynamic first axis may count samples.
+        missing: Whether NaN stands for a missing value, and is therefore legal.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
     counts: bool = True
+    missing: bool = False
 
     @property
     def batch_is_dynamic(self) -> bool:
@@ -157,8 +159,8 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
         where: Place to name in errors.
 
     Raises:
-        CaseError: See `check_dtype`; or a value is NaN, infinite, a float64 above the largest
-            float32, or an int64 outside int32.
+        CaseError: See `check_dtype`; or a value is NaN (unless NaN means missing), infinite, a
+            float64 above the largest float32, or an int64 outside int32.
     """
     check_dtype(array.dtype, spec, where)
     if _is_text(spec.dtype):
@@ -311,7 +313,7 @@ def _fit_text(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
 
 
 def _check_finite(array: NDArray[Any], spec: InputSpec, where: str) -> None:
-    finite = np.isfinite(array)
+    finite = ~np.isinf(array) if spec.missing else np.isfinite(array)
     if finite.all():
         return
     nan = int(np.isnan(array).sum())

@@ -187,6 +187,10 @@ def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samp
     return Samples(samples.ids, samples.load, loaded)
 
 
+_TREES = frozenset(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"))
+"""Operators of ai.onnx.ml for which NaN is a missing value: `nodes_missing_value_tracks_true`."""
+
+
 def input_specs(network: Network) -> list[InputSpec]:
     """Return what the model's inputs expect.
 
@@ -208,7 +212,9 @@ def input_specs(network: Network) -> list[InputSpec]:
         dtype = value.type.dtype
         numpy = np.dtype(object) if dtype == ir.DataType.STRING else dtype.numpy()
         shape = None if value.shape is None else declared_axes(value)
-        specs.append(InputSpec(value.name or "", numpy, shape))
+        readers = [node for node, _ in value.uses()]
+        missing = bool(readers) and all(node.op_type in _TREES for node in readers)
+        specs.append(InputSpec(value.name or "", numpy, shape, missing=missing))
     return specs
 
 
