@@ -76,7 +76,7 @@ def warp() -> Ill:
         "image": f32(generator.uniform(-0.9, 0.9, (COUNT, 1, 1, 1, SIDE))),
         "flow": signals(1, 1, 16, 1, seed=94, peak=3),
     }
-    return Ill(s.proto(y), inputs, {"move", "stretch", "shift", "sample"}, {"grid"})
+    return Ill(s.proto(y), inputs, {"move", "stretch", "shift", "sample"}, {"grid", "integer"})
 
 
 @illness(FAMILY, "NVIDIA/Model-Optimizer#436", "microsoft/onnxruntime#9789")
