@@ -6,6 +6,7 @@ are then about as far from it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -15,8 +16,8 @@ from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.relative import relative_rms
 from halfwise.tools.diagnose.subject import Subject
-from halfwise.wording import listed, number
 
 ALIKE = 4.0
 """How many times as far from FP64 as ONNX Runtime's FP32 another FP32 computation may be: both
@@ -25,20 +26,36 @@ _SAMPLES = 32
 """FP64 takes 5 to 70 times as long as FP32 (`bench/proof.py`)."""
 
 
-def blurred(subject: Subject) -> str:
-    """Return that rounding in FP32 explains the framework's error, with figures; else "".
+@dataclass(frozen=True)
+class Blurred:
+    """An output that FP32 rounding explains.
 
-    Nothing is said if a metric decides, or if FP64 cannot be computed.
+    Attributes:
+        output: Its name.
+        runtime: Distance of ONNX Runtime's FP32 from FP64: relative RMS, or the share of elements
+            that differ.
+        framework: That of the framework.
+    """
+
+    output: str
+    runtime: float
+    framework: float
+
+
+def blurred(subject: Subject) -> tuple[Blurred, ...]:
+    """Return the outputs in doubt, if rounding in FP32 explains all of the framework's error.
+
+    Empty too if a metric decides, or if FP64 cannot be computed.
     """
     if subject.case.metric is not None or not subject.given:
-        return ""
+        return ()
     chosen = range(min(len(subject.samples), _SAMPLES))
     try:
         double = DoubleSession(subject.case.network.model)
         exact = [double.run(subject.samples[i]) for i in chosen]
     except (CaseError, RunFailed):
-        return ""
-    told = []
+        return ()
+    found = []
     for name in subject.given[0]:
         given, ours, true = (
             [side[i][name] for i in chosen] for side in (subject.given, subject.references, exact)
@@ -47,21 +64,13 @@ def blurred(subject: Subject) -> str:
         framework, runtime, apart = (_distance(*pair) for pair in pairs)
         unclear = runtime > OTHER_KERNELS
         if framework > (ALIKE * runtime if unclear else OTHER_KERNELS):
-            return ""
+            return ()
         # Errors of rounding are independent. A common one, such as FP32's range, hides others.
         if unclear and apart < runtime / ALIKE:
-            return ""
+            return ()
         if unclear:
-            told.append((name, runtime, framework))
-    if not told:
-        return ""
-    name, runtime, framework = max(told, key=lambda each: each[1])
-    return (
-        f"FP32 rounding alone explains it: {listed([n for n, *_ in told])} of ONNX Runtime in FP32 "
-        f"is as far from FP64 as the framework's ({name}: {number(runtime)} and "
-        f"{number(framework)}, relative RMS or share of elements). The export is not shown to be "
-        "wrong; the model needs more than FP32 here."
-    )
+            found.append(Blurred(name, runtime, framework))
+    return tuple(found)
 
 
 def _distance(found: Sequence[NDArray[np.generic]], exact: Sequence[NDArray[np.generic]]) -> float:
@@ -71,7 +80,6 @@ def _distance(found: Sequence[NDArray[np.generic]], exact: Sequence[NDArray[np.g
     left, right = (np.concatenate([np.ravel(a) for a in side]) for side in (found, exact))
     if is_discrete(right.dtype) or is_discrete(left.dtype):
         return float(np.mean(left != right)) if left.size else 0.0
-    wanted, actual = right.astype(np.float64), left.astype(np.float64)
-    if not (np.isfinite(wanted).all() and np.isfinite(actual).all()) or not wanted.any():
+    if not (np.isfinite(right).all() and np.isfinite(left).all()) or not right.any():
         return inf
-    return float(np.sqrt(np.square(actual - wanted).mean() / np.square(wanted).mean()))
+    return relative_rms(right, left)
