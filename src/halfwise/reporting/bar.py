@@ -17,7 +17,7 @@ from halfwise.reporting.terminal import NARROW, indented, terminal
 from halfwise.wording import clean, sentence, shorten
 
 SHORT = 2.0
-"""Seconds of a stage before the remaining time is shown: earlier, it would be a guess."""
+"""Seconds without a remaining time before a stage shows one: earlier, it would be a guess."""
 BRIEF = 0.5
 """Seconds of steps before they tell how long is left of a stage that has lasted longer."""
 SELDOM = 60.0
@@ -35,8 +35,8 @@ class TerminalWatcher:
     """Shows a run's progress on standard error; use it in a `with` block.
 
     A terminal gets one bar, with the remaining time of the current stage, or of the part of it that
-    is named; it vanishes at the end. Where only a budget bounds it, "at most" says so; where
-    nothing is known about it, there is only the time so far. Before the first stage, the modules
+    is named; it vanishes at the end. "At most" says that only a budget bounds it, "perhaps" that
+    nothing is known about it: it is then given as long again. Before the first stage, the modules
     that are imported are counted. A file or pipe gets one line per stage, and one a minute about a
     long stage.
     """
@@ -67,7 +67,8 @@ class TerminalWatcher:
         return self._progress.get_time()
 
     def _begun(self, name: str, total: int | None = None) -> "_Told":
-        return _Told(name, self._clock(), self._narrow, self._clock, self._paces, total)
+        now = self._clock()
+        return _Told(name, now, now, now, self._narrow, self._clock, self._paces, total)
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -80,7 +81,9 @@ class TerminalWatcher:
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
-        self._told = self._begun(clean(name), total)
+        before, self._told = self._told, self._begun(clean(name), total)
+        if not before.shown:
+            self._told.silent = before.silent
         self._progress.update(self._task, told=self._told)
         if not self._draws:
             self._console.print(Text(self._told.name))
@@ -95,8 +98,7 @@ class TerminalWatcher:
 
     def left(self, seconds: float) -> None:
         """Report the longest time that the stage may still take; what steps tell comes first."""
-        self._told.bound = None if isinf(seconds) else self._clock() + seconds
-        self._told.imports = 0
+        self._told.bounded(seconds)
         self._say_seldom()
 
     def expect(self, seconds: float, of: str) -> None:
@@ -126,6 +128,8 @@ class _Told:
     Attributes:
         name: The stage.
         begun: Value of the clock at its begin.
+        silent: Value of the clock since which no time left has been shown.
+        unknown: Value of the clock at its begin, or when what was known about it was last over.
         narrow: Whether to use as few columns as possible.
         clock: Seconds.
         paces: Seconds of a step of each part of a stage, when it was last counted.
@@ -140,10 +144,13 @@ class _Told:
         span: Values of the clock between which it takes place; None if nothing is expected.
         bound: Value of the clock at which a budget ends the stage; None if none is known.
         imports: Modules that were there at its begin, if it imports the library; else 0.
+        shown: Whether a time left has been drawn.
     """
 
     name: str
     begun: float
+    silent: float
+    unknown: float
     narrow: bool
     clock: Callable[[], float]
     paces: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -158,6 +165,7 @@ class _Told:
     span: tuple[float, float] | None = None
     bound: float | None = None
     imports: int = 0
+    shown: bool = False
 
     def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
         now, known, key = self.clock(), total or self.total, (self.name, of)
@@ -171,14 +179,19 @@ class _Told:
             self.paces[key] = pace
         self.sure = key in self.paces
         if known and done >= known:
-            self.of, self.done = "", None
+            self.of, self.done, self.unknown = "", None, now
         elif known and (pace or self.sure):
             self.until = now + self.paces.get(key, pace) * (known - done)
 
     def expect(self, seconds: float, of: str) -> None:
         now = self.clock()
         self.part, self.span = of, (now, now + seconds) if seconds else None
-        self.imports = 0
+        self.imports, self.unknown = 0, now
+
+    def bounded(self, seconds: float) -> None:
+        now = self.clock()
+        self.bound = None if isinf(seconds) else now + seconds
+        self.imports, self.unknown = 0, now if self.bound is None else self.bound
 
     @property
     def is_expected(self) -> bool:
@@ -224,19 +237,23 @@ class _Told:
 
     @property
     def left(self) -> str:
-        """The time left, "" if it is unknown."""
+        """The time left, "" in the first `SHORT` seconds without one."""
+        now = self.clock()
+        if now - self.silent < SHORT:
+            return ""
         told = (
             (self._end_of_imports, "about"),
             (self.span[1] if self.span and self.is_expected else None, "about"),
             (self._counted, "at most" if self.most else "about"),
             (self.bound, "at most"),
         )
-        for end, how in told if self.took >= SHORT else ():
-            left = 0 if end is None else round(end - self.clock())
+        for end, how in told:
+            left = 0 if end is None else round(end - now)
             if left >= 1:
                 return f"{how} {_clock(left)} left"
-        late = self._late if self.took >= SHORT else None
-        return "" if late is None else f"about {_clock(max(1, late))} left"
+        late = self._late
+        how, left = ("perhaps", self._unknown) if late is None else ("about", round(late))
+        return f"{how} {_clock(max(1, left))} left"
 
     @property
     def _end_of_imports(self) -> float | None:
@@ -254,14 +271,23 @@ class _Told:
             return OVERDUE * (self.clock() - self.span[0])
         if counted:
             return OVERDUE * (self.clock() - self.count[0])
-        if self.bound is not None:
-            # How long the work takes that a spent budget ends is unknown: perhaps as long again.
-            return self.clock() - self.bound
         return OVERDUE * self.took if self.imports else None
 
     @property
+    def _unknown(self) -> int:
+        """Seconds left of what little is known about: as long again, or as much for each step."""
+        now = self.clock()
+        if self.until is not None:
+            return round(self.until - now)
+        if self.done is None or not self.total or self.of == PERCENT:
+            return round(now - self.unknown)
+        return round((now - self.count[0]) * (self.total - self.done))
+
+    @property
     def time(self) -> str:
+        """What is drawn: the time so far, and the time left."""
         took, left = _clock(self.took), self.left
+        self.shown |= left != ""
         return left or took if self.narrow else f"{took} {left}"
 
 
