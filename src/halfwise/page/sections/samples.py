@@ -5,9 +5,6 @@ from halfwise.page.section import Section
 from halfwise.page.stored import Stored
 from halfwise.wording import dimensions
 
-MOST = 1000
-"""Most samples in the table; run.json has the rest."""
-
 
 def samples(stored: Stored) -> Section | None:
     """Return the section of samples; None if the run has no results per sample."""
@@ -27,8 +24,7 @@ def samples(stored: Stored) -> Section | None:
     ]
     data: Data = {
         "over": "allowed" if verdict.metric is None else "the default tolerance",
-        "rows": [[name, excesses[name]] for name in worst[:MOST]],
-        "more": max(len(worst) - MOST, 0),
+        "rows": [[name, excesses[name]] for name in worst],
         "previews": previews,
     }
     return Section("samples", "Worst samples", data)

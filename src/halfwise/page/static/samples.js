@@ -6,7 +6,7 @@ const { make, draw, section, number, table } = halfwise;
 const HEIGHT = 60;
 const FEW = 10;
 
-section("samples", (root, { over, rows, more, previews }) => {
+section("samples", (root, { over, rows, previews }) => {
   for (const [why, title] of [["worst", "Worst"], ["typical", "Median error"]]) {
     const found = previews.filter((one) => one.why === why);
     if (found.length) {
@@ -15,9 +15,6 @@ section("samples", (root, { over, rows, more, previews }) => {
   }
   if (rows.length) {
     table(root, { name: "Samples", columns: ["sample", `error / ${over}`], rows, most: FEW });
-  }
-  if (more > 0) {
-    root.append(make("p", { class: "note" }, `and ${more} more: see run.json`));
   }
 });
 
