@@ -107,7 +107,7 @@ def look(chromium: Browser) -> Iterator[Look]:
             color_scheme="dark" if dark else "light",
             accept_downloads=True,
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         seen = Seen(context.new_page())
         opened.append((context, seen))
         seen.watch(file.as_uri())
