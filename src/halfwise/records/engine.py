@@ -2,14 +2,20 @@
 
 from typing import Literal
 
-from halfwise.records.band import Band
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
-from halfwise.records.cause import Cause
 from halfwise.records.judged import Verdict
 from halfwise.records.ladder import FULL_RUNGS, EngineRung
+from halfwise.records.outcomes import (
+    Band,
+    Cause,
+    Latency,
+    Move,
+    ProvenEngine,
+    Refusal,
+    Spared,
+    TimeRatio,
+)
 from halfwise.records.record import NodeName, Record, TensorName
-from halfwise.records.refusal import Move, Refusal
-from halfwise.records.timed import Latency, ProvenEngine, Spared, TimeRatio
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
 """How a node computes in an engine. "other": on integers or Booleans, or it moves data; "unknown":

@@ -6,9 +6,9 @@ from halfwise.records.built import BuildOutcome, EngineFile, Profile, ShapeRange
 from halfwise.records.engine import PrecisionProof, ShapeVerdict
 from halfwise.records.finding import LogFinding
 from halfwise.records.judged import Verdict
+from halfwise.records.outcomes import Latency
 from halfwise.records.record import Record, TensorName
 from halfwise.records.repair import Remade
-from halfwise.records.timed import Latency
 
 
 class EngineTensor(Record):

@@ -3,9 +3,9 @@
 from typing import Literal, get_args
 
 from halfwise.records.judged import Errors
+from halfwise.records.outcomes import Latency, TimeRatio
 from halfwise.records.recognised import TaskScore
 from halfwise.records.record import Failure, Record
-from halfwise.records.timed import Latency, TimeRatio
 
 EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 """The lowest type that a plan or an engine may compute in; the ladder, most exact first. A plan

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from halfwise.records import SCHEMA_VERSION, Cost, Provenance
+from halfwise.records import SCHEMA_VERSION, Baseline, Change, Cost, Provenance
 from tests.unit.records.journey import any_of, assert_unchanged, drawn
 from tests.unit.reporting import runs
 
@@ -39,3 +39,17 @@ def test_the_fields_that_others_read():
 def test_a_run_is_a_fix_or_a_verification():
     with pytest.raises(ValueError, match="kind"):
         runs.run(kind="guess")
+
+
+@pytest.mark.parametrize("kind", [Baseline, Change])
+@drawn
+def test_a_comparison_goes_to_json_and_back(kind, data):
+    assert_unchanged(data.draw(any_of(kind)))
+
+
+def test_one_figure_that_got_worse_is_enough():
+    fine = Change(kind="cost", before=1.0, now=1.0, limit=1.0, passed=True)
+    found = Baseline(run="r", date="d", same_samples=True, changes=(fine,))
+    assert found.passed
+    worse = fine.model_copy(update={"passed": False})
+    assert not found.model_copy(update={"changes": (fine, worse)}).passed
