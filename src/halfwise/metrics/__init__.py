@@ -8,7 +8,7 @@
 - `task`: built-in task metrics, for example top1; `built_in`: the outputs and labels that they
   take, their direction, and how far they may fall by default.
 - `boxes`, `box_layouts`, `detection`: boxes in outputs, how they are encoded, how well they agree.
-- `kinds`: what outputs look like, and the evidence for it (`names`: evidence against it);
+- `kinds`: what outputs look like, and the `evidence` for and against it;
   `recognised`: the metrics of recognised outputs; `automatic`: all of them together, for
   `--metric auto`.
 - `support`: how many boxes, pixels or rows a score rests on.

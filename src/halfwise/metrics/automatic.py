@@ -5,12 +5,12 @@ it. Otherwise everything must pass: each metric within its default drop, and unr
 within the default tolerance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from halfwise.errors import UsageError
-from halfwise.metrics.built_in import default_drop, required
+from halfwise.metrics.built_in import default_drop, required, shapes_of
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.recognised import (
@@ -57,7 +57,7 @@ def settle(
         if not boxes:
             raise UsageError(
                 f"The metric {name} cannot read boxes from the outputs without guesswork: "
-                f"{_seen(references[0])}.",
+                f"{shapes_of(references[0])}.",
                 "Give your own metric: --metric file.py:function.",
             )
         one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
@@ -65,7 +65,7 @@ def settle(
         return criterion.model_copy(update={"recognised": (one,)})
     if not found:
         raise UsageError(
-            f"--metric auto recognises none of the outputs: {_seen(references[0])}.",
+            f"--metric auto recognises none of the outputs: {shapes_of(references[0])}.",
             "Name a metric, give your own as --metric file.py:function, or leave --metric out "
             "for the default tolerance.",
         )
@@ -138,8 +138,9 @@ def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
     if not labelled:
         return
     if len(found) > 1:
+        told = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in found)
         raise UsageError(
-            f"--metric auto recognises several outputs ({_told(found)}), but labels fit only one.",
+            f"--metric auto recognises several outputs ({told}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
     if found[0].boxes is not None:
@@ -147,13 +148,3 @@ def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
             f"The metric {found[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
-
-
-def _told(found: Sequence[Recognised]) -> str:
-    return ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in found)
-
-
-def _seen(outputs: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} ({array.dtype} {list(array.shape)})" for name, array in outputs.items()
-    )

@@ -19,10 +19,10 @@ from halfwise.metrics.evidence import (
     Arrays,
     Inputs,
     image_sizes,
+    is_against,
     whole_numbers,
     within_unit,
 )
-from halfwise.metrics.names import is_against
 from halfwise.records import Boxes, Evidence
 
 _ANCHORS = 3
@@ -113,24 +113,20 @@ def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
             count = sum((image[0] // stride) * (image[1] // stride) for stride in strides)
             if count < _FEWEST_CELLS:
                 continue
-            if length in (count, _ANCHORS * count) and width > 5 and all(map(_scored, arrays)):
+            if (
+                length in (count, _ANCHORS * count)
+                and width > 5
+                and all(within_unit(a[..., 4:]) for a in arrays)
+            ):
                 if _follows_cells([array[..., :4] for array in arrays], image, strides):
                     return None if width - 4 in _BOTH_WAYS else Boxes(layout="joined")
                 raw = (length, strides) == (count, STRIDES) and all(map(_is_raw, arrays))
                 return Boxes(layout="raw", image=image) if raw else None
-            if width == count and length > 4 and all(map(_scored_across, arrays)):
+            if width == count and length > 4 and all(within_unit(a[:, 4:]) for a in arrays):
                 places = [array[:, :4].swapaxes(1, 2) for array in arrays]
                 fits = _follows_cells(places, image, strides)
                 return Boxes(layout="transposed") if fits else None
     return None
-
-
-def _scored(array: NDArray[np.float64]) -> bool:
-    return within_unit(array[..., 4:])
-
-
-def _scored_across(array: NDArray[np.float64]) -> bool:
-    return within_unit(array[:, 4:])
 
 
 def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.evidence import Inputs, image_sizes, within_unit
-from halfwise.metrics.names import begins
+from halfwise.metrics.evidence import Inputs, begins, image_sizes, within_unit
 from halfwise.records import Evidence
 
 _NAMES = ("bbox", "dets", "detect")

@@ -55,6 +55,10 @@ class Detections:
         return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
 
 
+NOTHING = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
+"""No detection."""
+
+
 def detect(
     outputs: Outputs, names: Sequence[str], how: Boxes, least: float = SCORE
 ) -> Iterator[Detections]:
@@ -120,7 +124,6 @@ def _by_image(array: NDArray[Any], rank: int) -> Floats:
 
 
 Parts = tuple[Floats, ...]
-_NOTHING = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
 def _raw(parts: Parts, how: Boxes, least: float) -> Detections:
@@ -128,7 +131,7 @@ def _raw(parts: Parts, how: Boxes, least: float) -> Detections:
     assert how.image is not None
     places, strides = cells(how.image)
     if len(rows) != len(places) or rows.shape[1] < 6:
-        return _NOTHING
+        return NOTHING
     some = rows[:, 4] >= least
     rows, places, strides = rows[some], places[some], strides[some]
     boxes = [(rows[:, :2] + places) * strides, np.exp(rows[:, 2:4]) * strides]
@@ -138,41 +141,37 @@ def _raw(parts: Parts, how: Boxes, least: float) -> Detections:
 def _joined(parts: Parts, how: Boxes, least: float) -> Detections:
     (rows,) = parts
     if rows.shape[1] < 6:
-        return _NOTHING
+        return NOTHING
     rows = rows[rows[:, 4] >= least]
     return _best(_corners(rows[:, :4], how), rows[:, 4:5] * rows[:, 5:])
 
 
-def _transposed(parts: Parts, how: Boxes, least: float) -> Detections:
-    del least
+def _transposed(parts: Parts, how: Boxes, _least: float) -> Detections:
     (rows,) = parts
-    return _best(_corners(rows[:4].T, how), rows[4:].T) if len(rows) > 4 else _NOTHING
+    return _best(_corners(rows[:4].T, how), rows[4:].T) if len(rows) > 4 else NOTHING
 
 
-def _final(parts: Parts, how: Boxes, least: float) -> Detections:
-    del least
+def _final(parts: Parts, how: Boxes, _least: float) -> Detections:
     (rows,) = parts
     assert how.columns is not None
     box, score, kind = how.columns
     if rows.shape[1] <= max(box + 3, score, kind):
-        return _NOTHING
+        return NOTHING
     return Detections(_corners(rows[:, box : box + 4], how), rows[:, score], _whole(rows[:, kind]))
 
 
-def _listed(parts: Parts, how: Boxes, least: float) -> Detections:
-    del least
+def _listed(parts: Parts, how: Boxes, _least: float) -> Detections:
     boxes, scores, *classes = parts
     if boxes.shape != (len(scores), 4) or any(len(part) != len(scores) for part in classes):
-        return _NOTHING
+        return NOTHING
     kinds = _whole(classes[0]) if classes else np.zeros(len(scores), np.int64)
     return Detections(_corners(boxes, how), scores, kinds)
 
 
-def _per_class(parts: Parts, how: Boxes, least: float) -> Detections:
-    del least
+def _per_class(parts: Parts, how: Boxes, _least: float) -> Detections:
     boxes, scores = parts
     if boxes.shape != (len(scores), 4):
-        return _NOTHING
+        return NOTHING
     if how.activation == "sigmoid":
         scores = 1 / (1 + np.exp(-scores))
     elif how.activation == "softmax":

@@ -199,7 +199,7 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
     names = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
     if not names:
         raise CaseError(
-            f"The metric needs a float output, but the model has only {_listed(outputs)}.",
+            f"The metric needs a float output, but the model has only {shapes_of(outputs)}.",
             OWN_METRIC,
         )
     return names
@@ -211,7 +211,7 @@ def map_outputs(outputs: Outputs) -> tuple[str, ...]:
     if not any(sum(length >= _SIDE for length in outputs[name].shape) > 1 for name in names):
         raise CaseError(
             f"The metric psnr needs an image or a map [..., height, width], but the model has only "
-            f"{_listed(outputs)}.",
+            f"{shapes_of(outputs)}.",
             OWN_METRIC,
         )
     return names
@@ -227,7 +227,7 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
     if not names:
         raise CaseError(
             f"The metric epe needs a flow output [..., 2, height, width], but the model has only "
-            f"{_listed(outputs)}.",
+            f"{shapes_of(outputs)}.",
             OWN_METRIC,
         )
     return names
@@ -245,7 +245,7 @@ def token_outputs(outputs: Outputs) -> tuple[str, ...]:
     if outputs[name].ndim < 3 or outputs[name].shape[-1] == 1:
         raise CaseError(
             f"The metric token-agreement needs integers or scores [..., tokens, vocabulary], but "
-            f"the model has only {_listed(outputs)}.",
+            f"the model has only {shapes_of(outputs)}.",
             OWN_METRIC,
         )
     return (name,)
@@ -262,7 +262,7 @@ def class_output(outputs: Outputs) -> str:
         if len(matches) == 1:
             return matches[0]
     raise CaseError(
-        f"The metric top1 cannot tell which output holds the classes: {_listed(outputs)}.",
+        f"The metric top1 cannot tell which output holds the classes: {shapes_of(outputs)}.",
         OWN_METRIC,
     )
 
@@ -337,7 +337,8 @@ def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(length for length in shape if length != 1)
 
 
-def _listed(outputs: Outputs) -> str:
+def shapes_of(outputs: Outputs) -> str:
+    """Return the outputs with their types and shapes, for messages."""
     return ", ".join(
         f"{name} ({array.dtype} {list(array.shape)})" for name, array in outputs.items()
     )

@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import Detections, Floats, detect, overlaps
+from halfwise.metrics.boxes import NOTHING, SCORE, Detections, Floats, detect, overlaps
 from halfwise.metrics.measures import Outputs
 from halfwise.records import Boxes
 
@@ -23,7 +23,6 @@ _GUESS = 0.05
 """Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so a
 box is not lost because its score is just below that; boxes ranked after all true ones change
 nothing."""
-_NONE = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
 def f1(
@@ -90,13 +89,13 @@ def _images(
     candidate: Sequence[Outputs],
     names: Sequence[str],
     how: Boxes,
-    least: float | None = None,
+    least: float = SCORE,
 ) -> Iterator[tuple[Detections, Detections]]:
     """Yield both detections of each image, the candidate's from the score `least` on."""
     for expected, outputs in zip(reference, candidate, strict=True):
         truth = detect(expected, names, how)
-        found = detect(outputs, names, how) if least is None else detect(outputs, names, how, least)
-        yield from zip_longest(truth, found, fillvalue=_NONE)
+        found = detect(outputs, names, how, least)
+        yield from zip_longest(truth, found, fillvalue=NOTHING)
 
 
 def _matches(truth: Detections, found: Detections, ious: Floats) -> NDArray[np.bool_]:

@@ -7,12 +7,13 @@ meaning of an output is guessed from its shape and values, so every hint states 
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import METRIC_OF, Look, first_of, looks
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default, totals
+from halfwise.metrics.measures import DEFAULT_REL_MAX, OutputMeasure, Outputs, is_default, totals
 from halfwise.metrics.slices import runs
-from halfwise.metrics.unvarying import unvarying_hint
 from halfwise.records import Criterion, Evidence, Kind
 from halfwise.wording import listed, number, percent, verb
 
@@ -92,16 +93,20 @@ def criterion_hints(
     if not is_default(criterion):
         return _scale_hints(criterion, references)
     integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
-    found = [_integer_hint(name, criterion.agreement) for name in integers]
+    found = [
+        f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
+        "its elements must equal the reference's; change the fraction with --agreement."
+        for name in integers
+    ]
     seen = looks(references, inputs)
     boxes = [look for look in seen if look.kind == "boxes"]
     found += [_boxes_hint(look, references) for look in boxes]
-    told = [look for look in seen if look.kind != "boxes" and not _is_integer(look, references[0])]
+    told = [
+        look
+        for look in seen
+        if look.kind != "boxes" and not is_discrete(references[0][look.outputs[0]].dtype)
+    ]
     return (*found, *_merged(told))
-
-
-def _is_integer(look: Look, outputs: Outputs) -> bool:
-    return is_discrete(outputs[look.outputs[0]].dtype)
 
 
 def verdict_hints(
@@ -123,14 +128,6 @@ def fitting_metric(
         return None
     found = (METRIC_OF[look.kind] for look in looks(references, inputs) if look.fits)
     return next(found, None)
-
-
-def _integer_hint(name: str, agreement: float) -> str:
-    return (
-        f"Output {name!r} is not floating point, so at least {number(agreement, 4)} of its "
-        "elements must "
-        "equal the reference's; change the fraction with --agreement."
-    )
 
 
 def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
@@ -204,3 +201,47 @@ def _called(look: Look) -> str:
     if "channels-last" in look.evidence:
         return f"{KINDS[look.kind]} in NHWC"
     return "class probabilities" if "rows-sum" in look.evidence else KINDS[look.kind]
+
+
+def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return one sentence if outputs that are the same for all samples would pass.
+
+    The constant is the mean of each output over the samples; for integers, Booleans and strings,
+    the first sample's value.
+
+    Args:
+        criterion: What is acceptable.
+        references: FP32 outputs by sample.
+
+    Returns:
+        Nothing with a metric, for fewer than two samples, if shapes differ, or if all outputs are
+        empty.
+    """
+    if criterion.metric is not None or len(references) < 2:
+        return ()
+    first = references[0]
+    if not any(array.size for array in first.values()):
+        return ()
+    sums = {n: np.zeros(a.shape) for n, a in first.items() if not is_discrete(a.dtype)}
+    for outputs in references:
+        if any(outputs[name].shape != array.shape for name, array in first.items()):
+            return ()
+        for name in sums:
+            # Infinities of both signs add up to NaN.
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums[name] += outputs[name]
+    constant = {n: sums[n] / len(references) if n in sums else a for n, a in first.items()}
+    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
+    for outputs in references:
+        for name, measure in measures.items():
+            measure.update(outputs[name], constant[name], "")
+    errors = {name: measure.result(criterion) for name, measure in measures.items()}
+    if not errors or not all(error.passed for error in errors.values()):
+        return ()
+    most = max(errors.values(), key=lambda error: error.rel_max)
+    tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
+    return (
+        f"The outputs of the samples differ by less than the tolerance, at most "
+        f"{number(most.rel_max)} of the largest value from their mean: a constant would pass "
+        f"too. Judge them{tighter} or with a metric.",
+    )

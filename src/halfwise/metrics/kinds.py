@@ -2,9 +2,8 @@
 
 A look is `shown` if the evidence leaves hardly any other kind: a metric that does not fit would
 accept wrong results. If only the shape suggests a kind, the look is no more than a hint. A single
-sample that does not fit rules out a kind, and so does a name that says otherwise (`names`).
-The rules, with what rules each out, are in `box_layouts`, `row_kinds`, `map_kinds` and
-`signal_kinds`.
+sample that does not fit rules out a kind, and so does a name that says otherwise (`evidence`).
+The rules, with what rules each out, are in `box_layouts`, `row_kinds` and `map_kinds`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +14,10 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.box_layouts import boxes_in
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.evidence import Arrays, Found, Inputs, Seen
+from halfwise.metrics.evidence import Arrays, Found, Inputs, Seen, is_against, is_weights
 from halfwise.metrics.map_kinds import class_map, flow, heat_map, image, mask, segmentation
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.names import is_against, is_weights
-from halfwise.metrics.row_kinds import class_scores, embeddings, token_ids
-from halfwise.metrics.signal_kinds import spectrum, waveform
+from halfwise.metrics.row_kinds import class_scores, embeddings, spectrum, token_ids, waveform
 from halfwise.records import Boxes, Evidence, Kind
 
 METRIC_OF: dict[Kind, str] = {

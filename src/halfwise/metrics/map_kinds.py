@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.evidence import Arrays, Found, Seen, image_sizes, sums_to_one, within_unit
-from halfwise.metrics.signal_kinds import BINS
+from halfwise.metrics.row_kinds import BINS
 from halfwise.records import Evidence
 
 _SHARP = 0.5

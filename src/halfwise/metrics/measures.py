@@ -11,6 +11,7 @@ output infinite and its agreement 0.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,21 +75,19 @@ class OutputTotals:
 
 def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
     """Return the totals of every output in `references`, which may be empty, as may the arrays."""
-    spreads: dict[str, Spread] = {}
-    slices: dict[str, Slices] = {}
-    elements: dict[str, int] = {}
     arrays: dict[str, list[NDArray[Any]]] = {}
+    spreads: defaultdict[str, Spread] = defaultdict(Spread)
+    slices: defaultdict[str, Slices] = defaultdict(Slices)
     for outputs in references:
         for name, array in outputs.items():
             arrays.setdefault(name, []).append(array)
-            spreads.setdefault(name, Spread()).add(array)
-            slices.setdefault(name, Slices()).add(array)
-            elements[name] = elements.get(name, 0) + array.size
+            spreads[name].add(array)
+            slices[name].add(array)
     return {
         name: OutputTotals(
             spread.absmax,
             spread.energy,
-            elements[name],
+            spread.elements,
             slices[name].groups(),
             common_value(arrays[name]),
         )

@@ -280,7 +280,8 @@ def group_errors(
     by_axis: dict[int, NDArray[np.float64]] = {}
     found = []
     tops = [group.largest for group in groups if group.axis is None]
-    place = np.searchsorted(tops, _absmax(reference)) if tops else 0
+    largest = np.abs(_finite(reference)).max(initial=0)
+    place = np.searchsorted(tops, float(largest)) if tops else 0
     for group in groups:
         if group.axis is None:
             here = min(int(place), len(tops) - 1) == tops.index(group.largest)
@@ -291,10 +292,6 @@ def group_errors(
             by_axis[group.axis] = error.max(axis=others, initial=0)
         found.append(float(by_axis[group.axis][group.slices].max()))
     return tuple(found)
-
-
-def _absmax(array: NDArray[Any]) -> float:
-    return float(np.abs(_finite(array)).max(initial=0))
 
 
 def place(group: SliceGroup, samples: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.boxes import detect
@@ -50,41 +51,36 @@ def support_of_boxes(one: Recognised, references: Sequence[Outputs]) -> Support:
     return Support(sum(map(len, images)), "boxes")
 
 
-def _rows(references: Sequence[Outputs], labels: Labels) -> int:
-    del labels
+def _rows(references: Sequence[Outputs], _labels: Labels) -> int:
     names = [class_output(outputs) for outputs in references]
     return sum(len(class_rows(n, o[n])) for n, o in zip(names, references, strict=True))
 
 
-def _inside(references: Sequence[Outputs], labels: Labels) -> int:
-    targets = by_target(references, references, labels, float_outputs)
-    return sum(int((target > 0.5).sum()) for _, target, _ in targets)
+Count = Callable[[Sequence[Outputs], Labels], int]
 
 
-def _values(references: Sequence[Outputs], labels: Labels) -> int:
-    targets = by_target(references, references, labels, float_outputs)
-    return sum(int(np.isfinite(target).sum()) for _, target, _ in targets)
+def _in_targets(
+    counts: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
+    outputs: Callable[[Outputs], Sequence[str]] = float_outputs,
+) -> Count:
+    """Return a function that counts what is true of the targets of some outputs."""
+
+    def count(references: Sequence[Outputs], labels: Labels) -> int:
+        targets = by_target(references, references, labels, outputs)
+        return sum(int(counts(target).sum()) for _, target, _ in targets)
+
+    return count
 
 
-def _pixels(references: Sequence[Outputs], labels: Labels) -> int:
-    targets = by_target(references, references, labels, flow_outputs)
-    return sum(int(np.isfinite(target).all(axis=-3).sum()) for _, target, _ in targets)
-
-
-def _classified(references: Sequence[Outputs], labels: Labels) -> int:
-    del labels
-    return pixels_in(references)
-
-
-_COUNTED: dict[str, tuple[Unit, Callable[[Sequence[Outputs], Labels], int]]] = {
+_COUNTED: dict[str, tuple[Unit, Count]] = {
     "top1": ("rows", _rows),
     "token-agreement": ("tokens", tokens_in),
-    "mask-iou": ("mask pixels", _inside),
-    "mean-iou": ("pixels", _classified),
+    "mask-iou": ("mask pixels", _in_targets(lambda target: target > 0.5)),
+    "mean-iou": ("pixels", lambda references, _: pixels_in(references)),
     "cosine": ("vectors", vectors_in),
     "si-sdr": ("signals", vectors_in),
     "snr": ("signals", signals_in),
-    "psnr": ("values", _values),
-    "epe": ("pixels", _pixels),
+    "psnr": ("values", _in_targets(np.isfinite)),
+    "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),
 }
 """Unit and count of each metric that takes outputs directly."""

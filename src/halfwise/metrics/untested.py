@@ -172,7 +172,7 @@ def _constant_targets(
 
 def _only_zeros(references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
     names = tuple(references[0])
-    if any(_absmax([outputs[name] for outputs in references]) for name in names):
+    if any(_spread([outputs[name] for outputs in references]).absmax for name in names):
         return ()
     return tuple(Unjudged(kind="zeros", name=name) for name in names)
 
@@ -184,9 +184,7 @@ def _flat(
 
     Values that vary by less than FP16 resolves of the largest may be meant to be constant.
     """
-    spread = Spread()
-    for array in arrays:
-        spread.add(array)
+    spread = _spread(arrays)
     varies = spread.count >= FEWEST and spread.maximum - spread.minimum > _RESOLVED * spread.absmax
     middle = (spread.minimum + spread.maximum) / 2
     passes = varies and _constant_passes(criterion, arrays, total, middle)
@@ -217,16 +215,16 @@ def _small(outputs: Outputs, end: int) -> Outputs:
 
 
 def _ramp(array: NDArray[Any], end: int) -> NDArray[Any]:
-    last = end * _NEXT_TO_NOTHING * (_absmax([array]) or 1.0)
+    last = end * _NEXT_TO_NOTHING * (_spread([array]).absmax or 1.0)
     # A single element gets only the start.
     return np.linspace(-last, last, array.size).reshape(array.shape).astype(array.dtype)
 
 
-def _absmax(arrays: Sequence[NDArray[Any]]) -> float:
+def _spread(arrays: Sequence[NDArray[Any]]) -> Spread:
     spread = Spread()
     for array in arrays:
         spread.add(array)
-    return spread.absmax
+    return spread
 
 
 def upper_bound(failing: int, judged: int) -> float:

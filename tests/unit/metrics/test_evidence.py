@@ -1,9 +1,20 @@
 """What rules go by."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
-from halfwise.metrics.evidence import Seen, image_sizes, sums_to_one, without_trailing_ones
+from halfwise.metrics.evidence import (
+    Seen,
+    begins,
+    image_sizes,
+    is_against,
+    is_weights,
+    sums_to_one,
+    without_trailing_ones,
+)
+from halfwise.records import Kind
 
 
 def test_images_are_told_by_their_channels_in_either_order() -> None:
@@ -49,3 +60,37 @@ def test_a_name_is_looked_at_word_by_word(name, called) -> None:
     seen = Seen(name, [np.zeros(2)], discrete=False, inputs={}, beside={})
     assert seen.called("spec") is called
     assert seen.mentions("spec")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "against"),
+    [
+        ("class-scores", "facelandmarks", True),  # long words are found anywhere
+        ("class-scores", "composed", False),  # short ones begin a word
+        ("class-scores", "kpsOut", True),
+        ("class-scores", "landmark_probs", False),
+        ("class-scores", "scores", False),
+        ("embedding", "scores", True),
+        ("embedding", "joint_embedding", False),
+        ("boxes", "bbox_regression", True),
+        ("boxes", "box_coordinates", False),
+        ("mask", "probability_map", False),
+        ("flow", "flower", True),
+        ("waveform", "audio_features", True),
+    ],
+)
+def test_a_name_speaks_against_a_kind(kind: Kind, name: str, against: bool) -> None:
+    assert is_against(kind, name) is against
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_no_kind_is_spoken_against_by_its_own_name(kind: Kind) -> None:
+    assert not is_against(kind, {"waveform": "audio"}.get(kind, kind))
+    assert not is_against(kind, "output")
+
+
+def test_weights_and_words() -> None:
+    assert is_weights("crossAttention.1")
+    assert not is_weights("output")
+    assert begins("pred_boxes", "box")
+    assert not begins("inbox", "box")

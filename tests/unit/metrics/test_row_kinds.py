@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.metrics.kinds import looks
-from tests.unit.metrics.looked import IMAGE, RNG, normal, shown, softmax, unit_rows
+from tests.unit.metrics.looked import IMAGE, RNG, TONE, normal, shown, softmax, unit_rows
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,34 @@ def test_scores_of_anchors_beside_boxes_are_no_tokens() -> None:
 
 def test_a_thousand_classes_are_of_images() -> None:
     assert shown("y", normal(2, 1000), inputs={"ids": (2, 9)}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("mel", RNG.random((1, 80, 33)), "spectrum"),
+        ("y", RNG.random((1, 80, 33)), None),
+        ("enhanced", TONE[None, None, :500], "waveform"),
+        ("y", TONE[None], None),
+        ("audio", 1 + TONE[None], None),
+    ],
+)
+def test_what_shows_sound(name: str, array: NDArray[Any], kind: str | None) -> None:
+    assert shown(name, array, array) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("y", TONE[None], "waveform"),
+        ("y", TONE[None, :, None], "waveform"),
+        ("state_out", TONE[None], None),
+        ("enh", normal(1, 257, 5, 2), "spectrum"),
+        ("conv_cache", normal(1, 257, 5, 2), None),
+        ("hidden_out", normal(2, 1, 128), None),
+    ],
+)
+def test_inputs_of_the_same_shape_show_sound_but_no_state(
+    name: str, array: NDArray[Any], kind: str | None
+) -> None:
+    assert shown(name, array, 2 * array, inputs={"x": array.shape}) == kind
