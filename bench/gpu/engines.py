@@ -16,7 +16,7 @@ from bench.gpu.jobs import Host, Job
 from bench.gpu.pipe import Pipe
 from bench.gpu.polygraphy_bisect import Bisected
 from halfwise.records import EngineResult, EngineRound, Engines, Latency, Run
-from halfwise.reporting.moves import move_line
+from halfwise.reporting.rungs import move_line
 
 MOST_BUILDS = 3
 FASTER = 4.5

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from halfwise.fixing.outcome import Result
     from halfwise.linting.command import check_constraints, lint
     from halfwise.observing.command import observe
-    from halfwise.reporting.command import report
+    from halfwise.store import report
     from halfwise.tools.build import build
     from halfwise.tools.compare.command import compare
     from halfwise.tools.diagnose.command import diagnose
@@ -80,7 +80,7 @@ _MODULES = {
     "lint": "linting.command",
     "modernize": "tools.modernize.command",
     "observe": "observing.command",
-    "report": "reporting.command",
+    "report": "store",
     "verify": "tools.verify.command",
     "verify_run": "tools.verify.repeating",
 }

@@ -322,3 +322,16 @@ def on_one_device(run: Run, name: str | None) -> Run:
             "Name one of them: --trt-worker NAME." if names else "Leave it out.",
         )
     return run.on(name)
+
+
+def report(folder: str | Path, *, trt_worker: str | None = None) -> Run:
+    """Return the run that a folder holds, to render it again.
+
+    Args:
+        folder: The run folder.
+        trt_worker: One of its devices, shown as if it were the only one; None for all.
+
+    Raises:
+        UsageError: the run has no device of that name.
+    """
+    return on_one_device(read_run(Path(folder)), trt_worker)

@@ -32,7 +32,7 @@ from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.progress import Watcher
 from halfwise.records import Curve, NodeName, Remark, Repair, Run, Verdict
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 
 Assignment = frozenset[NodeName]
 

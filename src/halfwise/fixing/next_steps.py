@@ -18,7 +18,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.ending import lacking
+from halfwise.reporting.remarks import lacking
 from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.versions import FIRST_WITH, text_of
 from halfwise.wording import argument

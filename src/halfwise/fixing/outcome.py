@@ -40,8 +40,8 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.notes import clause, not_real, told
-from halfwise.reporting.plan import in_words
 from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import in_words
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, listed, number, size_of
 

@@ -32,7 +32,7 @@ from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Remark, TensorName
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 
 Assignment = frozenset[NodeName]
 Fused = frozenset[TensorName]

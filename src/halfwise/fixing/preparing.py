@@ -10,7 +10,7 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Remark
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 
 
 @dataclass(frozen=True)

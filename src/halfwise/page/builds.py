@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from halfwise.page.data import Data
 from halfwise.page.plans import passes
 from halfwise.records import BuildOutcome, Engines, LogFinding
-from halfwise.reporting.moves import move_line
+from halfwise.reporting.rungs import move_line
 
 LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 """Columns of `log_rows`."""

@@ -19,10 +19,9 @@ from halfwise.records import (
     TaskScore,
 )
 from halfwise.records.curve import places, runs
-from halfwise.reporting.moves import move_line
 from halfwise.reporting.offers import refused
 from halfwise.reporting.reasons import reasons
-from halfwise.reporting.rungs import full_name, rung_name
+from halfwise.reporting.rungs import full_name, move_line, rung_name
 
 Group = dict[str, Data]
 

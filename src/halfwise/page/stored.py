@@ -6,11 +6,11 @@ from typing import Self
 
 from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import Observations, Run, RunEvidence
-from halfwise.reporting.command import report as stored_run
 from halfwise.reporting.parts import Report
 from halfwise.reporting.screen import screen
 from halfwise.reporting.view import report
 from halfwise.store import read_evidence, read_observations
+from halfwise.store import report as stored_run
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,7 @@ RemarkKind = Literal[
     "chosen",
     "refused",
 ]
-"""What a remark says; the words are in `reporting.plan`.
+"""What a remark says; the words are in `reporting.remarks`.
 
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair was tried and
 undone; "unrepaired": engines refuted all repairs; "unscaled": why a tensor cannot be stored times a

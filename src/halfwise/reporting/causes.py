@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from halfwise.records import Guard, GuardKind, KeptNode, NodeName, Observations, Run, TensorName
+from halfwise.records import Guard, GuardKind, NodeName, Observations, Run, TensorName
 from halfwise.reporting.guards import CAUSES, message
-from halfwise.reporting.plan import in_words
 from halfwise.reporting.quantisation import cause_line
+from halfwise.reporting.remarks import in_words
 from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.wording import capital, count, sentence, verb
 
@@ -126,15 +126,15 @@ def _accused(run: Run) -> dict[int, int]:
 def _unexplained(run: Run) -> Iterator[Causes]:
     """Yield unexplained kept nodes, except those about which the search learnt nothing."""
     keep = run.plan.keep if run.plan is not None else ()
-    bare = [kept for kept in keep if kept.guard is None and not kept.unknown and _is_found(kept)]
+    bare = [
+        kept
+        for kept in keep
+        if kept.guard is None and not kept.unknown and kept.kept_by in ("search", "engine")
+    ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
         found = (Found(kept.node, sentence(kept.why or kept.reason)) for kept in bare)
         yield Causes(title, "unexplained", tuple(found))
-
-
-def _is_found(kept: KeptNode) -> bool:
-    return kept.kept_by in ("search", "engine")
 
 
 def _engines(run: Run) -> Iterator[Causes]:

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from math import inf, log
 
 from halfwise.records import Comparison, NodeComparison, NodeName
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, commands, present
+from halfwise.reporting.parts import (
+    MOST_ROWS,
+    Column,
+    Lines,
+    Report,
+    Table,
+    commands,
+    known,
+    present,
+)
 from halfwise.reporting.steps import steps_told
 from halfwise.wording import clean, count, listed, number, ratio, sentence, shorten, verb
 
@@ -133,13 +142,11 @@ def _thinned(steps: list[NodeComparison]) -> list[NodeComparison]:
     """Return at most `MOST_ROWS` steps: the ends, the sources, and where errors change most."""
     if len(steps) <= MOST_ROWS:
         return steps
-    by_interest = sorted(steps[1:-1], key=_interest, reverse=True)
+    by_interest = sorted(
+        steps[1:-1], key=lambda s: (s.status in ("born", "amplified"), _growth(s)), reverse=True
+    )
     kept = {step.node for step in (steps[0], *by_interest[: MOST_ROWS - 2], steps[-1])}
     return [step for step in steps if step.node in kept]
-
-
-def _interest(step: NodeComparison) -> tuple[bool, float]:
-    return step.status in ("born", "amplified"), _growth(step)
 
 
 def _growth(step: NodeComparison) -> float:
@@ -173,16 +180,13 @@ _COLUMNS = (
 
 
 def _row(node: NodeComparison) -> tuple[str, ...]:
-    def shown(value: float | None) -> str:
-        return "" if value is None else number(value)
-
     return (
         shorten(node.node, 36),
         shorten(node.op, 16),
         node.status,
-        shown(node.error),
+        known(node.error),
         "" if node.error is None else number(node.inherited),
-        shown(node.born),
+        known(node.born),
         shorten(node.worst_sample or "", 16),
     )
 

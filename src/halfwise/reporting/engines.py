@@ -14,17 +14,19 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.moves import move_line, refusal_lines, told_words
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table, lines_of, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table, known, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import (
     cause_line,
     first_line,
     full_name,
+    move_line,
     range_text,
+    refusal_lines,
     rung_line,
     shows_line,
     spared_line,
+    told_words,
 )
 from halfwise.reporting.tasks import heading_of, values_of
 from halfwise.wording import (
@@ -64,8 +66,11 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         _rounds(engines.rounds),
         lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
         _failed(engines),
-        _shapes(engines.results),
-        lines_of("Not as requested", _findings(engines.results)),
+        lines_of("Shapes of the profiles", _shapes(engines.results)),
+        lines_of(
+            "Not as requested",
+            (f"{r.name}: {line}" for r in engines.results if r.proof for line in r.proof.findings),
+        ),
         lines_of("About the engines", _remarks(engines)),
         _precision(engines.results),
         lines_of("Time of the delivered engine over others", _beside(engines.results)),
@@ -153,8 +158,8 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
             clean(r.step if r.move is None else move_line(r.move)),
             str(len(r.keep)),
             _emulated(r),
-            _known(r.measured) or "no result",
-            _known(r.median_ms),
+            known(r.measured) or "no result",
+            known(r.median_ms),
             "yes" if r.passed else "no",
         )
         for r in rounds
@@ -202,13 +207,10 @@ def _failure(build: BuildOutcome) -> str:
     return sentence(text)
 
 
-def _shapes(results: Sequence[EngineResult]) -> Lines | None:
-    lines = [
-        f"{result.name}, {shape_line(judged)}"
-        for result in results
-        for judged in sorted(result.shapes, key=lambda s: s.verdict is not None)
-    ]
-    return lines_of("Shapes of the profiles", lines)
+def _shapes(results: Sequence[EngineResult]) -> Iterator[str]:
+    for result in results:
+        for judged in sorted(result.shapes, key=lambda s: s.verdict is not None):
+            yield f"{result.name}, {shape_line(judged)}"
 
 
 def shape_line(judged: ShapeVerdict) -> str:
@@ -228,10 +230,6 @@ def sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
     written = [f"{shorten(n, 24)} {dimensions(s)}" for n, s in shapes.items()]
     rest = f" and {len(written) - 3} more" if len(written) > 3 else ""
     return ", ".join(written[:3]) + rest
-
-
-def _findings(results: Sequence[EngineResult]) -> list[str]:
-    return [f"{r.name}: {line}" for r in results if r.proof for line in r.proof.findings]
 
 
 def _remarks(engines: Engines) -> Iterator[str]:
@@ -344,7 +342,3 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
 def largest(verdict: Verdict, measure: str) -> float:
     """Return the largest of a measure over all outputs."""
     return max((getattr(error, measure) for error in verdict.outputs.values()), default=0.0)
-
-
-def _known(value: float | None) -> str:
-    return "" if value is None else number(value)

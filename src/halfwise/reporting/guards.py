@@ -58,7 +58,6 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
     "model": "Kept by the model itself: its file has this node in FP32 among lower ones.",
     "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
 }
-_UNKNOWN = "Cause unknown: no single number stands out {}"
 _FLIPPED = (
     "{lead}{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
     "[, reading floats that are off by {read:%}]; with the reference's decisions instead, the "

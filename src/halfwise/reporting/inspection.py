@@ -18,7 +18,7 @@ from halfwise.reporting.engines import largest, shape_line, timing_line
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
 from halfwise.reporting.precision import inspected, proof_parts
 from halfwise.reporting.reasons import reasons, stated
-from halfwise.reporting.remade import remade_line
+from halfwise.reporting.repairs import remade_line
 from halfwise.wording import (
     clean,
     count,

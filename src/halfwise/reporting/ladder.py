@@ -140,7 +140,12 @@ def _told(run: Run) -> Iterator[str]:
     if fp32.passed is False:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
         return
-    yield from map(_held_out, filter(_worse_in_search, run.rungs))
+    for rung in run.rungs:
+        if rung.passed and rung.by is None and (rung.error or 0.0) > 1:
+            yield (
+                f"{rung_name(rung.rung)} passes on held-out samples, which decide; on those of the "
+                f"search its error is {number(rung.error or 0.0)} times what is allowed."
+            )
     yield from _speed(run)
     quantised = quantised_note(run)
     if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
@@ -154,17 +159,6 @@ def _told(run: Run) -> Iterator[str]:
         for told in run.plan.remarks if run.plan is not None else ():
             why = told.names["why"].rstrip(".") if told.kind == "int8-untried" else why
         yield f"INT8 was not tried: {why}."
-
-
-def _worse_in_search(rung: LadderRung) -> bool:
-    return bool(rung.passed) and rung.by is None and rung.error is not None and rung.error > 1
-
-
-def _held_out(rung: LadderRung) -> str:
-    return (
-        f"{rung_name(rung.rung)} passes on held-out samples, which decide; on those of the search "
-        f"its error is {number(rung.error or 0.0)} times what is allowed."
-    )
 
 
 def _speed(run: Run) -> Iterator[str]:

@@ -18,8 +18,8 @@ from halfwise.records import (
     Run,
 )
 from halfwise.reporting.causes import faults
-from halfwise.reporting.plan import in_words
 from halfwise.reporting.precision import WORDS
+from halfwise.reporting.remarks import in_words
 from halfwise.reporting.repairs import DONE
 from halfwise.reporting.trouble import low_name
 from halfwise.wording import count, listed, number, ratio, sentence

@@ -5,7 +5,7 @@ from typing import Any
 
 from halfwise.metrics.hints import KINDS, SEEN
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
-from halfwise.reporting.ending import spent
+from halfwise.reporting.remarks import spent
 from halfwise.wording import capital, count, dimensions, fixed, listed, verb
 
 _MOST_NAMES = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from halfwise.wording import clean, sentence, shorten
+from halfwise.wording import clean, number, sentence, shorten
 
 T = TypeVar("T")
 MOST_ROWS = 12
@@ -81,7 +81,11 @@ class Table:
         """The rows on a terminal."""
         found = [
             tuple(
-                "" if i == 0 and self._repeats(place) else _fitted(cell, column)
+                ""
+                if i == 0 and self._repeats(place)
+                else cell
+                if column.width is None
+                else shorten(cell, column.width)
                 for i, (cell, column) in enumerate(zip(row, self.columns, strict=True))
             )
             for place, row in enumerate(self.rows[: self.first])
@@ -107,8 +111,9 @@ class Table:
         return self.grouped and place > 0 and self.rows[place][0] == self.rows[place - 1][0]
 
 
-def _fitted(cell: str, column: Column) -> str:
-    return cell if column.width is None else shorten(cell, column.width)
+def known(value: float | None) -> str:
+    """Return a figure for a cell, "" if it is unknown."""
+    return "" if value is None else number(value)
 
 
 def lines_of(title: str, lines: Iterable[str]) -> Lines | None:

@@ -1,4 +1,4 @@
-"""Words on a plan: the nodes that stay in FP32 and why, and what was cut for time."""
+"""Words on a plan: nodes kept in FP32 or left out of INT8, why, and whether fewer would do."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,21 +12,16 @@ from halfwise.records import (
     KeptNode,
     NodeName,
     Plan,
-    Remark,
-    RemarkKind,
     Run,
+    Verdict,
 )
-from halfwise.reporting.ending import spent
-from halfwise.reporting.guards import explained, told_of, worded
-from halfwise.reporting.int8 import told_left_out
+from halfwise.reporting.guards import told_of
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
-from halfwise.reporting.undone import UNDONE_REMARKS
+from halfwise.reporting.reasons import reasons
+from halfwise.reporting.remarks import EARLY, spent
 from halfwise.reporting.verdict import beyond_seen
 from halfwise.wording import (
-    capital,
     count,
-    everything_low,
-    filled,
     listed,
     number,
     ratio,
@@ -249,95 +244,58 @@ def _not_minimal(run: Run) -> str:
     if search.exhausted:
         return f"Not shown to be minimal: {spent(search)}."
     for step in search.remarks:
-        if step.kind in _EARLY:
-            return f"Not shown to be minimal: {_EARLY[step.kind]}."
+        if step.kind in EARLY:
+            return f"Not shown to be minimal: {EARLY[step.kind]}."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")
 
 
-_EARLY: Mapping[RemarkKind, str] = {
-    "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "
-    "ends",
-    "served": "single nodes were not tried, since a plan out of tolerance, which serves the task, "
-    "gains more than twice as much; --rel-max 0.01 tries them",
-}
-"""Why a search ends before its plan is minimal."""
-
-_REMARKS: Mapping[RemarkKind, str] = {
-    "opset-raised": "The opset was raised from {opset:d} to {raised:d}, which these need for "
-    "{low}: {operators}; outputs were the same on {samples:d} samples.",
-    "opset-stays": "The opset stays at {opset:d}, where these take no {low}: {operators}. {why}",
-    **UNDONE_REMARKS,
-    "start": "[{found:d} of {size:d} compute nodes are in {path}|warning: the plan comes from the "
-    "run of {date}, of another file, which has {shared} in common with this one|the plan comes "
-    "from the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"
-    "[; this plan keeps {plan:d}.]",
-    "seen-only": "With {start}, held-out samples pass and calibration samples fail, at a margin of "
-    "{margin}[ and a headroom of {headroom}].",
-    "tolerance": "No single node is at fault: with [all but {kept:d} of the nodes|every node] low, "
-    "{low} rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
-    "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, use "
-    "{options} if the task allows it, or judge the task itself with --metric.",
-    "first-look": "With everything low, all samples pass at half the tolerance, so halfwise looked "
-    "for values that vanish or cancel on {samples:d} of {size:d} calibration samples only, and "
-    "found none; ranges are of all samples.",
-    "low-io": "FP32 in the mixed model although the file stores them low, in another format than "
-    "{low}: {tensors}.",
-    "constant": "Output {tensor} is a constant that {low} cannot hold ({minimum} to {maximum}): "
-    "whatever is kept, its values change.",
-    "input": "Input {tensor} reaches {value} and is {low} in the mixed model: it overflows before "
-    "any node computes.",
-    "other-engine": "The delivered engine does not use this plan: it computes nothing in the low "
-    "format.",
-    "emulated": "In the emulation no kept node can be lowered alone.",
-    "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
-    "added": "{elements:node} more than in the emulation: see the rounds.",
-    "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
-    "spent": "the budget is spent; this is the best plan that passed",
-    **_EARLY,
-    "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
-    "passes": "passes with {guess} [{form}|in FP32], {kept:node} in all",
-    "larger": "a larger plan of {kept:d} nodes that passed before still passes",
-    "extended": "the last plan was extended to {kept:d} nodes",
-    "measuring": "fails with all suspected nodes [{form}|in FP32], {kept:node} in all; measuring "
-    "contributions",
-    "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
-    "grouped": "nodes left after lowering groups: {kept:d}",
-    "chosen": "it was chosen ({rule}), not searched for",
-    "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
-    "refused": "another plan of {elements:node} passed the search and fails on held-out samples; "
-    "this one passes",
-}
-"""Templates, see `wording.filled`."""
+def left_out_table(run: Run) -> Table | None:
+    """Return a row for each operator and reason of the nodes excluded from INT8."""
+    if run.plan is None or not (left_out := run.plan.left_out or run.without_int8):
+        return None
+    plan, groups = run.plan, dict[tuple[str, str], list[KeptNode]]()
+    for kept in left_out:
+        grouped = kept.why if len(left_out) <= MOST_ROWS else ""
+        groups.setdefault((kept.op, grouped), []).append(kept)
+    rows = [
+        (f"{len(some)} × {shorten(op, 20)}: {listed([k.node for k in some], 3, 40)}", some[0].why)
+        for (op, _), some in groups.items()
+    ]
+    of_all = count(len(plan.int8) + len(left_out), "quantisable node")
+    title = f"Left out of INT8, in {plan.low.upper()}: {len(left_out)} of {of_all}"
+    return Table(title, (Column("node"), Column("why")), tuple(rows), most=MOST_ROWS)
 
 
-def remark(found: Remark) -> str:
-    """Return a remark on a plan as a sentence; as a clause for a starting plan not yet tried."""
-    facts = found.facts
-    if found.kind == "seen-only":
-        own, pinned = (int(found.numbers[name]) for name in ("own", "pinned"))
-        facts["start"] = everything_low(found.names["low"], own, pinned)
-    return filled(_REMARKS[found.kind], facts)
+def nothing_in_int8(run: Run) -> str:
+    """Return an addition to the plan's title if INT8 was tried and no node has it; else ""."""
+    if run.plan is None or not run.without_int8:
+        return ""
+    told = f"No node is in INT8: this is the {run.plan.low.upper()} plan"
+    return f"{told}. {_with_all(run.all_int8)}" if run.all_int8 else f"{told}."
 
 
-def _note(found: Remark) -> str:
-    return capital(remark(found), (found.names.get("tensor", ""),))
+def _with_all(verdict: Verdict) -> str:
+    if verdict.passed:
+        return "With all in INT8, held-out samples pass and samples of the search fail."
+    return f"With all in INT8, {'; '.join(reasons(verdict.failures))}."
 
 
-def in_words(run: Run) -> Run:
-    """Return the record of a run with its facts put into sentences.
-
-    Older records, without facts, keep their sentences.
-    """
-    guards, plan = worded(run.guards), run.plan
-    if plan is not None:
-        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
-        notes = tuple(map(_note, plan.remarks)) or plan.notes
-        left_out = told_left_out(plan.left_out, run.criterion.metric)
-        plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
-    search = run.search
-    if search is not None and search.remarks:
-        steps = tuple(map(remark, search.remarks))
-        search = search.model_copy(update={"steps": steps})
-    told = {"without_int8": told_left_out(run.without_int8, run.criterion.metric)}
-    return run.model_copy(update=told | {"guards": guards, "plan": plan, "search": search})
+def int8_lines(run: Run) -> Iterator[str]:
+    """Yield how many nodes have INT8, with which ranges, and whether more could."""
+    plan = run.plan
+    if plan is None or not plan.has_int8:
+        return
+    by = "" if plan.ranges is None else f", ranges by {plan.ranges}"
+    of_all = count(len(plan.int8) + len(plan.left_out), "quantisable node")
+    repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
+    yield f"{len(plan.int8)} of {of_all} in INT8{by}, the rest in {plan.low.upper()}{repaired}."
+    if plan.left_out and plan.minimal:
+        sums = any(k.because is not None and k.because.beside for k in plan.left_out)
+        yield (
+            "Minimal: on the calibration samples none of those left out can have INT8 alone"
+            f"{', apart from sums whose convolution is left out' if sums else ''}."
+        )
+    elif plan.left_out:
+        why = f": {spent(run.search)}" if run.search is not None and run.search.exhausted else ""
+        yield f"Not shown to be minimal{why}."

@@ -1,12 +1,15 @@
-"""Words on repairs: what was changed, that the function is the same, and the benefit."""
+"""Words on repairs: what was changed, that the function is the same, and the benefit.
+
+And on those that a judged model names, made and proven again.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
-from halfwise.records import UNDONE, Criterion, Plan, Proof, Repair, RepairRule, Run
+from halfwise.records import UNDONE, Criterion, Plan, Proof, Remade, Repair, RepairRule, Run
 from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.reporting.plan import remark
-from halfwise.wording import count, listed, number, ratio, sentence, shorten
+from halfwise.reporting.remarks import remark
+from halfwise.wording import count, listed, number, ratio, sentence, shorten, verb
 
 _SHOWN = 3
 """Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
@@ -134,3 +137,24 @@ def notes_beside(plan: Plan) -> tuple[str, ...]:
         return plan.notes
     pairs = zip(plan.notes, plan.remarks, strict=True)
     return tuple(note for note, found in pairs if found.kind not in UNDONE)
+
+
+def remade_line(found: Remade) -> str:
+    """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
+    if found.differs:
+        return (
+            f"The candidate's graph differs from the original, first at {found.differs}, and its "
+            "metadata lists no repairs: only outputs were compared."
+        )
+    number_of = len(found.repairs)
+    rules = listed(list(dict.fromkeys(repair.rule for repair in found.repairs)))
+    named = f"The candidate's metadata lists {count(number_of, 'repair')} ({rules})"
+    if not found.holds:
+        return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
+    same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
+    if found.proof is None:
+        return f"{named}: {same}; approximate, so not proven."
+    samples = count(sum(found.proof.samples.values()), "sample")
+    off = f"off by {number(found.proof.repaired)} of an output's largest value"
+    shown = "equal bit for bit" if found.proof.equal else off
+    return f"{named}: {same}, in FP32 {shown} on {samples}."

@@ -1,30 +1,24 @@
 """The first screen of a run: the verdict, its worth, its reasons, and what to do next."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-from halfwise.metrics import effective
-from halfwise.records import EngineResult, OutputError, Run
+from halfwise.records import EngineResult, Run
 from halfwise.reporting.baseline import baseline_line
 from halfwise.reporting.diagnosis import diagnosed_screen
-from halfwise.reporting.int8 import int8_lines
 from halfwise.reporting.ladder import brief_ladder, failed_rungs
 from halfwise.reporting.parts import Report, commands, lines_of, present
-from halfwise.reporting.plan import in_words, plan_lines
+from halfwise.reporting.plan import int8_lines, plan_lines
 from halfwise.reporting.quantisation import quantisation_lines
 from halfwise.reporting.reasons import stated
+from halfwise.reporting.remarks import in_words
 from halfwise.reporting.steps import steps_told
 from halfwise.reporting.trouble import low_name, mended, trouble
+from halfwise.reporting.verdict import thresholds
 from halfwise.reporting.view import caution, metric_lines, report
 from halfwise.reporting.worth import cost_line
 from halfwise.wording import number, shorten
 
 _CAUSES = 3
-_MEASURES: Mapping[str, Callable[[OutputError], float]] = {
-    "max abs": lambda error: error.max_abs,
-    "rel max": lambda error: error.rel_max_needed,
-    "SNR dB": lambda error: error.snr_db,
-    "cosine": lambda error: error.cosine,
-}
 
 
 def screen(run: Run) -> Report:
@@ -60,16 +54,13 @@ def _result(run: Run) -> Iterator[str]:
 
 def _errors(run: Run) -> Iterator[str]:
     """Yield the largest errors of all outputs, each with its limit."""
-    holds, outputs = effective(run.criterion), run.verdict.outputs
+    outputs = run.verdict.outputs
     floats = {name: error for name, error in outputs.items() if error.agreement is None}
-    limits = {"max abs": holds.max_abs, "rel max": holds.rel_max}
-    limits |= {"SNR dB": holds.snr_db, "cosine": holds.cosine}
     told = []
-    for name, limit in limits.items():
-        if limit is None or not floats:
-            continue
-        values = {output: _MEASURES[name](error) for output, error in floats.items()}
-        at = (max if name.endswith(("abs", "max")) else min)(values, key=values.__getitem__)
+    for field, name, sign, limit in thresholds(run.criterion) if floats else ():
+        measure = "rel_max_needed" if field == "rel_max" else field
+        values = {output: getattr(error, measure) for output, error in floats.items()}
+        at = (max if sign == "≤" else min)(values, key=values.__getitem__)
         told.append(f"{name} {number(values[at])} of {number(limit)} allowed")
         told[-1] += f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
     if told:

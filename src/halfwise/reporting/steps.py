@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from halfwise.records import Step, StepKind
-from halfwise.reporting.ending import MORE
+from halfwise.reporting.remarks import MORE
 from halfwise.reporting.worth import near
 from halfwise.wording import capital, clean, command, count, filled, listed, ratio, verb
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
-from halfwise.records import Followed, Guard, GuardKind, NodeName, Plan, Run, Verdict
+from halfwise.records import Followed, Plan, Run, Verdict
 from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, followed_over, reason_of
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
@@ -171,13 +171,13 @@ def _usual_fixes(run: Run) -> Iterator[str]:
     """Yield the usual fixes for the reasons of kept nodes, each once."""
     assert run.plan is not None
     reasons = {(kept.guard, kept.node) for kept in run.plan.keep}
-    fixes = (g.fix for g in run.guards if g.fix and not reasons.isdisjoint(_accused(g)))
+    fixes = (
+        g.fix
+        for g in run.guards
+        if g.fix and not reasons.isdisjoint((g.kind, node) for node in (g.node, *g.nodes))
+    )
     for fix in list(dict.fromkeys(fixes))[:3]:
         yield sentence(f"Usual fix: {fix}")
-
-
-def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
-    return ((guard.kind, node) for node in (guard.node, *guard.nodes))
 
 
 def followed_lines(run: Run) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
 from halfwise.metrics.slices import extent, place
@@ -34,15 +35,25 @@ def allowed(criterion: Criterion) -> str:
         whose = f" by default ({holds.drop_source})" if holds.drop_source else ""
         may = "may rise by" if rises(holds.metric) else "may fall by"
         return f"{sentence(holds.metric)} {may} {number(holds.metric_drop)}{whose}"
-    limits = {
-        "max abs ≤": holds.max_abs,
-        "rel max ≤": holds.rel_max,
-        "SNR dB ≥": holds.snr_db,
-        "cosine ≥": holds.cosine,
-    }
     return ", ".join(
-        f"{name} {number(value)}" for name, value in limits.items() if value is not None
+        f"{name} {sign} {number(limit)}" for _, name, sign, limit in thresholds(criterion)
     )
+
+
+_THRESHOLDS: Mapping[str, tuple[str, Literal["≤", "≥"]]] = {
+    "max_abs": ("max abs", "≤"),
+    "rel_max": ("rel max", "≤"),
+    "snr_db": ("SNR dB", "≥"),
+    "cosine": ("cosine", "≥"),
+}
+
+
+def thresholds(criterion: Criterion) -> Iterator[tuple[str, str, Literal["≤", "≥"], float]]:
+    """Yield each threshold that a criterion sets: field, name, direction, limit."""
+    holds = effective(criterion)
+    for field, (name, sign) in _THRESHOLDS.items():
+        if (limit := getattr(holds, field)) is not None:
+            yield field, name, sign, limit
 
 
 def beyond_seen(run: Run, start: str) -> str:
@@ -178,7 +189,9 @@ def size_lines(verdict: Verdict) -> Iterator[str]:
     """Yield a line for each dynamic axis."""
     for axis in verdict.axes:
         if len(axis.sizes) > 1:
-            batch = verdict.batch if _is_batch(axis, verdict) else None
+            batch = verdict.batch
+            if batch is not None and batch.size != axis.sizes[-1]:
+                batch = None
             yield f"{_name(axis)} is dynamic: judged at {_sizes(axis.sizes)}{_batches(batch)}."
         else:
             why = "" if axis.why is None else f"; {_WHY[axis.why].format(detail=axis.detail)}"
@@ -200,10 +213,6 @@ def _sizes(sizes: Sequence[int]) -> str:
     if len(sizes) > _MOST_SIZES:
         return f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
     return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-
-
-def _is_batch(axis: DynamicAxis, verdict: Verdict) -> bool:
-    return verdict.batch is not None and verdict.batch.size == axis.sizes[-1]
 
 
 def _batches(batch: JudgedBatch | None) -> str:

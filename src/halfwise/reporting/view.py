@@ -13,20 +13,21 @@ from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
 from halfwise.reporting.devices import device_parts
 from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.int8 import int8_lines, left_out_table, nothing_in_int8
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from halfwise.reporting.notes import cut_lines, quantised_note
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
-    in_words,
+    int8_lines,
     kept_table,
+    left_out_table,
     minimality,
+    nothing_in_int8,
     plan_lines,
 )
 from halfwise.reporting.quantisation import pairless_lines, quantisation_lines
 from halfwise.reporting.reasons import stated
-from halfwise.reporting.remade import remade_line
-from halfwise.reporting.repairs import notes_beside, repair_lines
+from halfwise.reporting.remarks import in_words
+from halfwise.reporting.repairs import notes_beside, remade_line, repair_lines
 from halfwise.reporting.rungs import judged_name, rung_caution
 from halfwise.reporting.steps import steps_told
 from halfwise.reporting.tasks import below_one, part_lines, rests_on

@@ -1,7 +1,7 @@
 """Words on a plan's worth: what it gains or costs, and what would gain more."""
 
 from halfwise.records import NearPlan, Run, Step, Worth
-from halfwise.reporting.ending import allow_more
+from halfwise.reporting.remarks import MORE, lacking
 from halfwise.wording import count, listed, percent, ratio
 
 
@@ -21,7 +21,7 @@ def nothing_gained(run: Run) -> str:
         if run.engines is None and (offer := _offer(run)):  # one advice
             return f"{told}{offer}"
         ended = run.search is not None and run.search.exhausted
-        more = f", or {allow_more(run.search)}" if run.search and ended else ""
+        more = f", or {MORE[lacking(run.search)]}" if run.search and ended else ""
         return f"{told}: use the FP32 model{more}{_instead(worth, run)}"
     if worth.fp32_ratio <= 1:
         return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} everything in {low}"

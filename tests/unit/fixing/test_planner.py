@@ -9,7 +9,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Remark
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 from tests import models
 from tests.models import accumulation
 from tests.unit.casing import names

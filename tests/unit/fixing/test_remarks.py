@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.fixing.remarks import end_remarks, tolerance_note
 from halfwise.formats import BF16, FP16
 from halfwise.records import Criterion, SliceGroup
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 from tests import models
 from tests.unit.fixing.test_planner import planner
 from tests.unit.graph.sketch import Sketch

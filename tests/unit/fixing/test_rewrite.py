@@ -17,7 +17,7 @@ from halfwise.graph.model import Network, constant_array, load_network
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.judging.reference import check_types
 from halfwise.records import NodeName
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 from tests import models
 from tests.unit.casing import names, prepare
 from tests.unit.graph.sketch import Sketch, f32

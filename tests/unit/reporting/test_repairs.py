@@ -5,15 +5,17 @@ import pytest
 from halfwise.records import (
     Criterion,
     Curve,
+    Failure,
     NodeName,
     Place,
     Point,
     Proof,
+    Remade,
     Remark,
     Repair,
     TensorName,
 )
-from halfwise.reporting.repairs import repair_lines
+from halfwise.reporting.repairs import remade_line, repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import guard, kept, plan, run, verdict
 
@@ -145,3 +147,31 @@ def test_a_long_advice_is_cut_and_says_where_all_of_it_is():
     *_, told = lines(SCALED.model_copy(update={"advice": f"Scale {names} by 2^3."}))
     assert told.endswith(".a … (all of it: run.json).")
     assert len(told) < 400
+
+
+REPAIR = Repair(rule="fold", nodes=(NodeName("n"),))
+PROOF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
+NAMED = "The candidate's metadata lists 1 repair (fold)"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Remade(repairs=(REPAIR,), failures=(Failure(kind="unmade"),)), "; it does not hold."),
+        (Remade(repairs=(REPAIR,)), "approximate, so not proven."),
+        (Remade(repairs=(REPAIR,), proof=PROOF), "value on 5 samples."),
+    ],
+)
+def test_it_says_what_holds(found: Remade, told: str) -> None:
+    line = remade_line(found)
+    assert line.startswith(NAMED)
+    assert line.endswith(told)
+
+
+def test_an_unnamed_difference_is_told_and_judged_by_outputs_alone() -> None:
+    found = Remade(repairs=(), differs="/Add")
+    assert found.holds
+    assert remade_line(found) == (
+        "The candidate's graph differs from the original, first at /Add, and its metadata lists no "
+        "repairs: only outputs were compared."
+    )

@@ -1,17 +1,21 @@
 from typing import Any
 
-from halfwise.records import Band, Cause, NodeName, ProvenEngine, RungTried, Spared
+import pytest
+
+from halfwise.records import Band, Cause, Move, NodeName, ProvenEngine, Refusal, RungTried, Spared
 from halfwise.reporting.rungs import (
     band_text,
     cause_line,
     first_line,
+    move_line,
     proven_line,
+    refusal_lines,
     rung_caution,
     rung_line,
     shows_line,
     spared_line,
 )
-from tests.unit.reporting.engine_runs import engines
+from tests.unit.reporting.engine_runs import engines, failed
 
 
 def tried(**changed):
@@ -154,3 +158,61 @@ def test_what_was_not_built_is_told_with_its_reason():
     assert spared_line(Spared(kind="no-tf32")).endswith("this GPU has none")
     full = engines().model_copy(update={"rung": "tf32", "rungs": (tried(rung="tf32"),)})
     assert "the run was interrupted before anything lower was built" in rung_caution(full)
+
+
+A, B = NodeName("a"), NodeName("b")
+
+
+@pytest.mark.parametrize(
+    ("move", "line"),
+    [
+        (Move(kind="level", refused=2, level=5), "instead of build 2: optimization level 5"),
+        (
+            Move(kind="computing", refused=3, ends=("a", "b")),
+            "instead of build 3: nothing that moves data is constrained there",
+        ),
+        (
+            Move(kind="island", refused=2, island="whole branches"),
+            "instead of build 2: whole branches kept",
+        ),
+    ],
+)
+def test_moves(move, line):
+    assert move_line(move) == line
+
+
+@pytest.mark.parametrize(
+    ("refusal", "line"),
+    [
+        (
+            Refusal(kind="no-kernel", build=2, ends=("a", "b"), nodes=(A, B), shown=True,
+                    avoided=3),
+            "Build 2: the builder has no kernel for 2 nodes from a to b; 3 plans with the same "
+            "region not built.",
+        ),
+        (
+            Refusal(kind="crash", build=4, ends=("a", "b"), nodes=(A,)),
+            "Build 4: the builder crashed in 1 node from a to b in the order of the file.",
+        ),
+        (Refusal(kind="unknown", build=5), "Build 5: the builder gave up."),
+        (Refusal(kind="timeout", build=5), "Build 5: the builder took too long for the model."),
+    ],
+)  # fmt: skip
+def test_refusals(refusal, line):
+    assert list(refusal_lines([refusal], [])) == [line]
+
+
+def test_builds_that_were_refused_alike_are_told_once():
+    def refused(build, kind="no-kernel", **more):
+        return Refusal(kind=kind, build=build, ends=("a", "b"), nodes=(A, B), **more)
+
+    said = "No implementation for node {ForeignNode[a...b]}."
+    alike = [refused(n, said=said, avoided=n) for n in (3, 5, 6)]
+    lines = refusal_lines([*alike, refused(7, "crash"), refused(8, "crash")], [failed(7)])
+    where = "2 nodes from a to b in the order of the file"
+    assert list(lines) == [
+        f"Builds 3, 5, 6: the builder has no kernel for {where}; 14 plans with the same region "
+        f"not built. It said: {said}",
+        f"Build 7: the builder crashed in {where}, by SIGSEGV.",
+        f"Build 8: the builder crashed in {where}.",
+    ]

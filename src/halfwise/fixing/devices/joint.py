@@ -16,7 +16,7 @@ from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.records import BuildOutcome
-from halfwise.reporting.moves import move_line
+from halfwise.reporting.rungs import move_line
 
 
 @dataclass(frozen=True)

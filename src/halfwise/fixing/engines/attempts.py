@@ -27,7 +27,7 @@ from halfwise.records import (
     PrecisionProof,
     TensorName,
 )
-from halfwise.reporting.moves import move_line
+from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.constrain import alike
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import count, number

@@ -27,7 +27,7 @@ from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.unroll import UNROLLED_OPS, refusal
 from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, RefusalKind
-from halfwise.reporting.moves import move_line
+from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.regions import Region, rim
 from halfwise.tensorrt.versions import has, has_operator, version_of
 

@@ -22,7 +22,7 @@ from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
 from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Remark, RemarkKind
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
 

@@ -7,8 +7,8 @@ from halfwise.page.section import Section
 from halfwise.page.stored import Stored
 from halfwise.records import KeptNode
 from halfwise.reporting.guards import CAUSES
-from halfwise.reporting.plan import in_words
 from halfwise.reporting.precision import WORDS
+from halfwise.reporting.remarks import in_words
 from halfwise.wording import capital
 
 

@@ -28,7 +28,7 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.decided import (
+from halfwise.reporting.diagnosis import (
     decided_advice,
     decided_cause,
     decided_part,

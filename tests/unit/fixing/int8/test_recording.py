@@ -3,7 +3,7 @@ import pytest
 from halfwise.fixing.int8.recording import int8_plan_of
 from halfwise.fixing.recording import plan_of
 from halfwise.records import NodeName
-from halfwise.reporting.int8 import told_left_out
+from halfwise.reporting.remarks import told_left_out
 from tests.unit.casing import names
 from tests.unit.fixing.int8.test_planner import FOUND, INT8, MADE, hold, residual_planner
 

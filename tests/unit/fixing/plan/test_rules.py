@@ -17,7 +17,7 @@ from halfwise.graph.roles import Role, bodies, float_io, roles_of
 from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from halfwise.judging.reference import check
 from halfwise.records import KeptNode, NodeName
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 from tests import graphs, models
 from tests.models import microsoft
 from tests.unit.casing import names

@@ -15,7 +15,7 @@ from halfwise.fixing.plan.found import LAST
 from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.search import Nodes, Search
 from halfwise.records import NodeName
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 
 
 def names(*indices):

@@ -1,7 +1,7 @@
 from halfwise.fixing.repair.unscaled import unscaled
 from halfwise.graph.model import node_name
 from halfwise.records import Guard, NodeName, TensorName
-from halfwise.reporting.plan import remark
+from halfwise.reporting.remarks import remark
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.reporting.command import report
-from halfwise.store import write_run
+from halfwise.store import report, write_run
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import run, verdict
 

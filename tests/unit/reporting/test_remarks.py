@@ -1,8 +1,11 @@
 """What is told of repairs that are not in the plan."""
 
+import pytest
+
 from halfwise.records import UNDONE, Remark
 from halfwise.reporting.plan import remark
-from halfwise.reporting.undone import UNDONE_REMARKS
+from halfwise.reporting.remarks import UNDONE_REMARKS, allow_more, spent
+from tests.unit.reporting.runs import search
 
 
 def test_what_is_undone_is_told_with_its_numbers():
@@ -35,3 +38,31 @@ def test_errors_that_are_no_numbers_are_not_told_as_such():
         "2 of 3 repairs were not tested one by one: the plan passes with all of them, and may "
         "pass with fewer."
     )
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "told", "more"),
+    [
+        (("work",), "the budget of 1500 inferences over the data was spent", "--budget N"),
+        (
+            ("work", "seconds"),
+            "the time budget of 300 s was spent, so another run may give another plan",
+            "--time-budget SECONDS",
+        ),
+        (("seconds", "interrupt"), "the run was interrupted", "let the interrupted search finish"),
+    ],
+)
+def test_what_ended_a_search_and_what_lets_it_go_on(ended_by, told, more):
+    ended = search(exhausted=True, budget=1500.0, ended_by=ended_by)
+    assert spent(ended) == told
+    assert more in allow_more(ended)
+
+
+def test_no_time_is_no_matter_of_the_clock():
+    ended = search(exhausted=True, budget=1500.0, ended_by=("seconds",), seconds_budget=0.0)
+    assert spent(ended) == "the time budget of 0 s was spent"
+
+
+def test_records_of_before_know_seconds_alone():
+    assert spent(search(exhausted=True)) == "the time budget of 300 s was spent"
+    assert allow_more(search(exhausted=True)).endswith("more time (--time-budget SECONDS)")

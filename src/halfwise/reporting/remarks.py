@@ -1,0 +1,195 @@
+"""Words on a plan as a whole: its repairs, its search, what ended that early, and its engine.
+
+`in_words` puts these, and why nodes are kept, into the record of a run.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from halfwise.records import KeptNode, Remark, RemarkKind, Run, Search
+from halfwise.reporting.guards import explained, worded
+from halfwise.wording import capital, everything_low, filled, number, seconds
+
+
+def spent(search: Search) -> str:
+    """Return what was spent when the budget ended a stage, as a clause."""
+    ended = lacking(search)
+    if ended == "interrupt":
+        return "the run was interrupted"
+    if ended == "work":
+        return f"the budget of {number(search.budget or 0.0)} inferences over the data was spent"
+    by_clock = search.ended_by and search.seconds_budget > 0
+    again = ", so another run may give another plan" if by_clock else ""
+    return f"the time budget of {seconds(search.seconds_budget)} was spent{again}"
+
+
+def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
+    """Return what ended a search: the user, or the limit that ran out."""
+    if "interrupt" in search.ended_by:
+        return "interrupt"
+    by_work = search.budget is not None and "seconds" not in search.ended_by
+    return "work" if by_work else "time"
+
+
+MORE = {
+    "interrupt": "let the interrupted search finish",
+    "work": "give the search more work (--budget N)",
+    "time": "give the search more time (--time-budget SECONDS)",
+}
+"""What lets a search go on, by what it lacks."""
+
+
+EARLY: Mapping[RemarkKind, str] = {
+    "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "
+    "ends",
+    "served": "single nodes were not tried, since a plan out of tolerance, which serves the task, "
+    "gains more than twice as much; --rel-max 0.01 tries them",
+}
+"""Why a search ends before its plan is minimal."""
+
+REMARKS: Mapping[RemarkKind, str] = {
+    "opset-raised": "The opset was raised from {opset:d} to {raised:d}, which these need for "
+    "{low}: {operators}; outputs were the same on {samples:d} samples.",
+    "opset-stays": "The opset stays at {opset:d}, where these take no {low}: {operators}. {why}",
+    "repair-unmade": "A repair was left out, {rule} at {nodes}: {why}",
+    "repair-useless": "A repair was undone, {rule} at {nodes}: everything low [is off by {before} "
+    "times what the search allows without it, and by {after} times with it|fails as it does "
+    "without it].",
+    "repair-dearer": "A repair was undone, {rule} at {nodes}: its predicted cost is {after} "
+    "times everything low, and keeping the nodes instead costs {before} times.",
+    "repair-unproven": "A repair was undone, {rule} at {nodes}: [{mended:element} of "
+    "outputs {mended:are} NaN or infinite without it, and something else with it|FP32 is off by "
+    "{value} of an output's largest value with it, and by {original} without|it changes an output "
+    "by {value} of its largest value][; {elements:d} elements are NaN or infinite only with it].",
+    "repair-failing": "A repair was undone, {rule} at {nodes}: even with everything in FP32 the "
+    "outputs are off by [{after} times what the search allows|more than the search allows].",
+    "repair-spare": "A repair was undone, {rule} at {nodes}: the plan needs no more nodes without "
+    "it.",
+    "unrepaired": "[No engine of the model with {repairs:repair} passed, so this plan is for "
+    "the model without|The best engine that passed is without the {better:repair}, and so is this "
+    "plan].",
+    "unscaled": "{tensor} is not scaled by a power of two: [{maker} ({op}) gives|{reader} "
+    "({op}) needs] it as it is.",
+    "repair-outdone": "A repair was undone, {rule} at {nodes}: [the plan with it costs "
+    "{after} times what everything low does, and one without {before} times|no plan with it "
+    "passes].",
+    "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
+    "scale-limited": "For {elements:d} tensors and constants the search for powers of two hit its "
+    "limit: others may need fewer Muls, or bring more into range.",
+    "unranged": "{elements:node} {elements:are} left out of INT8: on the calibration samples what "
+    "it reads is constant or not finite, so it has no range: {tensors}.",
+    "start-int8": "The starting plan leaves {elements:node} out of INT8, and {ends}.",
+    "int8-untried": "INT8 was not tried: {why}",
+    "repair-untried": "{elements:d} of {size:repair} were not tested one by one: the plan passes "
+    "with all of them, and may pass with fewer.",
+    "start": "[{found:d} of {size:d} compute nodes are in {path}|warning: the plan comes from the "
+    "run of {date}, of another file, which has {shared} in common with this one|the plan comes "
+    "from the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"
+    "[; this plan keeps {plan:d}.]",
+    "seen-only": "With {start}, held-out samples pass and calibration samples fail, at a margin of "
+    "{margin}[ and a headroom of {headroom}].",
+    "tolerance": "No single node is at fault: with [all but {kept:d} of the nodes|every node] low, "
+    "{low} rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
+    "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, use "
+    "{options} if the task allows it, or judge the task itself with --metric.",
+    "first-look": "With everything low, all samples pass at half the tolerance, so halfwise looked "
+    "for values that vanish or cancel on {samples:d} of {size:d} calibration samples only, and "
+    "found none; ranges are of all samples.",
+    "low-io": "FP32 in the mixed model although the file stores them low, in another format than "
+    "{low}: {tensors}.",
+    "constant": "Output {tensor} is a constant that {low} cannot hold ({minimum} to {maximum}): "
+    "whatever is kept, its values change.",
+    "input": "Input {tensor} reaches {value} and is {low} in the mixed model: it overflows before "
+    "any node computes.",
+    "other-engine": "The delivered engine does not use this plan: it computes nothing in the low "
+    "format.",
+    "emulated": "In the emulation no kept node can be lowered alone.",
+    "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
+    "added": "{elements:node} more than in the emulation: see the rounds.",
+    "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
+    "spent": "the budget is spent; this is the best plan that passed",
+    **EARLY,
+    "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
+    "passes": "passes with {guess} [{form}|in FP32], {kept:node} in all",
+    "larger": "a larger plan of {kept:d} nodes that passed before still passes",
+    "extended": "the last plan was extended to {kept:d} nodes",
+    "measuring": "fails with all suspected nodes [{form}|in FP32], {kept:node} in all; measuring "
+    "contributions",
+    "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
+    "grouped": "nodes left after lowering groups: {kept:d}",
+    "chosen": "it was chosen ({rule}), not searched for",
+    "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
+    "refused": "another plan of {elements:node} passed the search and fails on held-out samples; "
+    "this one passes",
+}
+"""Templates, see `wording.filled`."""
+
+
+def remark(found: Remark) -> str:
+    """Return a remark on a plan as a sentence; as a clause for a starting plan not yet tried."""
+    facts = found.facts
+    if found.kind == "seen-only":
+        own, pinned = (int(found.numbers[name]) for name in ("own", "pinned"))
+        facts["start"] = everything_low(found.names["low"], own, pinned)
+    return filled(REMARKS[found.kind], facts)
+
+
+def note(found: Remark) -> str:
+    """Return a remark as a sentence of its own."""
+    return capital(remark(found), (found.names.get("tensor", ""),))
+
+
+_LEFT_OUT = (
+    "[its convolution {beside} is left out, without which there is no INT8 kernel for it"
+    "|{nonfinite}with INT8 here alone outputs are NaN or infinite"
+    "|with INT8 here alone {metric} falls by {more} more than is allowed"
+    "|with INT8 here alone the error is at least {excess} × what the search allows"
+    "|INT8 here, or in its group, contributes {contribution} × what the search allows"
+    "|not tried alone before the search ended, so nothing is known of it]."
+)
+
+
+def told_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[KeptNode, ...]:
+    """Return the nodes excluded from INT8, with the reasons in words.
+
+    Args:
+        left_out: The excluded nodes.
+        metric: Name of the task metric, if one decides.
+    """
+    return tuple(
+        k.model_copy(update=dict.fromkeys(("why", "reason"), _why_left_out(k, metric)))
+        for k in left_out
+    )
+
+
+def _why_left_out(kept: KeptNode, metric: str | None) -> str:
+    because, excess = kept.because, kept.error_without
+    known: dict[str, str | float | None] = {
+        "beside": None if because is None else because.beside,
+        "nonfinite": "" if because is not None and because.nonfinite else None,
+        "metric": metric,
+        "more": excess - 1 if excess is not None and metric is not None else None,
+        "excess": excess,
+        "contribution": None if because is None else because.contribution,
+    }
+    found = {name: fact for name, fact in known.items() if fact is not None}
+    return capital(filled(_LEFT_OUT, found))
+
+
+def in_words(run: Run) -> Run:
+    """Return the record of a run with its facts put into sentences.
+
+    Older records, without facts, keep their sentences.
+    """
+    guards, plan = worded(run.guards), run.plan
+    if plan is not None:
+        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
+        notes = tuple(map(note, plan.remarks)) or plan.notes
+        left_out = told_left_out(plan.left_out, run.criterion.metric)
+        plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
+    search = run.search
+    if search is not None and search.remarks:
+        steps = tuple(map(remark, search.remarks))
+        search = search.model_copy(update={"steps": steps})
+    told = {"without_int8": told_left_out(run.without_int8, run.criterion.metric)}
+    return run.model_copy(update=told | {"guards": guards, "plan": plan, "search": search})
