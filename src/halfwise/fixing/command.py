@@ -20,9 +20,8 @@ from halfwise.graph.quantisation.pairs import quantising
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
-from halfwise.options.int8 import INT8
 from halfwise.options.loading import load_asked, load_start, nodes_of, tell
-from halfwise.options.options import Model, Request, bounded, understand
+from halfwise.options.options import INT8, Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Note

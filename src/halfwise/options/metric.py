@@ -140,9 +140,8 @@ def _note(one: Recognised) -> Note:
 
 
 def _unsettled(
-    reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+    _reference: Sequence[Outputs], _candidate: Sequence[Outputs], _labels: Sequence[Any] | None
 ) -> float:
-    del reference, candidate, labels
     raise CaseError(
         "Choosing a metric needs the outputs of the FP32 model, which did not run on the samples.",
         "Name a metric that does not depend on them.",

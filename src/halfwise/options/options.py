@@ -1,6 +1,6 @@
 """The options, sorted by use and checked against each other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -15,10 +15,9 @@ from halfwise.declarations.option import option, shell_type
 from halfwise.declarations.plans import Thresholds
 from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
-from halfwise.formats import LOW_FORMATS
+from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.options.int8 import INT8, low_of, refused_int8
 from halfwise.options.repairs import ALL, allowed, left_out, refused_repairs
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, RightBy
@@ -242,6 +241,38 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "Give both --labels and --heldout-labels, or neither.",
         ),
     )
-    for wrong, message, hint in (*refused, *refused_int8(given), *refused_repairs(given)):
+    for wrong, message, hint in (*refused, *_refused_int8(given), *refused_repairs(given)):
         if wrong:
             raise UsageError(message, hint)
+
+
+INT8 = "int8"
+"""The value of `to` for INT8."""
+
+
+def low_of(given: Mapping[str, Any]) -> str:
+    """Return the low format; for INT8, the format next to it."""
+    lowest = str(given.get("to", default("to")))
+    return FP16.name if lowest == INT8 else lowest
+
+
+def _refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
+    """Yield possible contradictions: whether they occur, the message, the hint."""
+    int8 = given.get("to") == INT8
+    yield (
+        "ranges" in given and not int8,
+        "--ranges is for INT8, so it does not apply without --to int8.",
+        "Add --to int8, or leave --ranges out.",
+    )
+    yield (
+        "keep_above" in given and int8,
+        "--keep-above does not search, but --to int8 must: only trials show which nodes can be "
+        "INT8.",
+        "Leave out one of the two.",
+    )
+    workers = given.get("trt_worker")
+    yield (
+        int8 and not isinstance(workers, str | None) and len(workers) > 1,
+        "--to int8 plans for one worker, and several are given.",
+        "Give one --trt-worker.",
+    )
