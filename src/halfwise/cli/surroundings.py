@@ -1,5 +1,6 @@
 """A process' environment: failing streams, signals, working directory, open files."""
 
+import builtins
 import errno
 import io
 import os
@@ -8,14 +9,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from halfwise.cli.importing import after_imports
 from halfwise.errors import UsageError
 from halfwise.interruption import Interruption, offered
 
@@ -231,3 +231,49 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
             for number in own:
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, on_ctrl_c)
+
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+@contextmanager
+def after_imports(interrupt: Handler, again: Callable[[], None]) -> Iterator[Handler]:
+    """Yield a handler of SIGINT that calls `interrupt`, but not during an import statement.
+
+    A file of the user that halfwise executes is not an import. Only for the main thread.
+
+    Args:
+        interrupt: Handles the signal.
+        again: Called for another signal during the import.
+    """
+    depth, waits = 0, False
+    before, main = builtins.__import__, threading.get_ident()
+
+    def imported(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - as Python's own
+        nonlocal depth, waits
+        if threading.get_ident() != main:
+            return before(*args, **named)
+        depth += 1
+        try:
+            return before(*args, **named)
+        finally:
+            depth -= 1
+            if waits and not depth:
+                waits = False
+                # Not `press` itself: around the user's code, Ctrl-C has a handler of its own.
+                signal.raise_signal(signal.SIGINT)
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal waits
+        if not depth:
+            interrupt(number, frame)
+        elif waits:
+            again()
+        else:
+            waits = True
+
+    builtins.__import__ = imported
+    try:
+        yield press
+    finally:
+        builtins.__import__ = before
