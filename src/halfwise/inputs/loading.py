@@ -193,7 +193,7 @@ def _load_sources(
 def _load_folders(
     folders: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
 ) -> LoadedSamples:
-    kind, paired, notes = paired_files(folders, (IMAGES, ".npy"))
+    kind, paired, notes = paired_files(folders)
     if kind == IMAGES:
         loaded = load_images(paired, specs, preprocess)
     else:
@@ -202,24 +202,21 @@ def _load_folders(
     return replace(loaded, notes=(*loaded.notes, *notes))
 
 
-def paired_files(
-    sources: Mapping[str, Path], kinds: Sequence[str]
-) -> tuple[str, Paired, tuple[Note, ...]]:
-    """Return the kind of several inputs' files, and the files paired by `pair_files`.
+def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, ...]]:
+    """Return the kind of several inputs' files, images or `.npy`, and the files in pairs.
 
     Args:
         sources: Input name → a folder, or a file.
-        kinds: Accepted kinds.
 
     Raises:
         CaseError: They hold something else or different kinds, or do not pair up.
     """
     found = {name: data_files(path) for name, path in sources.items()}
     held = {kind if files else "" for kind, files in found.values()}
-    if len(held) > 1 or not held <= set(kinds):
+    if len(held) > 1 or not held <= {IMAGES, ".npy"}:
         each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in found.items())
         raise CaseError(
-            f"The sources hold {each}; expected {' or '.join(kinds)}, of one kind for all inputs.",
+            f"The sources hold {each}; expected {IMAGES} or .npy, of one kind for all inputs.",
             "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
     paired, notes = pair_files({name: files for name, (_, files) in found.items()})

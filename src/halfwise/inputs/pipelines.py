@@ -82,7 +82,7 @@ def load_raw(source: str | Path) -> RawSamples:
 
 def _raw_by_input(sources: Mapping[str, Path]) -> RawSamples:
     demand_sources(sources)
-    kind, paired, notes = paired_files(sources, (IMAGES, ".npy"))
+    kind, paired, notes = paired_files(sources)
     read = _images if kind == IMAGES else _arrays
     each = {name: read([files[name] for _, files in paired]) for name in sources}
     first = next(iter(each.values()))
