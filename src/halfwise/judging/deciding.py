@@ -71,7 +71,8 @@ class Deciding:
         order = sorted(range(len(errors)), key=lambda i: -errors[i])
         if not every or not order or errors[order[0]] == 0:
             return None
-        flips = self._flips(every)
+        sides = self._sides(range(len(self.samples)))
+        flips = differing(list(every.values()), *sides)
         for group in self._groups(flips, every):
             tensors = [t for flip in group for t in decided(every[flip.node])]
             left = 0.0
@@ -102,9 +103,6 @@ class Deciding:
     def _leading(self, nodes: Sequence[ir.Node]) -> Iterator[NodeName]:
         leading = {name for node in nodes for name in leading_to(node, self.roles)}
         return (n for n in map(node_name, self.network.nodes()) if n in leading)
-
-    def _flips(self, every: Mapping[NodeName, ir.Node]) -> tuple[Flip, ...]:
-        return differing(list(every.values()), *self._sides(range(len(self.samples))))
 
     def _read(self, nodes: Sequence[ir.Node], chosen: Sequence[int]) -> float | None:
         """Return the largest relative RMS error of a computed float that `nodes` read, if known."""

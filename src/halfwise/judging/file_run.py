@@ -5,7 +5,7 @@ that undo each other, so intermediate values are FP32, as in a fused kernel. The
 each value.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -102,23 +102,12 @@ def differing(decisions: Sequence[ir.Node], one: Runner, other: Runner) -> tuple
         for name in map(TensorName, a.keys() & b.keys()):
             unlike[name] += _differing(a[name], b[name])
             total[name] += max(a[name].size, b[name].size)
-    return tuple(_flips(decisions, unlike, total))
-
-
-def _flips(
-    decisions: Sequence[ir.Node],
-    differing: Mapping[TensorName, int],
-    total: Mapping[TensorName, int],
-) -> Iterator[Flip]:
-    for node in decisions:
-        for tensor in [t for t in decided(node) if total[t]][:1]:
-            if differing[tensor]:
-                yield Flip(
-                    node=node_name(node),
-                    op=node.op_type,
-                    elements=differing[tensor],
-                    of=total[tensor],
-                )
+    found = ((node, t) for node in decisions for t in [t for t in decided(node) if total[t]][:1])
+    return tuple(
+        Flip(node=node_name(node), op=node.op_type, elements=unlike[tensor], of=total[tensor])
+        for node, tensor in found
+        if unlike[tensor]
+    )
 
 
 def _differing(one: NDArray[np.generic], other: NDArray[np.generic]) -> int:

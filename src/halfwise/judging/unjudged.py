@@ -48,11 +48,10 @@ def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
     """
     own = {} if candidate is None else bodies_in(candidate.graph)
     wanted = (b for b in bodies_in(case.network.graph).values() if b.computes(low=False))
-    return [b for b in wanted if b.can_run and not (b.key in own and _kept(b, own[b.key]))]
-
-
-def _kept(body: Body, candidate: Body) -> bool:
-    return not candidate.computes(low=True) and alike(body.graph, candidate.graph)
+    kept = {k for k, body in own.items() if not body.computes(low=True)}
+    return [
+        b for b in wanted if b.can_run and not (b.key in kept and alike(b.graph, own[b.key].graph))
+    ]
 
 
 def _never_run(case: Case, wanted: Sequence[Body], runtime: Runtime) -> list[Body]:
