@@ -71,7 +71,11 @@ def lstm(subject: Subject) -> Iterator[Found]:
     """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 does not. Fixed in February 2022."""
     if _torch(subject) != (1, 10):
         return
-    nodes = [(p, n) for p, n in standard_nodes(subject, "LSTM") if _direction(n) == "bidirectional"]
+    nodes = [
+        (p, n)
+        for p, n in standard_nodes(subject, "LSTM")
+        if any((a.name, a.s) == ("direction", b"bidirectional") for a in n.attribute)
+    ]
     for place, _ in nodes[1:]:
         yield Found(
             "PyTorch 1.10 exported it after another bidirectional LSTM; such exports did not run",
@@ -153,10 +157,6 @@ def _torch(subject: Subject) -> tuple[int, int] | None:
     if proto.producer_name != _TORCH or found is None:
         return None
     return int(found[1]), int(found[2])
-
-
-def _direction(node: onnx.NodeProto) -> str:
-    return next((a.s.decode(errors="replace") for a in node.attribute if a.name == "direction"), "")
 
 
 def _fills(node: ir.Node) -> bool:

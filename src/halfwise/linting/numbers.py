@@ -10,6 +10,7 @@ from halfwise.graph.model import graphs_of
 from halfwise.graph.patterns.reading import behind, is_constant, maker, readers, scalar
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
+from halfwise.records import Severity
 from halfwise.tensorrt.versions import has, since
 from halfwise.wording import number, verb
 
@@ -44,7 +45,8 @@ _FACTORS = {
     **dict.fromkeys(["LSTM", "GRU", "RNN"], (1, 2)),
 }
 """Operands that are factors; tiny addends are lost in a sum anyway."""
-_VARIANCE = 4
+_VARIANCE = ("BatchNormalization", 4)
+"""Operator and operand."""
 _MOSTLY = 0.5
 """Share of tiny weights that is reported: a minority is usual, and harmless next to large ones."""
 _SIGNIFICANT = 1e-2
@@ -214,7 +216,7 @@ def beyond(subject: Subject) -> Iterator[Found]:
         if not extent.beyond or mask_readers(value, extent):
             continue
         for node, slot, _ in readers(value):
-            if slot in _BOUNDS.get(node.op_type, ()) or _is_variance(node, slot):
+            if slot in _BOUNDS.get(node.op_type, ()) or (node.op_type, slot) == _VARIANCE:
                 continue
             yield Found(
                 f"{extent.beyond} of the {extent.elements} values of {name_of(value)} "
@@ -256,10 +258,11 @@ def variance(subject: Subject) -> Iterator[Found]:
     To first order, the relative change of 1/√(v + eps) is δv / 2(v + eps); a variance beyond 65504
     is lost.
     """
+    op, slot = _VARIANCE
     for node in subject.nodes():
-        if node.op_type != "BatchNormalization" or len(node.inputs) <= _VARIANCE:
+        if node.op_type != op or len(node.inputs) <= slot:
             continue
-        array = numbers(node.inputs[_VARIANCE])
+        array = numbers(node.inputs[slot])
         if array is None or not array.size:
             continue
         v = np.abs(array.astype(np.float32))
@@ -278,12 +281,8 @@ def variance(subject: Subject) -> Iterator[Found]:
             "their scale in FP16",
             f"Fold the BatchNormalization into {into} in FP32, before converting the model.",
             node,
-            name_of(node.inputs[_VARIANCE]) if node.inputs[_VARIANCE] else None,
+            name_of(node.inputs[slot]),
         )
-
-
-def _is_variance(node: ir.Node, slot: int) -> bool:
-    return node.op_type == "BatchNormalization" and slot == _VARIANCE
 
 
 @rule("int64-beyond-int32", "warning", "https://github.com/microsoft/onnxruntime/issues/3821")
@@ -292,7 +291,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 
     Ends of Slices do not count: a huge number means "to the end" there.
     """
-    severity = "info" if has("int64", subject.tensorrt) else "warning"
+    severity: Severity = "info" if has("int64", subject.tensorrt) else "warning"
     for graph in graphs_of(subject.network.model):
         for value in graph.initializers.values():
             constant = numbers(value) if value.dtype == ir.DataType.INT64 else None
@@ -310,7 +309,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
                     f"{since('int64')} or later.",
                     uses[0][0],
                     name_of(value),
-                    "info" if severity == "info" else "warning",
+                    severity,
                 )
 
 
@@ -326,24 +325,20 @@ def float_indices(subject: Subject) -> Iterator[Found]:
         output = node.outputs[0]
         if output.dtype is None or not output.dtype.is_integer() or not _is_floating(root):
             continue
-        if reader := _index_reader(output):
+        path = _path(
+            output,
+            lambda node, slot: slot in _INDICES.get(node.op_type, ()),
+            lambda node: node.op_type in _ARITHMETIC and not _is_floating(node.outputs[0]),
+            _LONGEST_INDEX_PATH,
+        )
+        if path:
             yield Found(
-                f"{name_of(root)}, a {root.dtype}, becomes an index or size of {reader.op_type} "
-                f"{reader.name}: FP16 cannot represent all integers above 2048",
+                f"{name_of(root)}, a {root.dtype}, becomes an index or size of {path[-1].op_type} "
+                f"{path[-1].name}: FP16 cannot represent all integers above 2048",
                 "Compute it in integers, or keep the nodes that compute it in FP32.",
                 node,
                 name_of(root),
             )
-
-
-def _index_reader(value: ir.Value) -> ir.Node | None:
-    path = _path(
-        value,
-        lambda node, slot: slot in _INDICES.get(node.op_type, ()),
-        lambda node: node.op_type in _ARITHMETIC and not _is_floating(node.outputs[0]),
-        _LONGEST_INDEX_PATH,
-    )
-    return path[-1] if path else None
 
 
 def _is_floating(value: ir.Value) -> bool:

@@ -29,8 +29,7 @@ def batch(subject: Subject) -> Iterator[Found]:
     initial states of recurrent operators.
     """
     found = [*frozen_batches(subject.network), *frozen_states(subject.network)]
-    order = {node: i for i, node in enumerate(subject.network.nodes())}
-    for each in sorted(found, key=lambda f: order[f.node]):
+    for each in sorted(found, key=lambda f: subject.order[f.node]):
         name = name_of(each.constant)
         yield Found(
             f"its batch axis is dynamic, but its initial state {name} is a constant for a fixed "
