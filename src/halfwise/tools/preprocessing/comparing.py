@@ -28,8 +28,8 @@ from halfwise.tools.preprocessing.images import (
     thumbnail,
     turn_difference,
 )
-from halfwise.tools.preprocessing.plain import compare_plain
-from halfwise.tools.preprocessing.program import Program, Residual, measure
+from halfwise.tools.preprocessing.plain import compare_plain, concluded, type_difference
+from halfwise.tools.preprocessing.program import Program, Residual, measure, transformation
 from halfwise.tools.preprocessing.registration import Alignment, align, pairs
 from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of, traces
 from halfwise.wording import dimensions, number
@@ -96,7 +96,7 @@ def compare_arrays(
     """
     layouts = layout_of(a[0]), layout_of(b[0])
     if layouts[0] is None or layouts[1] is None:
-        return compare_plain(a, b, name, name_b or name)
+        return compare_plain(a, b, (name, name_b or name))
     pair = Pair(a, b, (layouts[0], layouts[1]))
     _store(pair)
     _match(pair)
@@ -127,13 +127,24 @@ def compare_arrays(
             pair.found += traces(tone, *contents, _overshoots(fitted))
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
-    residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
+    residual = measure(ordered, b, transformation(pair.program.text), _inside(pair, alignment))
     if residual.largest <= EXPLAINED * max(tone.level) and _without_guesses(pair):
         _write(pair, framed, alignment, tone, right[0].shape[1:])
     framed_well = bool(framed.value_a) and alignment.exact and tone.explained
     if not framed_well:
         pair.found += _unexplained(pair, residual, tone)
-    return _conclude(pair, (name, name_b or name), tone, fitted, residual)
+    return concluded(
+        a,
+        b,
+        (name, name_b or name),
+        pair.found,
+        residual,
+        pair.program.text if pair.found else "",
+        level=float(max(tone.level)),
+        slack=1.01,
+        order=pair.order,
+        pipelines=fitted,
+    )
 
 
 def _without_guesses(pair: Pair) -> bool:
@@ -167,9 +178,7 @@ def _store(pair: Pair) -> None:
         )
     if (a.order, a.reshaped) != (b.order, b.reshaped) and "HW" not in (a.order, b.order):
         pair.found.append(layout_difference(a, b))
-    if first_a.dtype != first_b.dtype:
-        names = first_a.dtype.name, first_b.dtype.name
-        pair.found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
+    pair.found += type_difference(first_a, first_b)
 
 
 def _match(pair: Pair) -> None:
@@ -243,7 +252,7 @@ def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
     value = framed.value_b
     if not (framed.value_a and value and _gap(tone, framed.value_a, value)):
         return []
-    mapped = tone.map(_plane(framed.value_a)).ravel()
+    mapped = tone.fit(_plane(framed.value_a)).ravel()
     pixels = [", ".join(number(v, 4) for v in row) for row in (mapped, value)]
     return [
         difference(
@@ -278,7 +287,7 @@ def _write(
     elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
         program.place(common, shape)
     if kinds := [d.kind for d in pair.found if d.kind in UNDONE]:
-        program.say(f"{', '.join(kinds)}: detail lost in resizing cannot be recovered")
+        program.add(f"{', '.join(kinds)}: detail lost in resizing cannot be recovered")
     tone.write(program)
     if reframed and framed.value_b:
         program.frame(shape, framed.value_b, sides(framed.b, shape))
@@ -287,7 +296,7 @@ def _write(
 
 def _gap(tone: Tone, a: Sequence[float], b: Sequence[float]) -> bool:
     """Return whether two padding values differ by more than rounding."""
-    gap = np.abs(tone.map(_plane(a)) - _plane(b)).max()
+    gap = np.abs(tone.fit(_plane(a)) - _plane(b)).max()
     return bool(gap > _SAME_VALUE * max(tone.level))
 
 
@@ -319,32 +328,3 @@ def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDiffer
     sentence = "Values differ, and no known step explains how."
     left = f"{number(residual.largest / level)} of 255 levels at most"
     return [difference("values", sentence, "", "", left)]
-
-
-def _conclude(
-    pair: Pair,
-    names: tuple[str, str],
-    tone: Tone,
-    fitted: Fitted,
-    residual: Residual,
-) -> InputComparison:
-    level = float(max(tone.level))
-    return InputComparison(
-        name=names[0],
-        name_b=names[1],
-        samples=len(pair.b),
-        shape_a=pair.a[0].shape,
-        shape_b=pair.b[0].shape,
-        dtype_a=pair.a[0].dtype.name,
-        dtype_b=pair.b[0].dtype.name,
-        differences=tuple(pair.found),
-        largest=residual.before,
-        residual_max=residual.largest,
-        residual_rms=residual.rms,
-        level=level,
-        exact=residual.largest <= 1.01 * level,
-        order=pair.order,
-        code=pair.program.text if pair.found else "",
-        pipeline_a=None if fitted[0] is None else str(fitted[0]),
-        pipeline_b=None if fitted[1] is None else str(fitted[1]),
-    )

@@ -27,23 +27,19 @@ _MATCHED = 0.95
 """Least correlation of samples that differ only by rounding, a gain and an offset."""
 
 
-def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparison:
+def compare_plain(a: Arrays, b: Arrays, names: tuple[str, str]) -> InputComparison:
     """Return what differs between two inputs that are not images.
 
     Args:
         a: Samples of A: numbers of any shape, or text, compared for equality.
         b: Samples of B, equally many.
-        name: Name of the input in A.
-        name_b: Name in B.
+        names: Name of the input in A and in B.
     """
-    found: list[InputDifference] = []
     lines = []
     first_a, first_b = a[0], b[0]
-    if first_a.dtype != first_b.dtype:
-        names = first_a.dtype.name, first_b.dtype.name
-        found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
+    found = type_difference(first_a, first_b)
     if first_a.dtype.kind not in _NUMBERS or first_b.dtype.kind not in _NUMBERS:
-        return _as_text(a, b, name, name_b, found)
+        return _as_text(a, b, names, found)
     axes = _axes(first_a, first_b)
     apart = [
         (str(x.shape), str(y.shape))
@@ -53,7 +49,7 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     if axes is None or apart:
         shapes = apart[0]
         found.append(difference("shape", f"B is {shapes[1]}, A is {shapes[0]}.", *shapes))
-        return _concluded(a, b, name, name_b, found, Residual(None, np.inf, np.inf), "")
+        return concluded(a, b, names, found, Residual(None, np.inf, np.inf))
     if axes != tuple(range(first_a.ndim)):
         found.append(
             difference(
@@ -79,18 +75,26 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     before = _worst(a, b) if first_a.shape == first_b.shape else None
     residual = replace(measure(left, right, lambda x: x), before=before)
     code = plain_code(lines, first_b.dtype.name) if found else ""
-    return _concluded(a, b, name, name_b, found, residual, code, spread, order)
+    return concluded(a, b, names, found, residual, code, level=spread / 255, order=order)
+
+
+def type_difference(a: NDArray[Any], b: NDArray[Any]) -> list[InputDifference]:
+    """Return the difference of two samples in type, if any."""
+    names = a.dtype.name, b.dtype.name
+    if a.dtype == b.dtype:
+        return []
+    return [difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names)]
 
 
 def _as_text(
-    a: Arrays, b: Arrays, name: str, name_b: str, found: list[InputDifference]
+    a: Arrays, b: Arrays, names: tuple[str, str], found: list[InputDifference]
 ) -> InputComparison:
     unequal = sum(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
     if unequal:
         evidence = f"{unequal} of {len(b)} samples differ"
         found.append(difference("values", "The text differs.", "", "", evidence))
     worst = np.inf if unequal else 0.0
-    return _concluded(a, b, name, name_b, found, Residual(None, worst, worst), "")
+    return concluded(a, b, names, found, Residual(None, worst, worst))
 
 
 def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifference]]:
@@ -155,20 +159,36 @@ def _worst(a: Arrays, b: Arrays) -> float:
     return worst
 
 
-def _concluded(
+def concluded(
     a: Arrays,
     b: Arrays,
-    name: str,
-    name_b: str,
+    names: tuple[str, str],
     found: Sequence[InputDifference],
     residual: Residual,
-    code: str,
-    spread: float = 1.0,
+    code: str = "",
+    *,
+    level: float = 1 / 255,
+    slack: float = 1.0,
     order: tuple[int, ...] | None = None,
+    pipelines: tuple[object, object] = (None, None),
 ) -> InputComparison:
+    """Return the record of a comparison.
+
+    Args:
+        a: Samples of A.
+        b: Samples of B, equally many.
+        names: Name of the input in A and in B.
+        found: What differs.
+        residual: What the code leaves.
+        code: Python that turns A into B.
+        level: One of 255 levels in B's unit.
+        slack: Levels that count as rounding.
+        order: The sample of A for each of B; None for the same.
+        pipelines: How A and B resize, as far as that is known.
+    """
     return InputComparison(
-        name=name,
-        name_b=name_b,
+        name=names[0],
+        name_b=names[1],
         samples=len(b),
         shape_a=a[0].shape,
         shape_b=b[0].shape,
@@ -178,8 +198,10 @@ def _concluded(
         largest=residual.before,
         residual_max=residual.largest,
         residual_rms=residual.rms,
-        level=spread / 255,
-        exact=residual.largest <= spread / 255,
+        level=level,
+        exact=residual.largest <= slack * level,
         order=order or tuple(range(len(b))),
         code=code,
+        pipeline_a=None if pipelines[0] is None else str(pipelines[0]),
+        pipeline_b=None if pipelines[1] is None else str(pipelines[1]),
     )

@@ -35,12 +35,8 @@ class Program:
         self._order: tuple[int, ...] | None = None
 
     def add(self, comment: str, *lines: str) -> None:
-        """Add a step: a comment and its lines."""
+        """Add a step: a comment and its lines; none for a mere remark."""
         self._lines += [f"    # {comment}", *(f"    {line}" for line in lines)]
-
-    def say(self, comment: str) -> None:
-        """Add only a comment."""
-        self.add(comment)
 
     def order(self, order: Sequence[int]) -> None:
         """Record that sample i of B is sample `order[i]` of A."""
@@ -204,10 +200,6 @@ class Program:
             )
         return head + "\n".join(self._lines) + "\n"
 
-    def function(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return `a_to_b` itself: the code shown is the code measured."""
-        return transformation(self.text)
-
 
 def code_of(codes: Mapping[str, str]) -> str:
     """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on if several.
@@ -227,7 +219,10 @@ def code_of(codes: Mapping[str, str]) -> str:
 
 
 def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function in a program's text, which `Program` builds only from numbers."""
+    """Return the function in a program's text, which `Program` builds only from numbers.
+
+    So the code shown is the code measured.
+    """
     names: dict[str, Any] = {}
     exec(text, names)  # noqa: S102 - no text of a user's is in it
     made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]

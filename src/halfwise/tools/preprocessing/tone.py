@@ -53,7 +53,7 @@ class Tone:
     """How A's values become B's.
 
     Attributes:
-        fit: Channel order, gains and offsets.
+        fit: Channel order, gains and offsets: maps A to B, neither rounded nor clipped.
         recognised: The normalisations, if known ones.
         level: One of 255 levels in B's unit, by channel of B.
         given: Channels of A.
@@ -75,10 +75,6 @@ class Tone:
     floored: bool = False
     rounded: bool = False
     clipped: tuple[Array, Array] | None = None
-
-    def map(self, image: Array) -> Array:
-        """Return f64[c, h, w] of A in B's channels and unit, neither rounded nor clipped."""
-        return self.fit(image)
 
     def write(self, program: Program) -> None:
         """Add the steps to a program."""
@@ -161,7 +157,7 @@ def _level_of(low: float, high: float) -> float | None:
 def _values(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> None:
     """Look for clipping, FP16, and rounding to 8 bits."""
     level = np.array(tone.level)
-    mapped = [tone.map(image) for image in a]
+    mapped = [tone.fit(image) for image in a]
     for wide, narrow, cuts in ((mapped, b, "B"), (b, mapped, "A")):
         if number := clipped(wide, narrow, level):
             low, high = limits(narrow)
@@ -279,7 +275,7 @@ def traces(
 
 
 def _clipping(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> list[InputDifference]:
-    mapped = [tone.map(image) for image in a]
+    mapped = [tone.fit(image) for image in a]
     level = np.array(tone.level)
     for wide, narrow, cuts in ((mapped, b, "B"), (b, mapped, "A")):
         low, high = (limit[:, None, None] for limit in limits(narrow))

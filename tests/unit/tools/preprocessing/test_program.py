@@ -21,7 +21,7 @@ LAYOUTS = [
 
 def run(program, sample, layout=LAYOUTS[2]):
     program.write(layout, sample)
-    return program.function()(sample)
+    return transformation(program.text)(sample)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_reading_and_writing_a_layout_are_inverse(image, layout):
     planar = image[:1] if layout.order == "HW" else image
     writer = Program()
     writer.write(layout, np.zeros(1, np.float32))
-    sample = writer.function()(planar)
+    sample = transformation(writer.text)(planar)
     assert np.array_equal(layout.image(sample), planar)
     program = Program()
     program.read(layout)
@@ -85,7 +85,7 @@ def test_bytes_are_rounded_and_kept_in_range(image):
     program = Program()
     program.affine([2.3] * 3, [-20] * 3)
     program.write(LAYOUTS[2], image.astype(np.uint8))
-    made = program.function()(image)
+    made = transformation(program.text)(image)
     assert made.dtype == np.uint8
     assert np.array_equal(made, np.clip(np.round(image * 2.3 - 20), 0, 255))
 
@@ -93,7 +93,7 @@ def test_bytes_are_rounded_and_kept_in_range(image):
 def test_the_text_is_python_with_the_order_and_the_comments():
     program = Program()
     program.order((1, 0))
-    program.say("a word")
+    program.add("a word")
     program.write(LAYOUTS[2], np.zeros(1, np.float32))
     ast.parse(program.text)
     assert "ORDER = [1, 0]" in program.text
