@@ -14,13 +14,12 @@ from halfwise.records import (
 )
 from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.plan import (
-    _REMARKS,
     int8_lines,
     kept_table,
     left_out_table,
     nothing_in_int8,
 )
-from halfwise.reporting.remarks import in_words, told_left_out
+from halfwise.reporting.remarks import REMARKS, in_words, told_left_out
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
 
@@ -187,7 +186,7 @@ def test_the_record_of_a_run_is_put_in_words_once() -> None:
 
 
 def test_every_kind_of_remark_has_words() -> None:
-    assert _REMARKS.keys() == set(get_args(RemarkKind))
+    assert REMARKS.keys() == set(get_args(RemarkKind))
 
 
 def test_the_title_tells_the_types_of_kept_nodes():

@@ -1,15 +1,14 @@
-"""What is told of repairs that are not in the plan."""
+"""What is told of a plan as a whole, and of what ended its search."""
 
 import pytest
 
 from halfwise.records import UNDONE, Remark
-from halfwise.reporting.plan import remark
-from halfwise.reporting.remarks import UNDONE_REMARKS, allow_more, spent
+from halfwise.reporting.remarks import MORE, REMARKS, lacking, remark, spent
 from tests.unit.reporting.runs import search
 
 
 def test_what_is_undone_is_told_with_its_numbers():
-    assert UNDONE_REMARKS.keys() > UNDONE
+    assert REMARKS.keys() > UNDONE
     names = {"rule": "fold", "nodes": "a, b", "why": "No."}
     numbers = {"before": 2.0, "after": 3.0, "value": 1e-3}
     told = {kind: remark(Remark(kind=kind, names=names, numbers=numbers)) for kind in UNDONE}
@@ -55,7 +54,7 @@ def test_errors_that_are_no_numbers_are_not_told_as_such():
 def test_what_ended_a_search_and_what_lets_it_go_on(ended_by, told, more):
     ended = search(exhausted=True, budget=1500.0, ended_by=ended_by)
     assert spent(ended) == told
-    assert more in allow_more(ended)
+    assert more in MORE[lacking(ended)]
 
 
 def test_no_time_is_no_matter_of_the_clock():
@@ -65,4 +64,4 @@ def test_no_time_is_no_matter_of_the_clock():
 
 def test_records_of_before_know_seconds_alone():
     assert spent(search(exhausted=True)) == "the time budget of 300 s was spent"
-    assert allow_more(search(exhausted=True)).endswith("more time (--time-budget SECONDS)")
+    assert MORE[lacking(search(exhausted=True))].endswith("more time (--time-budget SECONDS)")
