@@ -17,7 +17,7 @@ from halfwise.errors import RunFailed
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.sizes import declared_axes, frozen_nodes, shape_inputs
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.relative import is_close
 from halfwise.records import TensorName
 from halfwise.wording import listed
 
@@ -227,7 +227,7 @@ def _confirmed(
     outputs, rows = {}, {}
     for name, array in together.items():
         alone = [np.asarray(single[name]) for single in singles]
-        if all(_equal(array, one) for one in alone):
+        if all(is_close(array, one, _SAME) for one in alone):
             continue
         axis = _grown(array.shape, [one.shape for one in alone], sizes)
         if axis is None or _keeps_one(axis, axes, array.shape, sizes, network):
@@ -237,7 +237,7 @@ def _confirmed(
                 "not follow the batch"
             )
             return Apart("whole", told, axes)
-        if not _equal(array, np.concatenate(alone, axis)):
+        if not is_close(array, np.concatenate(alone, axis), _SAME):
             told = (
                 f"the model mixes the samples of a batch: row by row, output {name} differs "
                 "from that of single samples"
@@ -258,16 +258,6 @@ def _alike(samples: Samples, trial: Batching) -> list[Sample]:
             return group
     largest = max(groups.values(), key=len)
     return largest if len(largest) > 1 else largest * 2
-
-
-def _equal(found: NDArray[Any], expected: NDArray[Any]) -> bool:
-    if found.shape != expected.shape:
-        return False
-    if is_discrete(found.dtype) or not found.size:
-        return bool(np.array_equal(found, expected))
-    finite = np.abs(expected[np.isfinite(expected)])
-    slack = _SAME * float(finite.max()) if finite.size else 0.0
-    return bool(np.allclose(found, expected, rtol=0, atol=slack, equal_nan=True))
 
 
 def _grown(batch: Shape, alone: Sequence[Shape], sizes: Sequence[int]) -> int | None:

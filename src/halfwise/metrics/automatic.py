@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from halfwise.errors import UsageError
-from halfwise.metrics.built_in import default_drop, required, shapes_of
+from halfwise.metrics.built_in import default_drop, required
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.recognised import (
@@ -21,7 +21,7 @@ from halfwise.metrics.recognised import (
     shortfall,
     untested_part,
 )
-from halfwise.metrics.targets import Metric
+from halfwise.metrics.targets import Metric, shapes_of
 from halfwise.metrics.untested import untested_metric, untested_outputs
 from halfwise.records import Criterion, Recognised, Unjudged
 from halfwise.wording import listed

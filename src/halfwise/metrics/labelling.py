@@ -8,10 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.built_in import OWN_METRIC, at_least_one, class_output, token_outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.targets import by_sample
+from halfwise.metrics.targets import (
+    OWN_METRIC,
+    at_least_one,
+    by_sample,
+    class_output,
+    token_outputs,
+)
 
 Classes = NDArray[np.int64]
 _NONE = -1

@@ -1,4 +1,4 @@
-"""Relative errors of tensors: RMS, pooled over samples, and largest."""
+"""Relative errors of tensors: RMS, pooled over samples, and largest; whether tensors are close."""
 
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -86,6 +86,18 @@ def _ratio(signal: float, noise: float) -> float:
     if noise == 0:
         return 0.0
     return sqrt(noise / signal) if signal > 0 else inf
+
+
+def is_close(found: NDArray[Any], expected: NDArray[Any], within: float) -> bool:
+    """Return whether all elements agree, up to `within` of the largest finite expected magnitude.
+
+    The same NaN and infinities agree; integers, Booleans and strings must be equal. False for
+    another shape.
+    """
+    if found.shape != expected.shape or is_discrete(found.dtype):
+        return bool(np.array_equal(found, expected))
+    slack = within * float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
+    return bool(np.allclose(found, expected, rtol=0, atol=slack, equal_nan=True))
 
 
 def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.built_in import SI_SDR_CAP_DB, at_least_one, float_outputs
+from halfwise.metrics.built_in import SI_SDR_CAP_DB
 from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.targets import by_target
+from halfwise.metrics.targets import at_least_one, by_target, float_outputs
 
 Floats = NDArray[np.float64]
 _FAINT = 1e-6

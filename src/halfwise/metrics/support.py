@@ -8,11 +8,16 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.boxes import detect
-from halfwise.metrics.built_in import class_output, class_rows, float_outputs, flow_outputs
 from halfwise.metrics.labelling import pixels_in, tokens_in
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.similarity import signals_in, vectors_in
-from halfwise.metrics.targets import by_target
+from halfwise.metrics.targets import (
+    by_target,
+    class_output,
+    class_rows,
+    float_outputs,
+    flow_outputs,
+)
 from halfwise.records import Recognised
 from halfwise.records.recognised import Unit
 
@@ -60,7 +65,7 @@ Count = Callable[[Sequence[Outputs], Labels], int]
 
 
 def _in_targets(
-    counts: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
+    counts: Callable[[NDArray[np.float64]], Any],
     outputs: Callable[[Outputs], Sequence[str]] = float_outputs,
 ) -> Count:
     """Return a function that counts what is true of the targets of some outputs."""

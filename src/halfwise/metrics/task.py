@@ -15,21 +15,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.built_in import (
-    PSNR_CAP_DB,
+from halfwise.metrics.built_in import PSNR_CAP_DB
+from halfwise.metrics.difference import dot
+from halfwise.metrics.labelling import mean_iou, token_agreement
+from halfwise.metrics.measures import Outputs
+from halfwise.metrics.similarity import cosine, si_sdr, snr
+from halfwise.metrics.targets import (
+    Metric,
     at_least_one,
+    by_sample,
+    by_target,
     class_labels,
     class_output,
     class_rows,
     float_outputs,
     flow_outputs,
+    images,
     map_outputs,
 )
-from halfwise.metrics.difference import dot
-from halfwise.metrics.labelling import mean_iou, token_agreement
-from halfwise.metrics.measures import Outputs
-from halfwise.metrics.similarity import cosine, si_sdr, snr
-from halfwise.metrics.targets import Metric, by_sample, by_target, images
 
 _STEP = 1 / 256
 """Relative to the range of an image: one step of 8 bits."""

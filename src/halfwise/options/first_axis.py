@@ -17,6 +17,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import Network
 from halfwise.inputs import InputSpec, LoadedSamples, Rows
+from halfwise.metrics.relative import is_close
 from halfwise.records import Note
 
 Reading = Literal["samples", "one", "mixed"]
@@ -104,11 +105,11 @@ def _compared(together: object, alone: Sequence[object]) -> Reading | None:
     if any(one.shape != ones[0].shape for one in ones):
         return None
     if together.shape == ones[0].shape:
-        return None if all(_equal(together, one) for one in ones) else "one"
+        return None if all(is_close(together, one, _SAME) for one in ones) else "one"
     axis = next((i for i in range(together.ndim) if _rows(together, i, ones)), None)
     if axis is None:
         return None
-    return "samples" if _equal(together, np.concatenate(ones, axis)) else "mixed"
+    return "samples" if is_close(together, np.concatenate(ones, axis), _SAME) else "mixed"
 
 
 def _rows(together: NDArray[Any], axis: int, ones: Sequence[NDArray[Any]]) -> bool:
@@ -118,11 +119,3 @@ def _rows(together: NDArray[Any], axis: int, ones: Sequence[NDArray[Any]]) -> bo
         return False
     joined[axis] *= len(ones)
     return tuple(joined) == together.shape
-
-
-def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    if one.dtype.kind != "f":
-        return bool(np.array_equal(one, other))
-    finite = np.abs(other[np.isfinite(other)])
-    slack = _SAME * float(finite.max(initial=0))
-    return bool(np.allclose(one, other, rtol=0, atol=slack, equal_nan=True))

@@ -167,7 +167,7 @@ def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
             "input" if tensor.is_input else "output",
             clean(tensor.name),
             tensor.dtype,
-            "values" if tensor.shape_tensor and tensor.is_input else _size(tensor.shape),
+            "values" if tensor.shape_tensor and tensor.is_input else dimensions(tensor.shape),
             *_limits(tensor),
         )
         for tensor in tensors
@@ -183,12 +183,10 @@ def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
     limits = tensor.limits
     if not tensor.shape_tensor and -1 not in tensor.shape:
         return "", "", ""
-    low, opt, high = ([_size(getattr(one, at)) for one in limits] for at in ("min", "opt", "max"))
+    low, opt, high = (
+        [dimensions(getattr(one, at)) for one in limits] for at in ("min", "opt", "max")
+    )
     return "; ".join(low), "; ".join(opt), "; ".join(high)
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return dimensions(shape)
 
 
 def _speed(latency: Latency | None) -> Iterator[str]:

@@ -17,7 +17,7 @@ from halfwise.metrics import (
     rises,
     usual,
 )
-from halfwise.metrics.built_in import class_labels
+from halfwise.metrics.targets import class_labels
 from halfwise.metrics.task import epe
 
 STEPS = np.linspace(-4, 4, 2 * 32 * 32).reshape(1, 2, 32, 32)

@@ -133,9 +133,7 @@ def _order(a: Arrays, b: Arrays) -> tuple[int, ...]:
     rows, targets = (np.stack([_unit(x) for x in side]) for side in (a, b))
     table = rows @ targets.T
     found, columns = linear_sum_assignment(table, maximize=True)
-    order = [0] * len(b)
-    for i, j in zip(found, columns, strict=True):
-        order[int(j)] = int(i)
+    order = [int(i) for i in found[np.argsort(columns)]]
     matched = sum(table[order[i], i] for i in same) / len(b)
     better = matched - float(np.trace(table)) / len(b)
     return tuple(order) if better > _BETTER and matched > _MATCHED else same

@@ -11,7 +11,7 @@ def rows():
 
 
 def compared(a, b):
-    return compare_plain(a, b, "x", "x")
+    return compare_plain(a, b, ("x", "x"))
 
 
 def test_nothing(rows):
@@ -71,6 +71,6 @@ def test_text_is_equal_or_not():
 
 def test_one_sample_of_another_shape():
     a, b = [np.ones(4), np.ones(5)], [np.ones(4), np.ones(6)]
-    found = compare_plain(a, b, "x", "x")
+    found = compare_plain(a, b, ("x", "x"))
     assert [(d.kind, d.a, d.b) for d in found.differences] == [("shape", "(5,)", "(6,)")]
     assert found.residual_max == np.inf

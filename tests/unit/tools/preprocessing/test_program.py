@@ -104,7 +104,7 @@ def test_the_text_is_python_with_the_order_and_the_comments():
 def test_the_code_of_several_inputs_has_a_function_for_each():
     ramp = [np.arange(12.0).reshape(3, 4) + i for i in range(3)]
     doubled = [2 * array for array in ramp]
-    same, one = compare_plain(ramp, ramp, "x", "x"), compare_plain(ramp, doubled, "y", "y")
+    same, one = compare_plain(ramp, ramp, ("x", "x")), compare_plain(ramp, doubled, ("y", "y"))
     assert code_of({"x": same.code}).startswith("#")
     assert code_of({"x": same.code, "y": one.code}) == one.code
     names: dict[str, Any] = {}
