@@ -92,30 +92,27 @@ from halfwise.records.judged import (
     SliceGroup,
     Verdict,
 )
-from halfwise.records.ladder import (
-    FULL_RUNGS,
-    RANGE_METHODS,
-    EngineRung,
-    LadderRung,
-    RangeMethod,
-    RightBy,
-)
 from halfwise.records.outcomes import (
+    FULL_RUNGS,
     Band,
     Cause,
     CauseKind,
+    EngineRung,
+    LadderRung,
     Latency,
     Move,
     MoveKind,
     ProvenEngine,
     Refusal,
     RefusalKind,
+    RightBy,
     Spared,
     SparedKind,
     TimeRatio,
 )
 from halfwise.records.planned import (
     LEAST_SAVED,
+    RANGE_METHODS,
     AdjustedConstant,
     Because,
     BudgetEnd,
@@ -124,6 +121,7 @@ from halfwise.records.planned import (
     KeptNode,
     NearPlan,
     Plan,
+    RangeMethod,
     Search,
     Unsupported,
     Worth,

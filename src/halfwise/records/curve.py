@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from halfwise.records.judged import Criterion
-from halfwise.records.ladder import EngineRung
+from halfwise.records.outcomes import EngineRung
 from halfwise.records.planned import LEAST_DEARER
 from halfwise.records.recognised import Recognised, TaskScore
 from halfwise.records.record import NodeName, Record

@@ -4,10 +4,11 @@ from typing import Literal
 
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
 from halfwise.records.judged import Verdict
-from halfwise.records.ladder import FULL_RUNGS, EngineRung
 from halfwise.records.outcomes import (
+    FULL_RUNGS,
     Band,
     Cause,
+    EngineRung,
     Latency,
     Move,
     ProvenEngine,

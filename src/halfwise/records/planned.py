@@ -4,13 +4,18 @@ Costs are relative to everything low: the mixed model that keeps nothing. Nodes 
 are FP32 there too, as are nodes that move data from an FP32 input to an FP32 output.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
-from halfwise.records.ladder import RangeMethod
 from halfwise.records.record import GuardKind, NodeName, Record, Remark, TensorName
 from halfwise.records.repair import Repair
+
+RangeMethod = Literal["minmax", "entropy", "percentile"]
+"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "entropy": the
+part that loses least information (relative entropy of histograms); "percentile": all but the rarest
+magnitudes."""
+RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 LowFormat = Literal["fp16", "bf16"]
 """Names of `formats.LOW_FORMATS`."""

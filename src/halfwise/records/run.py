@@ -8,7 +8,7 @@ from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
 from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
-from halfwise.records.ladder import LadderRung
+from halfwise.records.outcomes import LadderRung
 from halfwise.records.planned import KeptNode, Plan, Search, Worth
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record

@@ -1,6 +1,7 @@
 """The band of errors that low precision explains."""
 
 from math import inf, isclose
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -8,14 +9,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from halfwise.records import (
+    FULL_RUNGS,
     Band,
     Cause,
     EngineResult,
     EngineRound,
+    EngineRung,
     Engines,
+    LadderRung,
     Move,
     NodeName,
+    Plan,
     Refusal,
+    Run,
     TimeRatio,
 )
 from tests.unit.reporting.engine_runs import result
@@ -87,3 +93,16 @@ def test_rows_of_old_records_compare_with_nothing():
     assert EngineResult.model_validate_json(old) == row
     told = row.model_copy(update={"ratio": TimeRatio(low=0.9, high=1.1, rounds=7)})
     assert EngineResult.model_validate_json(told.model_dump_json()) == told
+
+
+def test_a_plan_of_before_has_no_int8_and_a_run_no_rungs():
+    assert Plan.model_fields["int8"].default == Plan.model_fields["left_out"].default == ()
+    assert Plan.model_fields["ranges"].default is None
+    assert Run.model_fields["rungs"].default == ()
+
+
+def test_a_rung_needs_its_type_and_whether_it_passed_alone():
+    rung = LadderRung.model_validate({"rung": "int8", "passed": None})
+    assert LadderRung.model_validate_json(rung.model_dump_json()) == rung
+    assert get_args(EngineRung)[:2] == FULL_RUNGS
+    assert get_args(EngineRung)[-1] == "int8"
