@@ -73,7 +73,15 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         ),
         lines_of("About the engines", _remarks(engines)),
         _precision(engines.results),
-        lines_of("Time of the delivered engine over others", _beside(engines.results)),
+        lines_of(
+            "Time of the delivered engine over others",
+            (
+                f"{r.name}: {number(r.ratio.low)} to {number(r.ratio.high)}, over "
+                f"{count(r.ratio.rounds, 'alternating round')}"
+                for r in engines.results
+                if r.ratio is not None
+            ),
+        ),
         _table(engines.results),
     )
     return present(*parts)
@@ -266,15 +274,6 @@ def timing_line(latency: Latency) -> str:
         f"Times are for one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
         f"and 99th percentile of {count(latency.iterations, 'run')}."
     )
-
-
-def _beside(results: Sequence[EngineResult]) -> list[str]:
-    return [
-        f"{r.name}: {number(r.ratio.low)} to {number(r.ratio.high)}, over "
-        f"{count(r.ratio.rounds, 'alternating round')}"
-        for r in results
-        if r.ratio is not None
-    ]
 
 
 def _precision(results: Sequence[EngineResult]) -> Table | None:

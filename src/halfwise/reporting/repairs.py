@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 from halfwise.records import UNDONE, Criterion, Plan, Proof, Remade, Repair, RepairRule, Run
-from halfwise.reporting.parts import MOST_ROWS, Lines
+from halfwise.reporting.parts import MOST_ROWS, Lines, lines_of
 from halfwise.reporting.remarks import remark
-from halfwise.wording import count, listed, number, ratio, sentence, shorten, verb
+from halfwise.wording import count, listed, number, ratio, shorten, verb
 
 _SHOWN = 3
 """Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
@@ -51,7 +51,7 @@ def repair_lines(run: Run) -> Lines | None:
     if len(undone) > _SHOWN:
         lines.append(f"And {len(undone) - _SHOWN} more undone: see run.json.")
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
-    return Lines(title, tuple(map(sentence, lines))) if lines else None
+    return lines_of(title, lines)
 
 
 def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]:

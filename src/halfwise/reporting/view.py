@@ -1,7 +1,12 @@
 """Turn the record of a run into the words and figures of a report."""
 
+from collections.abc import Iterator, Sequence
+
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import (
+    EngineResult,
+    EngineRung,
+    Engines,
     MetricResult,
     OutputError,
     Plan,
@@ -10,12 +15,12 @@ from halfwise.records import (
 )
 from halfwise.reporting.baseline import baseline_parts, worse_alone
 from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
-from halfwise.reporting.devices import device_parts
 from halfwise.reporting.diagnosis import diagnosed
+from halfwise.reporting.engines import engine_parts, largest, made
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.ladder import ladder_lines, ladder_table
 from halfwise.reporting.notes import cut_lines, quantised_note
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
 from halfwise.reporting.plan import (
     int8_lines,
     kept_table,
@@ -28,9 +33,9 @@ from halfwise.reporting.quantisation import pairless_lines, quantisation_lines
 from halfwise.reporting.reasons import stated
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.repairs import notes_beside, remade_line, repair_lines
-from halfwise.reporting.rungs import judged_name, rung_caution
+from halfwise.reporting.rungs import cause_line, judged_name, rung_caution, rung_line, rung_name
 from halfwise.reporting.steps import steps_told
-from halfwise.reporting.tasks import below_one, part_lines, rests_on
+from halfwise.reporting.tasks import below_one, heading_of, part_lines, rests_on, values_of
 from halfwise.reporting.trouble import followed_lines, low_name, trouble
 from halfwise.reporting.verdict import (
     allowed,
@@ -245,10 +250,73 @@ def _remarks(run: Run) -> Lines | None:
         )
     lines += [f"Warning: {line}" for line in run.warnings]
     lines += [f"Hint: {line}" for line in run.verdict.hints]
-    return Lines("Remarks", tuple(map(sentence, lines))) if lines else None
+    return lines_of("Remarks", lines)
 
 
 def _reasons(verdict: Verdict) -> Lines | None:
     lines = stated(verdict.reasons, verdict.failures)
     title = f"Why it {'failed' if verdict.judged else 'is not judged'}"
     return Lines(title, lines) if lines else None
+
+
+def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
+    """Return the report's parts on engines: everything for one device, or several side by side."""
+    if len(devices) < 2:
+        return tuple(part for engines in devices for part in engine_parts(engines))
+    told = (lines_of(f"On {engines.worker.name}", _lines(engines)) for engines in devices)
+    return present(*told, _table(devices))
+
+
+def _lines(engines: Engines) -> Iterator[str]:
+    yield from made(engines)
+    if engines.shares:
+        yield f"Of the same kind as {engines.shares}: both built for one another."
+    if engines.lost:
+        yield f"Lost before its engine was judged: {engines.lost}"
+    yield from map(rung_line, engines.rungs)
+    yield from (f"{sentence(cause_line(cause))}" for cause in engines.causes)
+
+
+def _table(devices: Sequence[Engines]) -> Table:
+    rows = [_row(engines) for engines in devices]
+    metrics = (r.verdict.metric for e in devices for r in e.results if r.verdict is not None)
+    metric = next((heading_of(found) for found in metrics if found is not None), "")
+    figures = ("max error", metric, "ms", "FP32 nodes")
+    columns = (
+        Column("device"),
+        Column("passed"),
+        Column("rung"),
+        *(Column(figure, "right") for figure in figures),
+        Column("engine"),
+    )
+    title = "One plan on each device, on held-out samples"
+    return Table(title, columns, tuple(rows)).without_empty_columns()
+
+
+def _row(engines: Engines) -> tuple[str, ...]:
+    name = shorten(engines.worker.name, 20)
+    if engines.lost:
+        return (name, "lost", *[""] * 6)
+    row = shown_row(engines)
+    verdict = engines.verdict
+    passed = "no result" if verdict is None else "yes" if verdict.passed else "no"
+    if row is None or row.verdict is None:
+        return (name, passed, *[""] * 6)
+    metric = "" if row.verdict.metric is None else "; ".join(values_of(row.verdict.metric))
+    rung: EngineRung | None = row.rung
+    return (
+        name,
+        passed,
+        "" if rung is None else rung_name(rung),
+        number(largest(row.verdict, "max_abs")),
+        metric,
+        "" if row.latency is None else number(row.latency.median_ms),
+        str(row.kept),
+        "" if engines.delivered is None else shorten(engines.delivered.path),
+    )
+
+
+def shown_row(engines: Engines) -> EngineResult | None:
+    """Return the row of the delivered engine, else of the last that ran; None if there is none."""
+    ran = [row for row in engines.results if row.verdict is not None]
+    return engines.row or (ran[-1] if ran else None)
