@@ -7,7 +7,7 @@ or rows are not boxes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from halfwise.metrics.evidence import (
     SUM_SLACK,
     Arrays,
     Inputs,
+    Look,
     image_sizes,
     is_against,
     whole_numbers,
@@ -47,23 +48,9 @@ _VISIBLE = 0.05
 """Least score of rows whose corners count: others may be padding."""
 
 
-class BoxLook(NamedTuple):
-    """Outputs that look like boxes.
-
-    Attributes:
-        outputs: Names of boxes, scores and classes, as `how` reads them.
-        evidence: What was seen.
-        how: How to read them; None if not shown.
-    """
-
-    outputs: tuple[str, ...]
-    evidence: tuple[Evidence, ...]
-    how: Boxes | None
-
-
 def boxes_in(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
-) -> BoxLook | None:
+) -> Look | None:
     """Return the first outputs that look like boxes, preferring those with a shown layout.
 
     Args:
@@ -73,22 +60,24 @@ def boxes_in(
     """
     floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
     found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
-    return min(found, key=lambda look: look.how is None, default=None)
+    return min(found, key=lambda look: not look.shown, default=None)
 
 
-def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[BoxLook]:
+def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Look]:
     for name, arrays in floats.items():
         if final := _final(name, arrays, inputs):
-            yield BoxLook((name,), ("joined-with-scores", "whole-classes", *final[1]), final[0])
+            yield _look(
+                (name,), arrays, ("joined-with-scores", "whole-classes", *final[1]), final[0]
+            )
         elif how := _cellwise(arrays, inputs):
-            yield BoxLook((name,), ("joined-with-scores", "row-per-cell"), how)
+            yield _look((name,), arrays, ("joined-with-scores", "row-per-cell"), how)
         elif all(map(_is_boxes_with_scores, arrays)):
-            yield BoxLook((name,), ("joined-with-scores",), None)
+            yield _look((name,), arrays, ("joined-with-scores",), None)
 
 
 def _in_several(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
-) -> Iterator[BoxLook]:
+) -> Iterator[Look]:
     for name, boxes in floats.items():
         for other, scores in floats.items():
             if other == name or len(scores) != len(boxes):
@@ -100,7 +89,14 @@ def _in_several(
                 yield _listed((name, other), places, floats, discrete)
             else:
                 how, evidence = _per_class(boxes, scores, places)
-                yield BoxLook((name, other), ("beside-scores", *evidence), how)
+                yield _look((name, other), boxes, ("beside-scores", *evidence), how)
+
+
+def _look(
+    outputs: tuple[str, ...], first: Arrays, evidence: tuple[Evidence, ...], how: Boxes | None
+) -> Look:
+    """Return outputs that look like boxes: boxes, scores and classes, as `how` reads them."""
+    return Look("boxes", outputs, first[0].shape, evidence, how is not None, how)
 
 
 def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
@@ -189,13 +185,13 @@ def _listed(
     places: Places,
     floats: Mapping[str, Arrays],
     discrete: Mapping[str, Sequence[NDArray[Any]]],
-) -> BoxLook:
+) -> Look:
     """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
     placed = places.shown(seen, fewest=_FEWEST_ROWS)
     if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
-        return BoxLook(names, ("beside-scores",), None)
+        return _look(names, boxes, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
     classes = [
         n
@@ -205,8 +201,8 @@ def _listed(
     how = Boxes(layout="listed", corners=True, suppress=False)
     evidence: tuple[Evidence, ...] = ("beside-scores", *placed)
     if not classes:
-        return BoxLook(names, evidence, how)
-    return BoxLook((*names, classes[0]), (*evidence, "whole-classes"), how)
+        return _look(names, boxes, evidence, how)
+    return _look((*names, classes[0]), boxes, (*evidence, "whole-classes"), how)
 
 
 def _per_class(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records import Evidence, Kind
+from halfwise.records import Boxes, Evidence, Kind
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _LONG = 5
@@ -102,6 +102,31 @@ _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0"
 """Words in the names of outputs that become inputs of the next call."""
 
 
+class Look(NamedTuple):
+    """What outputs look like.
+
+    Attributes:
+        kind: The kind.
+        outputs: Their names.
+        shape: Shape of the first of them, on the first sample.
+        evidence: What was observed besides the shape.
+        shown: Whether the evidence leaves hardly any other kind.
+        boxes: How boxes are read, if that is shown.
+    """
+
+    kind: Kind
+    outputs: tuple[str, ...]
+    shape: tuple[int, ...]
+    evidence: tuple[Evidence, ...]
+    shown: bool
+    boxes: Boxes | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the kind's metric accepts them as they are."""
+        return "channels-last" not in self.evidence and (self.kind != "boxes" or self.shown)
+
+
 class Seen(NamedTuple):
     """One output of the examined samples.
 
@@ -140,17 +165,13 @@ class Seen(NamedTuple):
         """
         return self.shape in self.inputs.values() and self.mentions(*_STATES)
 
+    def look(self, kind: Kind, evidence: tuple[Evidence, ...], *, shown: bool) -> Look:
+        """Return what a rule concludes about it."""
+        return Look(kind, (self.name,), self.shape, evidence, shown)
+
     def rows(self) -> list[NDArray[np.float64]]:
         """Return the arrays without trailing axes of length 1 beyond two, as `top1` reads them."""
         return [without_trailing_ones(array) for array in self.arrays]
-
-
-class Found(NamedTuple):
-    """What a rule concludes about an output; fields as in `kinds.Look`."""
-
-    kind: Kind
-    evidence: tuple[Evidence, ...]
-    shown: bool
 
 
 def within_unit(array: NDArray[np.float64]) -> bool:

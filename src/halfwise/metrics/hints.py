@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.evidence import Inputs
-from halfwise.metrics.kinds import METRIC_OF, Look, first_of, looks
+from halfwise.metrics.evidence import Inputs, Look
+from halfwise.metrics.kinds import METRIC_OF, first_of, looks
 from halfwise.metrics.measures import DEFAULT_REL_MAX, OutputMeasure, Outputs, is_default, totals
 from halfwise.metrics.slices import runs
 from halfwise.records import Criterion, Evidence, Kind

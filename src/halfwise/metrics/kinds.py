@@ -7,18 +7,18 @@ The rules, with what rules each out, are in `box_layouts`, `row_kinds` and `map_
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.box_layouts import boxes_in
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.evidence import Arrays, Found, Inputs, Seen, is_against, is_weights
+from halfwise.metrics.evidence import Arrays, Inputs, Look, Seen, is_against, is_weights
 from halfwise.metrics.map_kinds import class_map, flow, heat_map, image, mask, segmentation
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.row_kinds import class_scores, embeddings, spectrum, token_ids, waveform
-from halfwise.records import Boxes, Evidence, Kind
+from halfwise.records import Kind
 
 METRIC_OF: dict[Kind, str] = {
     "boxes": "detection-f1",
@@ -34,7 +34,7 @@ METRIC_OF: dict[Kind, str] = {
     "waveform": "snr",
 }
 """The built-in metric of each kind."""
-_RULES: tuple[Callable[[Seen], Found | None], ...] = (
+_RULES: tuple[Callable[[Seen], Look | None], ...] = (
     class_scores,
     token_ids,
     embeddings,
@@ -54,31 +54,6 @@ _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 
 
-class Look(NamedTuple):
-    """What outputs look like.
-
-    Attributes:
-        kind: The kind.
-        outputs: Their names.
-        shape: Shape of the first of them, on the first sample.
-        evidence: What was observed besides the shape.
-        shown: Whether the evidence leaves hardly any other kind.
-        boxes: How boxes are read, if that is shown.
-    """
-
-    kind: Kind
-    outputs: tuple[str, ...]
-    shape: tuple[int, ...]
-    evidence: tuple[Evidence, ...]
-    shown: bool
-    boxes: Boxes | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the kind's metric accepts them as they are."""
-        return "channels-last" not in self.evidence and (self.kind != "boxes" or self.shown)
-
-
 def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[Look, ...]:
     """Return what the outputs look like, boxes first, others in order.
 
@@ -92,10 +67,7 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
         return ()
     known, (floats, discrete) = inputs or {}, _seen(references)
     boxes = boxes_in(floats, discrete, known)
-    found: list[Look] = []
-    if boxes is not None:
-        shape, shown = floats[boxes.outputs[0]][0].shape, boxes.how is not None
-        found.append(Look("boxes", boxes.outputs, shape, boxes.evidence, shown, boxes.how))
+    found = [] if boxes is None else [boxes]
     taken = () if boxes is None else boxes.outputs
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
@@ -105,9 +77,8 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
             seen = Seen(name, arrays, name in discrete, known, beside)
             told = [rule(seen) for rule in _RULES]
             fits = (each for each in told if each and not is_against(each.kind, name))
-            one = max(fits, key=lambda each: each.shown, default=None)
-            if one is not None:
-                found.append(Look(one.kind, (name,), seen.shape, one.evidence, one.shown))
+            if (one := max(fits, key=lambda each: each.shown, default=None)) is not None:
+                found.append(one)
     return tuple(found)
 
 

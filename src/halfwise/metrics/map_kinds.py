@@ -13,7 +13,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.evidence import Arrays, Found, Seen, image_sizes, sums_to_one, within_unit
+from halfwise.metrics.evidence import Arrays, Look, Seen, image_sizes, sums_to_one, within_unit
 from halfwise.metrics.row_kinds import BINS
 from halfwise.records import Evidence
 
@@ -41,7 +41,7 @@ _ALIKE = 0.5
 """Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
 
 
-def mask(seen: Seen) -> Found | None:
+def mask(seen: Seen) -> Look | None:
     """Recognise masks: single channels that tell inside from outside."""
     one = all(a.ndim == 4 and 1 in (a.shape[1], a.shape[-1]) for a in seen.arrays)
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
@@ -49,26 +49,26 @@ def mask(seen: Seen) -> Found | None:
     # Two-valued outputs with the exact shape of an input may be restored pages.
     own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
     shown = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
-    return Found("mask", ("one-channel", *(("two-valued",) if shown else ())), shown)
+    return seen.look("mask", ("one-channel", *(("two-valued",) if shown else ())), shown=shown)
 
 
-def class_map(seen: Seen) -> Found | None:
+def class_map(seen: Seen) -> Look | None:
     """Recognise the class of each pixel as a whole number."""
     sizes, shape = image_sizes(seen.inputs), seen.shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
     found = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
-    return Found("segmentation", ("size-of-input", "in-regions"), shown=True) if found else None
+    return seen.look("segmentation", ("size-of-input", "in-regions"), shown=True) if found else None
 
 
-def segmentation(seen: Seen) -> Found | None:
+def segmentation(seen: Seen) -> Look | None:
     """Recognise class scores per pixel [N, classes, height, width]."""
     if seen.discrete or not all(_is_maps(array, 2) for array in seen.arrays):
         return None
     if not all(_in_regions(array.argmax(axis=1)) for array in seen.arrays):
         return None
     if all(sums_to_one(array, 1) for array in seen.arrays):
-        return Found("segmentation", ("channels-sum", "in-regions"), shown=True)
+        return seen.look("segmentation", ("channels-sum", "in-regions"), shown=True)
     named = seen.called("seg", "semantic")
     fits = seen.shape[1] >= _FEWEST_LOGITS and seen.shape[1] % _SPACE
     if not (named or (fits and seen.shape[2:] in image_sizes(seen.inputs))):
@@ -76,10 +76,10 @@ def segmentation(seen: Seen) -> Found | None:
     if any(map(within_unit, seen.arrays)) or not all(map(_one_is_ahead, seen.arrays)):
         return None
     why: Evidence = "by-name" if named else "size-of-input"
-    return Found("segmentation", (why, "in-regions", "one-ahead"), shown=True)
+    return seen.look("segmentation", (why, "in-regions", "one-ahead"), shown=True)
 
 
-def flow(seen: Seen) -> Found | None:
+def flow(seen: Seen) -> Look | None:
     """Recognise two channels of shifts in pixels."""
     if seen.discrete:
         return None
@@ -87,13 +87,13 @@ def flow(seen: Seen) -> Found | None:
         two = _are_pair(seen) and all(map(_are_shifts, seen.arrays))
         pair: tuple[Evidence, ...] = ("pair-of-images",) if two else ()
         named: tuple[Evidence, ...] = ("by-name",) if seen.called("flow") else ()
-        return Found("flow", ("two-channels", *named, *pair), shown=bool(pair or named))
+        return seen.look("flow", ("two-channels", *named, *pair), shown=bool(pair or named))
     if all(map(_is_two_maps, map(_channels_first, seen.arrays))):
-        return Found("flow", ("two-channels", "channels-last"), shown=False)
+        return seen.look("flow", ("two-channels", "channels-last"), shown=False)
     return None
 
 
-def image(seen: Seen) -> Found | None:
+def image(seen: Seen) -> Look | None:
     """Recognise an image made from an image."""
     last = seen.arrays[0].ndim == 4 and seen.shape[1] not in (1, 3)
     maps = [_channels_first(array) if last else array for array in seen.arrays]
@@ -108,10 +108,10 @@ def image(seen: Seen) -> Found | None:
         return None
     if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
         return None
-    return Found("image", ("times-input", "range-of-images", "smooth"), shown=True)
+    return seen.look("image", ("times-input", "range-of-images", "smooth"), shown=True)
 
 
-def heat_map(seen: Seen) -> Found | None:
+def heat_map(seen: Seen) -> Look | None:
     """Recognise maps of peaks by their name."""
     if (
         seen.discrete
@@ -120,7 +120,7 @@ def heat_map(seen: Seen) -> Found | None:
     ):
         return None
     fits = all(array.min() >= -0.5 and 0.1 <= array.max() <= 1.5 for array in seen.arrays)
-    return Found("heat-map", ("by-name",), shown=True) if fits else None
+    return seen.look("heat-map", ("by-name",), shown=True) if fits else None
 
 
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.evidence import (
     SUM_SLACK,
-    Found,
+    Look,
     Seen,
     image_sizes,
     sums_to_one,
@@ -48,7 +48,7 @@ _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
 """Class counts of ImageNet-1k and ImageNet-21k, without and with a background class: of images."""
 
 
-def class_scores(seen: Seen) -> Found | None:
+def class_scores(seen: Seen) -> Look | None:
     """Recognise probabilities and logits; those of a sequence are tokens."""
     if seen.discrete:
         return None
@@ -57,29 +57,29 @@ def class_scores(seen: Seen) -> Found | None:
         if rows[0].ndim > 2:
             taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
             shown = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
-            return Found("tokens", ("rows-sum",), shown)
+            return seen.look("tokens", ("rows-sum",), shown=shown)
         # A few one-hot rows may be anything.
         whole = whole_numbers(rows)
         few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
         shown = not (whole and few) and not _are_shares(seen, rows)
-        return Found("class-scores", ("rows-sum",), shown)
+        return seen.look("class-scores", ("rows-sum",), shown=shown)
     if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
         evidence = tuple(_of_logits(seen, rows))
         if evidence and not _are_of_anchors(seen):
-            return Found("tokens", evidence, shown=True)
+            return seen.look("tokens", evidence, shown=True)
     if not _may_be_logits(seen, rows):
         return None
     evidence = tuple(_of_logits(seen, rows))
-    return Found("class-scores", evidence, shown=bool(evidence))
+    return seen.look("class-scores", evidence, shown=bool(evidence))
 
 
-def token_ids(seen: Seen) -> Found | None:
+def token_ids(seen: Seen) -> Look | None:
     """Recognise token ids by their name."""
     fits = seen.discrete and len(seen.shape) in (1, 2, 3) and seen.called(*_TOKENS)
-    return Found("tokens", ("by-name",), shown=True) if fits else None
+    return seen.look("tokens", ("by-name",), shown=True) if fits else None
 
 
-def embeddings(seen: Seen) -> Found | None:
+def embeddings(seen: Seen) -> Look | None:
     """Recognise vectors [*, dimensions] whose direction matters."""
     rows = seen.rows()
     if seen.discrete or seen.is_state:
@@ -95,7 +95,7 @@ def embeddings(seen: Seen) -> Found | None:
     named: tuple[Evidence, ...] = ("by-name",) if seen.called(*_SURELY_VECTORS) else ()
     if named and seen.shape in seen.inputs.values():
         named = ()
-    return Found("embedding", (*unit, *named), shown=True) if unit or named else None
+    return seen.look("embedding", (*unit, *named), shown=True) if unit or named else None
 
 
 def _are_probabilities(array: NDArray[np.float64]) -> bool:
@@ -194,7 +194,7 @@ BINS = frozenset(2**k + 1 for k in range(6, 13))
 """Bins of a spectrum of 2^(k + 1) samples."""
 
 
-def waveform(seen: Seen) -> Found | None:
+def waveform(seen: Seen) -> Look | None:
     """Recognise signals [*, time]."""
     if seen.discrete or seen.is_state:
         return None
@@ -211,7 +211,7 @@ def waveform(seen: Seen) -> Found | None:
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SOUNDS) else []
     if length >= _FEWEST and any(_is_signal(s, length) for s in seen.inputs.values()):
         evidence.append("length-of-input")
-    return Found("waveform", ("around-zero", *evidence), shown=True) if evidence else None
+    return seen.look("waveform", ("around-zero", *evidence), shown=True) if evidence else None
 
 
 def _is_signal(shape: tuple[int, ...], length: int) -> bool:
@@ -219,7 +219,7 @@ def _is_signal(shape: tuple[int, ...], length: int) -> bool:
     return length in shape and math.prod(n for n in shape[1:] if n != length) <= _EARS
 
 
-def spectrum(seen: Seen) -> Found | None:
+def spectrum(seen: Seen) -> Look | None:
     """Recognise spectra, in any order of axes."""
     if seen.discrete or seen.is_state or len(seen.shape) < 3:
         return None
@@ -228,4 +228,4 @@ def spectrum(seen: Seen) -> Found | None:
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SPECTRA) else []
     if seen.shape in seen.inputs.values() and not BINS.isdisjoint(seen.shape[1:]):
         evidence.append("bins")
-    return Found("spectrum", tuple(evidence), shown=True) if evidence else None
+    return seen.look("spectrum", tuple(evidence), shown=True) if evidence else None
