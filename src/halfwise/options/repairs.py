@@ -12,9 +12,6 @@ ALL = "all"
 """Names every rule."""
 
 _ALLOWED: tuple[Allowed, ...] = get_args(Allowed)
-_APPROXIMATE: Allowed = "approximate"
-_BF16: Allowed = "bf16"
-_TF32: Allowed = "tf32"
 
 
 def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
@@ -23,14 +20,13 @@ def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
     Raises:
         UsageError: there is no such rule.
     """
-    asked = _names(given.get("no_repair", ()))
-    for name in asked:
-        if name not in (*RULES, ALL):
-            raise UsageError(
-                f"--no-repair is {name!r}; expected a repair rule: {', '.join(RULES)}.",
-                "Separate several rules with commas. Without a rule it turns off all repairs; then "
-                "it must come last or before another option.",
-            )
+    asked = _names(
+        given.get("no_repair", ()),
+        (*RULES, ALL),
+        f"--no-repair is {{!r}}; expected a repair rule: {', '.join(RULES)}.",
+        "Separate several rules with commas. Without a rule it turns off all repairs; then it must "
+        "come last or before another option.",
+    )
     return RULES if ALL in asked else tuple(rule for rule in RULES if rule in asked)
 
 
@@ -40,19 +36,21 @@ def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
     Raises:
         UsageError: a name is unknown.
     """
-    names = _names(given.get("allow", ()))
-    found = frozenset(each for each in _ALLOWED if each in names)
-    for name in names:
-        if name not in found:
-            raise UsageError(
-                f"--allow is {name!r}; expected {either(_ALLOWED)}.",
-                "Separate several with commas: --allow bf16,approximate.",
-            )
-    return found
+    names = _names(
+        given.get("allow", ()),
+        _ALLOWED,
+        f"--allow is {{!r}}; expected {either(_ALLOWED)}.",
+        "Separate several with commas: --allow bf16,approximate.",
+    )
+    return frozenset(each for each in _ALLOWED if each in names)
 
 
-def _names(words: Sequence[str]) -> list[str]:
-    return [name.strip() for word in words for name in word.split(",")]
+def _names(words: Sequence[str], known: Sequence[str], message: str, hint: str) -> list[str]:
+    """Return names separated by commas; UsageError for one that is not known."""
+    names = [name.strip() for word in words for name in word.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(message.format(unknown[0]), hint)
+    return names
 
 
 def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
@@ -60,15 +58,15 @@ def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]
     without = frozenset(left_out(given))
     allow = allowed(given)
     yield (
-        _APPROXIMATE in allow and without >= APPROXIMATE,
-        f"--allow {_APPROXIMATE} allows the repairs {', '.join(sorted(APPROXIMATE))}, but "
+        "approximate" in allow and without >= APPROXIMATE,
+        f"--allow approximate allows the repairs {', '.join(sorted(APPROXIMATE))}, but "
         "--no-repair turns them off.",
         "Give one of the two.",
     )
     unasked = sorted(without & APPROXIMATE) if without < frozenset(RULES) else []
     yield (
-        bool(unasked) and _APPROXIMATE not in allow,
-        f"--no-repair {', '.join(unasked)} does not apply without --allow {_APPROXIMATE}: such "
+        bool(unasked) and "approximate" not in allow,
+        f"--no-repair {', '.join(unasked)} does not apply without --allow approximate: such "
         "repairs are off by default.",
         "Leave it out.",
     )
@@ -78,7 +76,7 @@ def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]
         "Give one of the two.",
     )
     yield (
-        _BF16 in allow and given.get("to") == _BF16,
+        "bf16" in allow and given.get("to") == "bf16",
         "--allow bf16 adds BF16 to FP16 plans; with --to bf16 every node already has it.",
         "Give one of the two.",
     )
