@@ -1,4 +1,4 @@
-"""A process' environment: failing streams, signals, working directory, open files."""
+"""A process' environment: failing streams, signals, imports, working directory, open files."""
 
 import builtins
 import errno
@@ -239,6 +239,9 @@ Handler = Callable[[int, FrameType | None], None]
 @contextmanager
 def after_imports(interrupt: Handler, again: Callable[[], None]) -> Iterator[Handler]:
     """Yield a handler of SIGINT that calls `interrupt`, but not during an import statement.
+
+    An exception in the middle of an import may be swallowed there, or leave a library half
+    initialised: NumPy and ONNX Runtime have crashed.
 
     A file of the user that halfwise executes is not an import. Only for the main thread.
 

@@ -293,8 +293,11 @@ def _no_outputs(file: Path) -> CaseError:
 
 
 def _read(file: Path) -> object:
+    free = available()
+    # A file is held as text, Base64 and arrays.
+    most = sys.maxsize if free is None else free // 4
     try:
-        text = read_text(file, at_most=_largest())
+        text = read_text(file, at_most=most)
         return json.loads(text, object_hook=functools.partial(_decode, file=file))
     except (*BROKEN, RecursionError) as error:
         # The message may quote the array, which can be megabytes.
@@ -303,12 +306,6 @@ def _read(file: Path) -> object:
             f"{file.name} is not a readable {SUFFIX} file of Polygraphy ({reason}).",
             "Write it again with `polygraphy run … --save-inputs` or `--save-outputs`.",
         ) from error
-
-
-def _largest() -> int:
-    """Return the largest accepted size in bytes: a file is held as text, Base64 and arrays."""
-    free = available()
-    return sys.maxsize if free is None else free // 4
 
 
 def _decode(found: dict[str, Any], *, file: Path) -> object:

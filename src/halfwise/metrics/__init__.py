@@ -5,8 +5,8 @@
   for the search (`Excess`).
 - `slices`: the parts of one output that have their own scales.
 - `relative`: relative errors of single tensors.
-- `task`: built-in task metrics, for example top1; `built_in`: the outputs and labels that they
-  take, their direction, and how far they may fall by default.
+- `task`: built-in task metrics, for example top1; `targets`: the outputs and labels that they take;
+  `built_in`: their direction, and how far they may fall by default.
 - `boxes`, `box_layouts`, `detection`: boxes in outputs, how they are encoded, how well they agree.
 - `kinds`: what outputs look like, and the `evidence` for and against it;
   `recognised`: the metrics of recognised outputs; `automatic`: all of them together, for

@@ -1,4 +1,4 @@
-"""Built-in metrics: their direction, default drop, and the outputs and labels they take.
+"""Built-in metrics: their direction, their default drop, and the kind of labels they take.
 
 For every metric of halfwise, higher is better, so an error counts as its negative.
 

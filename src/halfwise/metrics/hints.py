@@ -206,6 +206,8 @@ def _called(look: Look) -> str:
 def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
     """Return one sentence if outputs that are the same for all samples would pass.
 
+    If so, the samples prove little.
+
     The constant is the mean of each output over the samples; for integers, Booleans and strings,
     the first sample's value.
 

@@ -1,4 +1,4 @@
-"""What a metric compares, sample by sample: the target, and what the candidate gives for it."""
+"""What a metric compares: the outputs that it takes, their targets, and the candidate's."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -17,12 +17,10 @@ from halfwise.metrics import (
     rises,
     usual,
 )
-from halfwise.metrics.targets import class_labels
 from halfwise.metrics.task import epe
 
 STEPS = np.linspace(-4, 4, 2 * 32 * 32).reshape(1, 2, 32, 32)
 MASKS = (1 / (1 + np.exp(-STEPS))).astype(np.float32)
-SCORES = np.zeros((2, 4))
 
 
 @given(st.floats(allow_nan=False))
@@ -76,23 +74,3 @@ def test_numbers_are(label):
 def test_a_metric_of_ones_own_takes_what_it_likes():
     check_labels("file.py:score", ["cat", None])
     check_labels(None, ["cat"])
-
-
-@pytest.mark.parametrize("label", [[0, 3], np.array([1.0, 2.0]), [[3], [0]]])
-def test_classes_of_the_output_are_labels(label):
-    assert class_labels(label, SCORES, "y").tolist() == np.ravel(label).tolist()
-
-
-@pytest.mark.parametrize(
-    ("label", "told"),
-    [
-        ([0, 4], "class 4, but output 'y' has 4 classes: 0 to 3"),
-        ([-1, 0], "class -1"),
-        ([np.nan, 0], "class nan"),
-        ([0, 1, 2], "holds 3"),
-        (["a", "b"], "of type <U1"),
-    ],
-)
-def test_other_numbers_are_none(label, told):
-    with pytest.raises(CaseError, match=told):
-        class_labels(label, SCORES, "y")
