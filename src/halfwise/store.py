@@ -334,4 +334,5 @@ def report(folder: str | Path, *, trt_worker: str | None = None) -> Run:
     Raises:
         UsageError: the run has no device of that name.
     """
-    return on_one_device(read_run(Path(folder)), trt_worker)
+    run = read_run(Path(folder))
+    return run if trt_worker is None else on_one_device(run, trt_worker)
