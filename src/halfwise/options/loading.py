@@ -85,8 +85,7 @@ def load_case(
     searched, judged = (sketch_each(each.told(watcher.step)) for each in (samples, heldout))
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
-        facts: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
-        notes.append(Note(kind="copies", severity="warning", facts=facts))
+        notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
     case = Case(
         network=network,
         calibration=_marked(samples, [s.sha256 for s in searched]),
@@ -170,6 +169,10 @@ def _split_note(searched: int, heldout: int) -> Note:
     if not heldout:
         return Note(kind="single", severity="warning")
     return Note(kind="split", facts={"searched": searched, "heldout": heldout})
+
+
+def _copies_note(copies: int, heldout: int) -> Note:
+    return Note(kind="copies", severity="warning", facts={"copies": copies, "heldout": heldout})
 
 
 def _marked(samples: Samples, hashes: Sequence[str]) -> Samples:
