@@ -133,18 +133,7 @@ def compare_arrays(
     framed_well = bool(framed.value_a) and alignment.exact and tone.explained
     if not framed_well:
         pair.found += _unexplained(pair, residual, tone)
-    return concluded(
-        a,
-        b,
-        (name, name_b or name),
-        pair.found,
-        residual,
-        pair.program.text if pair.found else "",
-        level=float(max(tone.level)),
-        slack=1.01,
-        order=pair.order,
-        pipelines=fitted,
-    )
+    return _conclude(pair, (name, name_b or name), tone, fitted, residual)
 
 
 def _without_guesses(pair: Pair) -> bool:
@@ -328,3 +317,20 @@ def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDiffer
     sentence = "Values differ, and no known step explains how."
     left = f"{number(residual.largest / level)} of 255 levels at most"
     return [difference("values", sentence, "", "", left)]
+
+
+def _conclude(
+    pair: Pair, names: tuple[str, str], tone: Tone, fitted: Fitted, residual: Residual
+) -> InputComparison:
+    return concluded(
+        pair.a,
+        pair.b,
+        names,
+        pair.found,
+        residual,
+        pair.program.text if pair.found else "",
+        level=float(max(tone.level)),
+        slack=1.01,
+        order=pair.order,
+        pipelines=fitted,
+    )
