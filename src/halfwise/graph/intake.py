@@ -287,6 +287,23 @@ def take_types(model: ir.Model, inferred: onnx.ModelProto) -> None:
             value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
 
 
+def restore_sizes(outputs: Iterable[ir.Value], declared: Mapping[str, Axes]) -> None:
+    """Give outputs their declared sizes where ONNX infers none, in place.
+
+    Who calls the model may rely on them. Axes with an inferred size, and outputs with an inferred
+    rank other than the declared one, stay as they are.
+    """
+    for value in outputs:
+        axes = declared.get(value.name or "", ())
+        if value.shape is None or len(axes) != len(value.shape):
+            continue
+        sizes = [
+            known if isinstance(known, int) or not isinstance(claim, int) else claim
+            for known, claim in zip(value.shape, axes, strict=True)
+        ]
+        value.shape = ir.Shape(sizes)
+
+
 def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
     """Return the declared shapes of computed values, by name; values without one are left out."""
     return {

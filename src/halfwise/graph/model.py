@@ -32,6 +32,7 @@ from halfwise.graph.intake import (
     declared_shapes,
     refuse_maps,
     repair,
+    restore_sizes,
     take_types,
 )
 from halfwise.graph.normal_form import (
@@ -209,8 +210,9 @@ def normalise(
 ) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
-    Declared sizes of computed values are only claims: they stay where ONNX infers the same. Names
-    of axes stay. `over` is called after each of three quarters of the work.
+    Declared sizes of computed values are only claims: they stay where ONNX infers the same. Those
+    of outputs also stay where ONNX infers none, if it contradicts no other. Names of axes stay.
+    `over` is called after each of three quarters of the work.
 
     Raises:
         CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
@@ -313,7 +315,10 @@ def _check_and_infer(model: ir.Model, over: Callable[[], object] = lambda: None)
     inferred = checked(proto)
     over()
     take_types(model, inferred)
-    return contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
+    wrong = contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
+    if not wrong:
+        restore_sizes(model.graph.outputs, declared)
+    return wrong
 
 
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:

@@ -1,7 +1,7 @@
 """Models that were written: exports of PyTorch modules, and rewritten graphs."""
 
 from halfwise.records.judged import Verdict
-from halfwise.records.record import NodeName, Record, TensorName
+from halfwise.records.record import MadeUp, NodeName, Record, TensorName
 
 
 class ParityCheck(Record):
@@ -100,9 +100,11 @@ class Modernized(Record):
         new_nodes: Number of nodes after.
         samples: Identifiers of the samples that both models ran on.
         real: Whether they are real data.
+        made_up: Inputs that look generated; empty for random ones.
         error: Largest error of an output relative to its largest magnitude, on these samples, in
             FP32.
-        fp16_before: Verdict on the model with everything in FP16, by emulation; None without data.
+        fp16_before: Verdict on the model with everything in FP16, by emulation; None on inputs that
+            are not real, unless they are accepted.
         fp16_after: Verdict on the new model, likewise.
         notes: Remarks.
     """
@@ -119,6 +121,7 @@ class Modernized(Record):
     new_nodes: int
     samples: tuple[str, ...]
     real: bool
+    made_up: tuple[MadeUp, ...] = ()
     error: float
     fp16_before: Verdict | None = None
     fp16_after: Verdict | None = None

@@ -47,18 +47,19 @@ def clause(note: Note, *, repairs: int = 0) -> str:
     return f"{note.of}: {text}" if note.of else text
 
 
-def not_real(found: Sequence[MadeUp]) -> str:
+def not_real(found: Sequence[MadeUp], *, accepted: bool = False) -> str:
     """Return why inputs say nothing about real data; if none looks made up, that they are random.
 
     Args:
         found: What looks made up; empty if random inputs were requested.
+        accepted: Whether such inputs are accepted: then no option is proposed.
     """
     if not found:
         return "the inputs are random, not real data, so this says nothing"
-    return (
-        f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data. If the model "
-        "really gets such inputs, add --allow-random"
-    )
+    seen = f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data"
+    if accepted:
+        return seen
+    return f"{seen}. If the model really gets such inputs, add --allow-random"
 
 
 def _look(facts: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from halfwise.graph.intake import (
     checked,
     repair,
 )
-from halfwise.graph.model import network_from_proto, opset_of
+from halfwise.graph.model import infer_again, network_from_proto, opset_of
 from halfwise.graph.roles import roles_of
 from halfwise.graph.sizes import declared_axes
 from tests.unit.graph.test_model import info, model, node
@@ -140,15 +140,36 @@ def test_declared_shapes_that_are_not_computed_are_remembered():
     assert network_from_proto(proto).repairs == (Repair(Flaw.MISDECLARED, ("h", "y")),)
 
 
-def test_sizes_that_onnx_cannot_confirm_are_forgotten_and_names_of_axes_stay():
+def reshaped(*, inner=("rows", 4), output=("rows", 4), kept=2):
+    """y = relu(x reshaped to `to`), whose sizes ONNX cannot infer, and h of `kept` sizes beside."""
     proto = model(
-        [node("Reshape", "x to", "r"), node("Relu", "r", "y")],
-        inputs=[info("x"), info("to", (2,), TensorProto.INT64)],
-        outputs=[info("y", ("rows", 4))],
+        [node("Reshape", "x to", "r"), node("Relu", "r", "y"), node("Neg", "z", "h")],
+        inputs=[info("x"), info("to", (2,), TensorProto.INT64), info("z", (2,))],
+        outputs=[info("y", output), info("h", (kept,))],
     )
-    rows, columns = declared_axes(network_from_proto(proto).graph.outputs[0])
+    proto.graph.value_info.append(info("r", inner))
+    return network_from_proto(proto)
+
+
+def test_inner_sizes_that_onnx_cannot_confirm_are_forgotten_and_names_of_axes_stay():
+    inner = next(iter(reshaped().nodes())).outputs[0]
+    rows, columns = declared_axes(inner)
     assert rows == "rows"
     assert not isinstance(columns, int)
+
+
+def test_sizes_of_outputs_stay_where_onnx_infers_none():
+    network = reshaped()
+    assert [declared_axes(v) for v in network.graph.outputs] == [("rows", 4), (2,)]
+    infer_again(network)
+    assert [declared_axes(v) for v in network.graph.outputs] == [("rows", 4), (2,)]
+
+
+def test_sizes_of_outputs_are_forgotten_if_onnx_infers_another_somewhere():
+    network = reshaped(kept=3)
+    (_, columns), other = (declared_axes(v) for v in network.graph.outputs)
+    assert not isinstance(columns, int)
+    assert other == (2,)
 
 
 def test_dropped_operators_pass_the_check_and_unknown_ones_do_not():

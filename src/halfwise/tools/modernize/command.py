@@ -25,7 +25,7 @@ from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
-from halfwise.reporting.notes import told
+from halfwise.reporting.notes import not_real, told
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.store import file_named, new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
@@ -40,7 +40,7 @@ from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.tools.modernize.rewriting import Modernizer, Proven
-from halfwise.wording import clean, count, number, sentence, shorten
+from halfwise.wording import capital, clean, count, number, sentence, shorten
 
 MAP_SUFFIX = ".map.json"
 
@@ -176,6 +176,7 @@ def modernize_case(
         new_nodes=sum(1 for _ in proven.network.nodes()),
         samples=samples.ids,
         real=case.real,
+        made_up=case.made_up,
         error=proven.error,
         fp16_before=before,
         fp16_after=after,
@@ -195,8 +196,8 @@ def _names(proven: Proven, network: Network) -> dict[NodeName, tuple[NodeName, .
 def _low_verdicts(
     case: Case, new: Network, settings: Settings, watcher: Watcher
 ) -> tuple[Verdict | None, Verdict | None]:
-    """Return verdicts on both models with every node low; None on random numbers."""
-    if not case.real:
+    """Return verdicts on both models with every node low; None on made-up data not accepted."""
+    if not (case.real or settings.allow_random):
         return None, None
     stages = Stages(watcher, nodes_of(case.network))
     case = replace(case, calibration=case.calibration.told(watcher.step))
@@ -246,8 +247,18 @@ def modernized(record: Modernized) -> Report:
         None,
         " · ".join((sentence(record.model), f"for {clean(record.target)}")),
         present(*parts),
-        "" if record.real else _NOT_REAL,
+        _caution(record),
     )
+
+
+def _caution(record: Modernized) -> str:
+    """Return why nothing is said about FP16, or why that says little; empty for real data."""
+    if record.real:
+        return ""
+    if not record.made_up:
+        return _NOT_REAL
+    why = capital(not_real(record.made_up, accepted=record.fp16_before is not None))
+    return f"{why}."
 
 
 def _title(record: Modernized) -> str:

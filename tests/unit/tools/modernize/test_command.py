@@ -212,6 +212,23 @@ def test_nothing_to_do_on_random_numbers():
     assert [p.title for p in shown.parts] == ["Proof"]
 
 
+def test_data_that_look_generated_are_not_called_random(model, tmp_path):
+    x = np.random.default_rng(0).normal(0, 1, (12, 2, 5, 24)).astype(np.float32)
+    record = api.modernize(model, tmp_path / "new.onnx", {"x": x})
+    assert (record.real, record.fp16_after, len(record.made_up)) == (False, None, 1)
+    caution = modernized(record).caution
+    assert "--inputs" not in caution
+    assert caution.startswith("Input 'x' looks like standard normal noise")
+    assert caution.endswith("add --allow-random.")
+
+
+def test_data_that_look_generated_can_be_accepted(model, tmp_path):
+    x = np.random.default_rng(0).normal(0, 1, (12, 2, 5, 24)).astype(np.float32)
+    record = api.modernize(model, tmp_path / "new.onnx", {"x": x}, allow_random=True)
+    assert record.fp16_after is not None
+    assert modernized(record).caution.endswith("not real data.")
+
+
 def test_equal_reasons_stand_together():
     left = tuple({"op": "Gelu", "nodes": (f"/{i}/Erf",), "reason": "no Gelu"} for i in range(3))
     shown = modernized(record(left=left, rewritings=(REWRITING,) * 20))
