@@ -19,6 +19,26 @@ def deep(layers: int = 10) -> Ill:
     return Ill(s.proto(value), inputs, guards={None}, size=9, options=("--rel-max", "5.5e-4"))
 
 
+def one_channel(layers: int = 8) -> Ill:
+    """Rotations, then a channel in which they cancel to 1/50: it is off by far more than others."""
+    s = Sketch()
+    value = s.input("x", [1, 8, 16])
+    generator = np.random.default_rng(19)
+    direction = np.eye(16)[3]
+    rotations = [np.linalg.qr(generator.normal(size=(16, 16)))[0] for _ in range(layers)]
+    for i, rotation in enumerate(rotations):
+        value = s.op("MatMul", value, f32(rotation), name=f"rotate_{i}")
+    for rotation in reversed(rotations):
+        direction = rotation @ direction
+    mix = generator.normal(0, 0.25, (16, 16))
+    mix[:, 5] = 50 * np.eye(16)[3]
+    value = s.op("MatMul", value, f32(mix), name="mix")
+    value = s.op("MatMul", value, f32(generator.uniform(0.5, 1.5, (16, 4))), name="end")
+    x = signals(1, 8, 16, seed=20)
+    x -= 0.98 * f32((x @ f32(direction))[..., None] * direction)
+    return Ill(s.proto(value), {"x": x})
+
+
 def residual(layers: int = 12) -> Ill:
     """A stream from 1 to 1.9, to which every layer adds 0.0025: below half of BF16's spacing."""
     s = Sketch()

@@ -1,10 +1,12 @@
 """Where the error of a plan comes from if no guard explains it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from math import inf, prod
 from pathlib import Path
+
+import onnx_ir as ir
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.runner import ModelRunner, seen_shapes
@@ -13,11 +15,12 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.propagation import computed, errors_of, follow, growth
+from halfwise.fixing.propagation import BORN_HERE, computed, errors_of, follow, growth
 from halfwise.graph.model import node_name
+from halfwise.judging.channel import Channels
 from halfwise.judging.deciding import Deciding, given_to
 from halfwise.progress import Watcher
-from halfwise.records import Followed, Growth, NodeName
+from halfwise.records import Channel, Followed, Growth, NodeName
 
 SPREAD = 64
 """Tensors whose errors are shown if nothing had to be followed: the outputs of four sessions."""
@@ -85,6 +88,12 @@ def _followed(
             decided, out_of_time = look.cause(errors), False
         if decided is None and not out_of_time:
             found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
+            if found.origin is None and not found.out_of_time:
+                channel = _channel(planner, low, errors)
+                # Where all channels are off alike, depth says more than the largest of them.
+                if channel and found.accumulates and channel.error * BORN_HERE < channel.rest:
+                    channel = None
+                found = found.model_copy(update={"channel": channel})
         else:
             found = Followed(
                 kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
@@ -99,6 +108,24 @@ def _followed(
     if found.out_of_time:
         planner.budget.leave_out("origin")
     return path, found
+
+
+def _channel(planner: Planner, low: ir.Model, errors: Sequence[float]) -> Channel | None:
+    network, trials, runtime = planner.case.network, planner.trials, planner.settings.runtime
+    look = Channels(
+        network,
+        planner.roles,
+        lambda some: (
+            ModelRunner(network.model, some, runtime=runtime),
+            ModelRunner(low, some, partial=True, runtime=runtime),
+        ),
+        lambda patch: given_to(low, network, runtime=runtime, patch=patch),
+        trials.error,
+        trials.samples.told(lambda *_: planner.budget.spend("trial")),
+    )
+    with suppress(OutOfTime):
+        return look.cause(errors, computed(network, planner.roles))
+    return None
 
 
 def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.ort import Session
@@ -31,6 +33,8 @@ Candidate = Callable[[Samples], Runner]
 Given = Callable[[Sequence[TensorName], Samples], Iterator[Computed]]
 """Yields the outputs of a candidate that reads the reference's values of some tensors instead of
 its own, for each sample; or why it failed."""
+Patch = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+"""Returns values of the same shape and type from the reference's and the candidate's."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,12 @@ def _undone(left: float, error: float) -> bool:
 
 
 def given_to(
-    low: ir.Model, network: Network, *, optimise: bool = False, runtime: Runtime = CPU
+    low: ir.Model,
+    network: Network,
+    *,
+    optimise: bool = False,
+    runtime: Runtime = CPU,
+    patch: Patch | None = None,
 ) -> Given:
     """Return how an emulation runs with tensors of the reference; an output that is one is true.
 
@@ -142,6 +151,8 @@ def given_to(
         network: The reference.
         optimise: Whether ONNX Runtime may fuse nodes of the emulation.
         runtime: Where to run.
+        patch: Makes what is given of the reference's values and the emulation's own, both as its
+            node computes them; None for the reference's.
     """
 
     def outputs(tensors: Sequence[TensorName], samples: Samples) -> Iterator[Computed]:
@@ -151,9 +162,13 @@ def given_to(
         wanted = {v.name for v in region.graph.inputs}
         session = Session(region, optimise=optimise, runtime=runtime)
         source = Session(giving_out(network.model, tensors), runtime=runtime)
+        before = patch and Session(giving_out(low, places), optimise=optimise, runtime=runtime)
         for sample in samples:
             true = source.run(sample, tensors)
             given = {place: true[name] for place, name in places.items()}
+            if patch and before:
+                own = before.run(sample, list(places))
+                given = {place: patch(array, own[place]) for place, array in given.items()}
             read = {n: array for name, array in given.items() if (n := f"{name}{GIVEN}") in wanted}
             try:
                 found = session.run({**sample, **read})

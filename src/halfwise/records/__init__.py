@@ -69,6 +69,7 @@ from halfwise.records.finding import (
     LogNode,
     LogReport,
 )
+from halfwise.records.followed import Channel, Decided, Followed, Origin
 from halfwise.records.inspection import (
     EngineBuild,
     EngineTensor,
@@ -161,9 +162,7 @@ from halfwise.records.run import Baseline, Change, Cost, FigureKind, Provenance,
 from halfwise.records.step import Step, StepKind, said
 from halfwise.records.tensors import (
     Comparison,
-    Decided,
     Detail,
-    Followed,
     Growth,
     Guard,
     Histogram,
@@ -171,7 +170,6 @@ from halfwise.records.tensors import (
     NodeComparison,
     Observation,
     Observations,
-    Origin,
     SideName,
     TensorStatus,
 )
@@ -181,7 +179,7 @@ __all__ = [
     "APPROXIMATE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_SAVED", "OF_METRIC", "RANGE_METHODS",
     "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed", "AttentionCore",
     "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig", "BuildOutcome",
-    "CalibratedRange", "CalibrationCheck", "Cause", "CauseKind", "Change", "Comparison",
+    "CalibratedRange", "CalibrationCheck", "Cause", "CauseKind", "Change", "Channel", "Comparison",
     "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion", "Cure", "CureKind", "Curve",
     "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis", "EngineBuild",
     "EngineDiagnosis", "EngineFault", "EngineFile", "EngineLayer", "EngineResult", "EngineRound",

@@ -6,6 +6,7 @@ from halfwise.records.built import Profile
 from halfwise.records.curve import Curve
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
+from halfwise.records.followed import Followed
 from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.outcomes import LadderRung
@@ -14,7 +15,7 @@ from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.repair import Remade
 from halfwise.records.step import Step
-from halfwise.records.tensors import Followed, Growth, Guard
+from halfwise.records.tensors import Growth, Guard
 
 FigureKind = Literal[
     "rel-max", "mean-abs", "unequal", "non-finite", "metric", "cost", "measured", "time"

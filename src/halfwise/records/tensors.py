@@ -3,7 +3,6 @@
 from math import isfinite
 from typing import Literal
 
-from halfwise.records.judged import Flip
 from halfwise.records.planned import AdjustedConstant
 from halfwise.records.quantisation import CalibrationCheck
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorName
@@ -268,73 +267,3 @@ class Comparison(Record):
     def differs(self) -> bool:
         """Whether an output is beyond tolerance."""
         return any(error > self.tolerance for error in self.outputs.values())
-
-
-class Origin(Record):
-    """Where most of an error arises, as a trial showed.
-
-    Attributes:
-        node: The node at which the error appears.
-        kept: What was FP32 in that trial: the node, and the neighbours that it needed.
-        error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
-            largest over the samples that `Followed.samples` counts.
-        read: If `kept` holds producers of what the node reads, so that the node enlarges an error
-            instead of making it: the relative RMS error of what it reads, on one sample.
-        made: Then also that of its result.
-    """
-
-    node: NodeName
-    kept: tuple[NodeName, ...]
-    error: float
-    read: float | None = None
-    made: float | None = None
-
-
-class Decided(Record):
-    """Decisions that differ from the reference, and that cause most of an error.
-
-    Attributes:
-        flips: The decisions, and how many of their values differ from the reference.
-        nodes: Compute nodes that lead to them, in graph order, themselves included.
-        error: Error of the outputs relative to what is allowed, on the worst of `samples`; with a
-            metric, relative to the default tolerance.
-        left: The same with the reference's decisions and everything else as before.
-        samples: Number of samples behind this: all that were searched; in older records those with
-            the largest errors, at most four.
-        read: Largest relative RMS error of a float that the decisions read, on the samples with the
-            largest errors; None if it is unknown.
-    """
-
-    flips: tuple[Flip, ...]
-    nodes: tuple[NodeName, ...]
-    error: float
-    left: float
-    samples: int
-    read: float | None = None
-
-
-class Followed(Record):
-    """Where an error comes from that no guard explains, as far as that was found.
-
-    Attributes:
-        kept: What was FP32 meanwhile: the kept nodes that guards or rules explain.
-        error: Error of the outputs then, relative to what the search allows (with a metric,
-            relative to the default tolerance), on the worst of the samples; inf with new NaN or
-            infinities.
-        tried: Nodes that were tried as the origin, largest relative error first.
-        origin: The first of them that halves the error in FP32, on all samples (see
-            `halfwise.fixing.propagation`); None if there is none.
-        accumulates: Whether no single node causes most of the relative error at the outputs.
-        samples: Number of samples behind these largest errors; 1 in older records.
-        out_of_time: Whether the time budget ended the trials.
-        decided: Decisions that cause it; then no origin was sought.
-    """
-
-    kept: tuple[NodeName, ...]
-    error: float
-    tried: tuple[NodeName, ...]
-    origin: Origin | None
-    accumulates: bool
-    samples: int = 1
-    out_of_time: bool = False
-    decided: Decided | None = None

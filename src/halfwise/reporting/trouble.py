@@ -5,7 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.records import Followed, Plan, Run, Verdict
-from halfwise.reporting.guards import CAUSES, Reason, appears, flipped, followed_over, reason_of
+from halfwise.reporting.guards import (
+    CAUSES,
+    Reason,
+    appears,
+    carried,
+    flipped,
+    followed_over,
+    reason_of,
+)
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
@@ -26,6 +34,7 @@ _UNGUARDED: Mapping[Reason, str] = {
     "engine": "what the engine needs or is faster with",
     "flip": "decisions that change, of {decision}",
     "origin": "error that {verb} at {origin}",
+    "channel": "error that channel {index} of {tensor} carries",
     "accumulated error": "accumulated error",
     "effect": "unknown, effect measured",
     "unknown": "unknown, not lowered",
@@ -122,10 +131,13 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     certain = {g.kind for g in run.guards if g.severity >= 1}
     start = run.followed.origin if run.followed is not None else None
     decided = run.followed.decided if run.followed is not None else None
+    channel = run.followed.channel if run.followed is not None else None
     names = {
         "origin": "" if start is None else shorten(start.node),
         "verb": "" if start is None else appears(start),
         "decision": listed([flip.node for flip in decided.flips]) if decided else "",
+        "index": "" if channel is None else str(channel.index),
+        "tensor": "" if channel is None else shorten(channel.tensor),
     }
     steps = () if run.search is None else run.search.remarks
     chosen = any(step.kind == "chosen" for step in steps)
@@ -206,6 +218,8 @@ def _origin(found: Followed, run: Run) -> str:
             f"most of it {appears(origin)} at {shorten(origin.node)}, since FP32 there{beside} "
             f"leaves {ratio(origin.error)}{most}"
         )
+    if found.channel is not None:
+        return carried(found.channel, found.error, followed_over(run.criterion.metric))
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
