@@ -95,7 +95,9 @@ _WORDS: Mapping[GuardKind, str] = {
     "{low}|all of it becomes {becomes} in {low}, whose smallest normal number is {limit}]",
     "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}"
     "[ by plain conversion ({stored} as stored here)], "
-    "[and values as small as {smallest} depend on it|which matters once a value is near zero]",
+    "[and values as small as {smallest} depend on it"
+    "|which matters once a value is near zero, but none seen is below {least}"
+    "|which matters once a value is near zero]",
     "cancellation": "operands rounded to {low} [cancel in {inside} ({op}): they are {value} times "
     "the result, which keeps an error of about {share:%}|mostly cancel to zero in {inside} ({op})]"
     "[ (sample {sample})]",

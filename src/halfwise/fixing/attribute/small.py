@@ -122,10 +122,11 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     root = constant_behind(constant, evidence.roles)
     single = vanishes and root is not None and fmt.vanishes(constant_array(root))
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
+    least = None
     if smallest is not None and lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
     elif vanishes:
-        severity, smallest = _SEVERITY_OF_VANISHED_EPS, None
+        severity, least, smallest = _SEVERITY_OF_VANISHED_EPS, smallest, None
     elif smallest is None:
         severity = _SEVERITY_OF_UNSEEN_EPS
     else:
@@ -142,6 +143,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
             "becomes": "zero" if vanishes else "subnormal",
             "stored": fmt.smallest_subnormal if single else None,
             "smallest": smallest,
+            "least": least if least is not None and np.isfinite(least) else None,
         },
         fix=evidence.norm_fix(
             node,

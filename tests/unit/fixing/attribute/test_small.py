@@ -44,7 +44,9 @@ def test_an_eps_that_values_rest_on_is_a_certain_zero_division(bound, end, after
 
 def test_a_vanishing_eps_under_large_values_is_possible() -> None:
     s, y = rms(1e-12)
-    assert only(guards(s, y, {"x": rows(1.0, 2.0)}), "eps").severity == pytest.approx(0.6)
+    eps = only(guards(s, y, {"x": rows(1.0, 2.0)}), "eps")
+    assert eps.severity == pytest.approx(0.6)
+    assert message(eps).endswith("once a value is near zero, but none seen is below 1")
 
 
 def test_a_subnormal_eps_matters_where_values_rest_on_it() -> None:
