@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.patterns.activations import attentions, gelus
 from halfwise.graph.patterns.normalisations import normalisations
 from halfwise.graph.patterns.reading import Nodes, axes_of
 from halfwise.linting.rule import Found, Subject, rule
-from halfwise.tensorrt.versions import SINCE, text_of
+from halfwise.tensorrt.versions import SINCE, first_reading, text_of
 
 _ONNX = "https://onnx.ai/onnx/operators/onnx__"
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
@@ -40,7 +41,9 @@ def group_norm(subject: Subject) -> Iterator[Found]:
 
     TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
     """
-    fix = "Export with opset 18 or later, or run halfwise modernize."
+    version = first_reading(FIRST_OPSET["GroupNormalization"])
+    known = "" if version is None else f" --trt-version {text_of(version)}"
+    fix = f"Export with opset 18 or later, or run halfwise modernize{known}."
     for nodes in _normalisations(subject, "GroupNormalization"):
         yield _found(subject, nodes, "GroupNormalization", 18, fix)
 

@@ -31,9 +31,11 @@ from halfwise.store import file_named, new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
     OLDEST_PARSER,
+    first_reading,
     has_operator,
     highest_opset,
     known_version,
+    text_of,
     version_of,
 )
 from halfwise.tensorrt.worker.client import Worker
@@ -286,10 +288,21 @@ def _left(record: Modernized) -> Lines | None:
     for left in record.left:
         reasons.setdefault((left.op, left.reason), []).append(left)
     lines = [
-        f"{clean(op)} ×{len(some)}: {sentence(reason)}; from {shorten(some[0].nodes[0])}"
+        f"{clean(op)} ×{len(some)}: {sentence(reason)}{_later(op, record)}; "
+        f"from {shorten(some[0].nodes[0])}"
         for (op, reason), some in reasons.items()
     ]
     return Lines("Left alone", tuple(lines[:MOST_ROWS])) if lines else None
+
+
+def _later(op: str, record: Modernized) -> str:
+    """Return the first TensorRT that reads an operator's opset, if the new model's is too low."""
+    opset = FIRST_OPSET.get(op, 0)
+    version = first_reading(opset) if record.new_opset < opset else None
+    if version is None:
+        return ""
+    known = text_of(version)
+    return f" (TensorRT {known} and later read opset {opset}: --trt-version {known})"
 
 
 def _proof(record: Modernized) -> Lines:

@@ -236,6 +236,17 @@ def test_equal_reasons_stand_together():
     assert len(part(shown, "Rewritten").rows) == 20
 
 
+def test_an_operator_of_a_later_opset_says_which_tensorrt_reads_it():
+    group = {"op": "GroupNormalization", "nodes": ("/n",), "reason": "it needs opset 21"}
+    (line,) = part(modernized(record(left=(group,), new_opset=20)), "Left alone").lines
+    assert line == (
+        "GroupNormalization ×1: it needs opset 21 (TensorRT 10.15 and later read opset 21: "
+        "--trt-version 10.15); from /n"
+    )
+    (line,) = part(modernized(record(left=(group,), new_opset=21)), "Left alone").lines
+    assert "--trt-version" not in line
+
+
 def test_fp16_before_and_after():
     before = verdict(passed=False, reasons=("y is off",))
     shown = modernized(record(fp16_before=before, fp16_after=verdict()))
