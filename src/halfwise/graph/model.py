@@ -23,16 +23,14 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.declared import contradicted, declared_shapes, restore_sizes
 from halfwise.graph.intake import (
     ONNX_DOMAINS,
     Flaw,
     Repair,
     checked,
-    contradicted,
-    declared_shapes,
     refuse_maps,
     repair,
-    restore_sizes,
     take_types,
 )
 from halfwise.graph.normal_form import (
