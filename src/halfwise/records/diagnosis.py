@@ -4,11 +4,11 @@ from typing import Literal
 
 from halfwise.records.coverage import FrozenSize
 from halfwise.records.engine_fault import EngineDiagnosis
+from halfwise.records.followed import Decided
 from halfwise.records.judged import OutputError
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import NodeName, Record, Severity
 from halfwise.records.step import Step
-from halfwise.records.tensors import Decided
 
 DifferenceKind = Literal[
     "batch-axis",
