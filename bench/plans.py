@@ -82,6 +82,7 @@ class Found:
         excess: Error over what a trial may use, on all calibration samples.
         passed: Whether the search found a plan.
         minimal: Whether no node can be spared.
+        fp32: Predicted cost of everything in FP32, over everything low; None in older records.
     """
 
     candidates: int
@@ -91,6 +92,7 @@ class Found:
     excess: float
     passed: bool
     minimal: bool
+    fp32: float | None = None
 
 
 def tasks(bench: Workbench) -> Iterator[Task]:
@@ -129,6 +131,7 @@ def plan(task: Task) -> Found:
         trials.excess(kept),
         fixed.found.passed,
         fixed.found.minimal,
+        None if worth is None else worth.fp32,
     )
 
 
@@ -181,7 +184,12 @@ def counting(cap: int | None) -> Iterator[list[int]]:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Compare costs and evaluations with the earlier ones, for each available model."""
+    """Compare costs and evaluations with the earlier ones, for each available model.
+
+    Compared is the cost of what a user would take: the plan, or the FP32 model if that costs less,
+    as it may in tiny models, whose Casts cost more than low nodes save. The title of such a run
+    says so (`reporting/worth.py`).
+    """
     before = {name: Found(**found) for name, found in json.loads(BEFORE.read_text("utf-8")).items()}
     figures, costs = [], []
     for task in tasks(bench):
@@ -190,12 +198,14 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         if old is None or old.cost is None or new.cost is None:
             figures.append(reported(f"{task.name}: cost", new.cost or math.nan, note))
             continue
+        cost, earlier = (min(one.cost, new.fp32 or math.inf) for one in (new, old) if one.cost)
+        note += f", cost {new.cost:.3f}, FP32 {new.fp32 or math.nan:.3f}"
         note += f"; before {old.kept}, {old.evaluations}, {old.excess:.3g}, cost {old.cost:.3f}"
-        figures.append(at_most(f"{task.name}: cost over that before", new.cost / old.cost, 1, note))
+        figures.append(at_most(f"{task.name}: cost over that before", cost / earlier, 1, note))
         if new.evaluations > old.evaluations:
             what = f"{task.name}: evaluations over those before"
             figures.append(at_most(what, new.evaluations / old.evaluations, 1, note))
-        costs.append((new.cost, old.cost))
+        costs.append((cost, earlier))
     total = sum(new for new, _ in costs) / sum(old for _, old in costs)
     figures.append(at_most("all: sum of costs over that before", total, 0.9))
     changed = [pair for pair in costs if pair[0] != pair[1]]
