@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -18,15 +19,15 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.figures import Figure, at_most, reported
 from bench.inference import Times, loaded, timed
 from bench.runs import ROOT, Workbench
-from halfwise.case import Case, Runtime, Sample, Samples, Settings
+from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.emulation.switched import (
     SWITCH_INPUT,
     Switched,
-    SwitchedRunner,
     emulate_switched,
 )
+from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.fixing.evidence import headroom_limits
 from halfwise.fixing.loop import fix
 from halfwise.graph.model import network_from_proto
@@ -153,10 +154,10 @@ class _Beside(Silent):
         self.within = now if name in SEARCHING else None
 
     def runner(
-        self, make: Callable[[], Switched], whole: Callable[[], Switched], *, runtime: Runtime
+        self, make: Callable[[], Switched], whole: Callable[[], Switched], **given: Any
     ) -> SwitchedRunner:
         """Return a runner of trials that runs inference after each."""
-        runner = SwitchedRunner(make, whole, runtime=runtime)
+        runner = SwitchedRunner(make, whole, **given)
         run, prepare = runner.run, runner.prepare
 
         def prepared(fp32: frozenset[NodeName]) -> None:

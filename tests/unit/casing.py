@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from halfwise.case import Samples
-from halfwise.emulation.switched import SwitchedRunner, emulate_switched
+from halfwise.emulation.switched import emulate_switched
+from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto

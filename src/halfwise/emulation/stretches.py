@@ -64,10 +64,10 @@ def _may_join(node: ir.Node, roles: Roles) -> bool:
     role = roles[node_name(node)]
     if bodies(node) or role.role is Role.PINNED:
         return False
-    return role.free or all(_can_leave_if(v) for v in node.outputs if v.name)
+    return role.free or all(can_leave_if(v) for v in node.outputs if v.name)
 
 
-def _can_leave_if(value: ir.Value) -> bool:
+def can_leave_if(value: ir.Value) -> bool:
     """Return whether ONNX Runtime's If can output `value`: no sequences, no packed types."""
     if not isinstance(value.type, ir.TensorType) or value.dtype is None:
         return False

@@ -9,17 +9,14 @@ Neighbours share a precision in most assignments. So stretches of nodes have thr
 and all kept, without switches or unread versions, and mixed, each node following its own switch.
 """
 
-import gc
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.forms import Form, Forms, Seen
-from halfwise.emulation.ort import Session
+from halfwise.emulation.late_start import Cutter, Start, cuts_of
 from halfwise.emulation.quantised import Readings, Slots
 from halfwise.emulation.rounding import Elements, round_value
 from halfwise.emulation.stretches import SIZE, stretches
@@ -29,12 +26,9 @@ from halfwise.graph.model import Network, add_constant, node_name
 from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Roles, is_float
 from halfwise.graph.weights import LowWeights
-from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
-_MANY = 1000
-"""Nodes from which garbage collection pays: at 5,000 nodes it takes 1 to 3 s and frees 100 MiB."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +39,13 @@ class Switches:
         nodes: The switchable nodes, in input order.
         stretches: Ranges of `nodes` that share forms: first index, and one past the last.
         alike: Whether the nodes of a stretch have no forms of their own.
+        starts: Cuts where a run may begin.
     """
 
     nodes: tuple[NodeName, ...]
     stretches: tuple[tuple[int, int], ...]
     alike: bool
+    starts: tuple[Start, ...] = ()
 
     def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
         """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
@@ -59,6 +55,11 @@ class Switches:
         count = before[end] - before[first]
         together = np.stack([(count > 0) & (count < end - first), count > 0], axis=1)
         return np.concatenate([low, together.ravel()])
+
+    def low_from(self, switch: np.ndarray) -> int:
+        """Return how many nodes come before the first low one."""
+        low = switch[: len(self.nodes)]
+        return int(low.argmax()) if low.any() else len(self.nodes)
 
     def runs(self, switch: np.ndarray) -> bool:
         """Return whether the model emulates the assignment that `switch` encodes."""
@@ -72,12 +73,32 @@ class Switched:
     Attributes:
         model: FP32 model with the extra input `SWITCH_INPUT`, bool[len(nodes) + 2 len(stretches)]:
             for each node whether it is low, then for each stretch whether its nodes differ and
-            whether all are low.
+            whether all are low. The cuts have further inputs: see `References`.
         switches: The meaning of that input.
+        network: The network itself.
     """
 
     model: ir.Model
     switches: Switches
+    network: ir.Model
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a switched model is made up.
+
+    Attributes:
+        size: Approximate nodes per stretch.
+        apart: Nodes likely to differ in precision from their neighbours.
+        alike: Omit the mixed form of stretches, which makes up most of the model.
+        cuts: At how many places runs may begin, at most; none with low inputs or INT8, as then
+            kept nodes do not compute what the network does.
+    """
+
+    size: int = SIZE
+    apart: Container[NodeName] = frozenset()
+    alike: bool = False
+    cuts: int = 0
 
 
 def emulate_switched(
@@ -90,9 +111,7 @@ def emulate_switched(
     low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
     fused: frozenset[TensorName] = frozenset(),
-    size: int = SIZE,
-    apart: Container[NodeName] = frozenset(),
-    alike: bool = False,
+    layout: Layout = Layout(),
     quantised: Mapping[NodeName, Slots] | None = None,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
@@ -110,14 +129,12 @@ def emulate_switched(
             stay low, and each reader widens its own copy.
         fused: Values that one low node passes to another unrounded; see `rounding.py`. If either
             node is kept, they are rounded like all others.
-        size: Approximate nodes per stretch.
-        apart: Nodes likely to differ in precision from their neighbours.
-        alike: Omit the mixed form of stretches, which makes up most of the model.
+        layout: How the model is made up; assignments mean the same in all.
         quantised: What nodes read in INT8; all nodes that are not low do so.
     """
     copy = network.copy()
-    parts = stretches(list(copy.graph), roles, size, apart)
-    builder = _Builder(copy, roles, parts, low_io, alike=alike)
+    parts = stretches(list(copy.graph), roles, layout.size, layout.apart)
+    builder = _Builder(copy, roles, parts, low_io, alike=layout.alike)
     builder.forms = Forms(
         roles,
         fmt,
@@ -130,66 +147,12 @@ def emulate_switched(
         Readings(copy.graph, quantised or {}),
         builder.switches,
     )
-    builder.build()
+    builder.build(0 if low_io or quantised else layout.cuts)
     drop_unused_constants((copy.graph,))
     _shorten(copy)
-    return Switched(copy, Switches(tuple(builder.places), tuple(builder.ranges), alike))
-
-
-class SwitchedRunner:
-    """A switched model in ONNX Runtime, which runs any assignment."""
-
-    def __init__(
-        self,
-        make: Callable[[], Switched],
-        whole: Callable[[], Switched] | None = None,
-        *,
-        runtime: Runtime = CPU,
-    ) -> None:
-        """Make and load the model; raises as `Session` does.
-
-        Args:
-            make: Makes the model, which is not kept. It may omit mixed stretches (`alike`): it then
-                takes a third of the time.
-            whole: Makes the model that emulates every assignment; needed if `make` does not.
-            runtime: Where to run.
-        """
-        self._whole, self._runtime = whole, runtime
-        self._session: Session | None
-        self._session, self.switches = _load(make, runtime)
-        self._switch = lru_cache(maxsize=4)(self.switches.switch)
-
-    def prepare(self, fp32: frozenset[NodeName]) -> None:
-        """Load the model that runs an assignment, unless loaded; raises as `Session` does."""
-        if self._session is None or not self.switches.runs(self._switch(fp32)):
-            assert self._whole is not None
-            self._session = None  # Two sessions at once would need more memory.
-            self._session, self.switches = _load(self._whole, self._runtime)
-
-    def release(self) -> None:
-        """Free the session and its memory; the next run loads it again."""
-        if self._whole is not None:
-            self._session = None
-
-    def run(self, sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
-        """Return the outputs with the nodes `fp32` in FP32, all others low.
-
-        Raises:
-            RunFailed: as `Session.run`.
-        """
-        self.prepare(fp32)
-        assert self._session is not None
-        return self._session.run({**sample, SWITCH_INPUT: self._switch(fp32)})
-
-
-def _load(make: Callable[[], Switched], runtime: Runtime) -> tuple[Session, Switches]:
-    """Return the session of a model, and free its graph, the largest object of a run."""
-    switched = make()
-    session, switches = Session(switched.model, runtime=runtime), switched.switches
-    del switched
-    if len(switches.nodes) >= _MANY:
-        gc.collect()
-    return session, switches
+    places, ranges = tuple(builder.places), tuple(builder.ranges)
+    switches = Switches(places, ranges, layout.alike, tuple(builder.starts))
+    return Switched(copy, switches, network.model)
 
 
 def _shorten(model: ir.Model) -> None:
@@ -225,8 +188,10 @@ class _Builder:
         count = len(free) + 2 * sum(len(part) > 1 for part in parts)
         self.is_low = Elements(self.graph, SWITCH_INPUT, count)
         self.ranges: list[tuple[int, int]] = []
+        self.starts: list[Start] = []
 
-    def build(self) -> None:
+    def build(self, cuts: int) -> None:
+        ends = self._ends(cuts) if cuts else []
         for value in list(self.graph.initializers.values()):
             self._round_constant(value)
         for value in self.graph.inputs:
@@ -242,7 +207,23 @@ class _Builder:
                     if is_float(value) and self.forms.has_low_reader(value):
                         self.rounded[_name(value)] = self._append_rounding(part[0], value)
         self.graph.inputs.append(self.is_low.input)
+        cutter = Cutter(self.graph, self.is_low.input, self.rounded, self.forms.rounding)
+        for given, nodes in ends:
+            cutter.cut(given, nodes)
+        self.starts = cutter.starts
         self._round_outputs()
+
+    def _ends(self, cuts: int) -> list[tuple[frozenset[str], int]]:
+        """Return what the nodes before each cut give last, and how many switches come before."""
+        found: dict[int, tuple[frozenset[str], int]] = {}
+        wanted, done, free = cuts_of(sum(map(len, self.parts)), cuts), 0, 0
+        for part in self.parts[:-1]:
+            done += len(part)
+            free += sum(node_name(n) in self.places for n in part)
+            passed = sum(at <= done for at in wanted)
+            if passed and passed not in found:
+                found[passed] = frozenset(_name(v) for n in part for v in n.outputs if v.name), free
+        return list(found.values())
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the nodes that read the switches of consecutive `nodes` in a branch."""

@@ -7,10 +7,12 @@ from functools import cache, cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.late_start import cuts_for
 from halfwise.emulation.quantised import Slots
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.runner import Switching
-from halfwise.emulation.switched import SwitchedRunner, emulate_switched
+from halfwise.emulation.switched import Layout, emulate_switched
+from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.fixing.best import Best
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
@@ -75,8 +77,7 @@ class Planner:
         self._carrying = cache(partial(Carrying, case.network, roles))
         self._classes = cache(partial(repeated, case.network, roles))
         self.steps: list[Remark] = []
-        # The empty plan is tried even if no time is left to search.
-        self.passing: list[Assignment] = [frozenset()]
+        self.passing: list[Assignment] = [frozenset()]  # tried even if no time is left to search
         self.start = Start(frozenset())
         self.held: list[Guard] = []
         self.slots: Mapping[NodeName, Slots] = {}
@@ -158,8 +159,7 @@ class Planner:
 
     def price(self, kept: Assignment) -> float | None:
         """Return the cost of an assignment relative to all low, with the types foreseen for it."""
-        prices = self.prices
-        return None if prices is None else prices.of(kept, self.narrowing.foreseen(kept))
+        return None if self.prices is None else self.prices.of(kept, self.narrowing.foreseen(kept))
 
     def cost(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment relative to all low; None if unknown."""
@@ -193,10 +193,9 @@ class Planner:
         survey, started = partial(self.trials.survey, self.islands, self.watcher), time.monotonic()
         surveyed = self.budget.within("emulate", survey, None)
         if surveyed and self.settings.searches and self.original is None:
-            run, samples = time.monotonic() - started, len(self.trials.samples)
-            certain = len(frozenset[NodeName]().union(*evidence.certain))
-            told = expected(self.budget, self.settings, run / samples, samples, WORST, certain)
-            self.watcher.note(told)
+            run, of = time.monotonic() - started, len(self.trials.samples)
+            work = run / of, of, WORST, len(frozenset[NodeName]().union(*evidence.certain))
+            self.watcher.note(expected(self.budget, self.settings, *work))
 
     def _passed(self, kept: Assignment, excess: float, whole: bool) -> None:
         if self.settings.searches:
@@ -337,12 +336,13 @@ class Planner:
             low_io=self.low_io,
             weights=self.weights,
             fused=fused or frozenset(),
-            apart=self.evidence.suspected,
             quantised=self.slots,
         )
+        whole = Layout(apart=self.evidence.suspected, cuts=cuts_for(self.case, self.settings))
         # If some node must be kept, a search follows, and it needs the whole of it.
-        first = partial(switched, alike=not self.evidence.certain)
-        runner = SwitchedRunner(first, switched, runtime=self.settings.runtime)
+        first = whole if self.evidence.certain else replace(whole, alike=True, cuts=0)
+        made = [partial(switched, layout=layout) for layout in (first, whole)]
+        runner = SwitchedRunner(*made, runtime=self.settings.runtime)
         return runner if fused is not None else self.narrowing.over(runner)
 
     def _given(self, kept: Assignment, step: Remark) -> Found:

@@ -159,7 +159,8 @@ class Trials:
             return known
         self.evaluations += 1
         self.since.setdefault(kept, self.evaluations)
-        self._excesses[kept] = self.excess_of(self.results(kept) if results is None else results)
+        ran = (self._emulate(self._full(kept), i) for i in range(len(self.samples)))
+        self._excesses[kept] = self.excess_of(ran if results is None else results)
         return self._excesses[kept]
 
     def bound(self, kept: Assignment) -> float:
@@ -181,11 +182,10 @@ class Trials:
 
     def results(self, kept: Assignment, indices: Iterable[int] | None = None) -> list[Computed]:
         """Return the outputs, or the failure, of samples with `kept` in FP32; all by default."""
-        assignment = self._full(kept)
         every = range(len(self.samples)) if indices is None else indices
-        return [self._emulate(assignment, i) for i in every]
+        return [self._emulate(self._full(kept), i) for i in every]
 
-    def excess_of(self, results: Sequence[Computed]) -> float:
+    def excess_of(self, results: Iterable[Computed]) -> float:
         """Return the error of given outputs of all samples, relative to what a trial may use."""
         if self.metric is None:
             excess = Excess(self.criterion, self._totals)
@@ -193,7 +193,8 @@ class Trials:
                 excess.update(reference, result)
             return excess.final() / self.factor
         computed = [r for r in results if not isinstance(r, RunFailed)]
-        if len(computed) < len(results) or any(map(has_new_nonfinite, self.references, computed)):
+        failed = len(computed) < len(self.references)
+        if failed or any(map(has_new_nonfinite, self.references, computed)):
             return inf
         lost = 1.0 + self._lost(computed, range(len(computed))) - self.criterion.metric_drop
         return inf if isnan(lost) else lost
@@ -207,8 +208,8 @@ class Trials:
         """Return the error measures of each output with `kept` in FP32, over all samples."""
         measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
         for i, identifier in enumerate(self.samples.ids):
-            candidate = self._emulate(self._full(kept), i)
-            outputs = {} if isinstance(candidate, RunFailed) else candidate
+            ran = self._emulate(self._full(kept), i)
+            outputs = {} if isinstance(ran, RunFailed) else ran
             for name, measure in measures.items():
                 measure.update(self.references[i][name], outputs.get(name), identifier)
         self.evaluations += 1
@@ -284,12 +285,10 @@ class Trials:
     def _judge_errors(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
         excess = Excess(self.criterion, self._totals)
         for i in indices:
-            candidate = self._emulate(assignment, i)
-            excess.update(self.references[i], candidate)
+            reference, ran = self.references[i], self._emulate(assignment, i)
+            excess.update(reference, ran)
             if excess.value > self.factor:
-                bad = not isinstance(candidate, RunFailed) and has_new_nonfinite(
-                    self.references[i], candidate
-                )
+                bad = not isinstance(ran, RunFailed) and has_new_nonfinite(reference, ran)
                 return Outcome(False, excess.value / self.factor, i, bad)
         final = excess.final() if len(indices) == len(self.samples) else excess.value
         return Outcome(final <= self.factor, final / self.factor)

@@ -7,8 +7,9 @@ import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.emulation import switched
-from halfwise.emulation.switched import Switched, SwitchedRunner, emulate_switched
+from halfwise.emulation import switched_runner
+from halfwise.emulation.switched import Layout, Switched, emulate_switched
+from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
@@ -33,7 +34,7 @@ def in_common(run: Runs) -> list[list[str]]:
 @given(graphs(), st.data())
 def test_forms_in_common_change_no_bit(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)
-    alone, together = Runs(net, size=1), Runs(net)
+    alone, together = Runs(net, layout=Layout(size=1)), Runs(net)
     assert not alone.switched.switches.stretches
     for fp32 in (frozenset(), free_nodes(net), data.draw(plans(net))):
         assert_same(together(fp32, drawn.sample), alone(fp32, drawn.sample))
@@ -47,7 +48,10 @@ def test_weights_are_summed_alike_in_every_form():
     nodes = [node("MatMul", f"{a} w{i}", b, f"n{i}") for i, (a, b) in enumerate(ends)]
     net = network(nodes, "y", constants, shape=(1, 64))
     sample = {"x": rng.standard_normal((1, 64)).astype(np.float32)}
-    assert_same(Runs(net)(free_nodes(net), sample), Runs(net, size=1)(free_nodes(net), sample))
+    assert_same(
+        Runs(net)(free_nodes(net), sample),
+        Runs(net, layout=Layout(size=1))(free_nodes(net), sample),
+    )
 
 
 def test_they_have_no_switches_and_no_versions_that_nobody_reads():
@@ -68,7 +72,7 @@ def test_what_differs_within_stretches_is_made_when_it_is_needed():
         made.append(True)
         return emulate_switched(net, roles_of(net), FP16)
 
-    alike = emulate_switched(net, roles_of(net), FP16, alike=True)
+    alike = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=True))
     assert len(list(alike.model.graph.all_nodes())) < len(list(whole().model.graph.all_nodes()))
     made.clear()
     runner, expected = SwitchedRunner(lambda: alike, whole), Runs(net)
@@ -79,11 +83,11 @@ def test_what_differs_within_stretches_is_made_when_it_is_needed():
 
 
 def test_the_graph_goes_once_its_session_is_made(monkeypatch):
-    monkeypatch.setattr(switched, "_MANY", 1)
+    monkeypatch.setattr(switched_runner, "_MANY", 1)
     net, models = chain(3), list[weakref.ref[ir.Graph]]()
 
     def make(*, alike: bool = False) -> Switched:
-        made = emulate_switched(net, roles_of(net), FP16, alike=alike)
+        made = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=alike))
         models.append(weakref.ref(made.model.graph))
         return made
 

@@ -1,0 +1,268 @@
+"""Runs of a switched model that start late: what lies before the first low node is the reference.
+
+Most trials of a search keep the beginning of the network in FP32, where every value is that of the
+reference. So a switched model may begin at one of a few cuts, with the tensors that cross it as
+inputs: an If either takes these, or computes everything before the cut. Results are equal to the
+bit, as the reference is computed by the same kernels from the same numbers.
+"""
+
+import hashlib
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.case import CPU, Case, Runtime, Sample, Settings
+from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import Rounded, new_node
+from halfwise.emulation.stretches import can_leave_if
+from halfwise.errors import RunFailed
+from halfwise.graph.dataflow import giving_out, operands
+from halfwise.graph.roles import bodies
+from halfwise.graph.weights import is_large
+from halfwise.metrics import Outputs
+from halfwise.records import TensorName
+
+CUTS = 5
+"""Cuts of a network; on YOLOX nano, any number of them would save only a tenth of a run more."""
+FEWEST = 72
+"""Nodes from which cuts pay: three stretches."""
+BYTES = 12 << 20
+"""Most bytes of tensors that are held: those of one sample of a detector at 640 × 640. Most runs of
+a search are on the sample that decides."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A cut where runs may begin.
+
+    Attributes:
+        nodes: How many switchable nodes lie before it.
+        begins: The input of the switched model that says whether a run begins here, bool[].
+        given: Tensors of the network that cross the cut, each with the input that then takes it
+            (else it is empty) and its type.
+    """
+
+    nodes: int
+    begins: str
+    given: Mapping[TensorName, tuple[str, ir.DataType]]
+
+
+def cuts_for(case: Case, settings: Settings) -> int:
+    """Return how many cuts a case's network should have.
+
+    None on CUDA, where kernels need not give the same bits in a branch, and none if weights are too
+    large for one more session.
+    """
+    nodes = sum(1 for _ in case.network.nodes())
+    too_large = is_large(case.network.model, settings.large_from)
+    pays = nodes >= FEWEST and settings.runtime.device == "cpu" and not too_large
+    return CUTS if pays else 0
+
+
+def cuts_of(count: int, cuts: int) -> list[int]:
+    """Return after how many of `count` nodes to cut: closer together at the beginning.
+
+    There tensors are largest, and nodes take longest.
+    """
+    return [round(count * (i / (cuts + 1)) ** 1.5) for i in range(1, cuts + 1)]
+
+
+@dataclass
+class Cutter:
+    """Cuts the graph of a finished switched model; call it in the order of the cuts.
+
+    Attributes:
+        graph: The graph; gets the inputs of each cut.
+        switches: The input that nodes outside of all branches read switches from.
+        rounded: What low nodes see of the network's values, by name; updated.
+        rounding: Returns nodes that round a value, which stands for a tensor of the network.
+        starts: The cuts so far.
+    """
+
+    graph: ir.Graph
+    switches: ir.Value
+    rounded: dict[str, ir.Value]
+    rounding: Callable[[ir.Value, str, ir.Value], Rounded]
+    starts: list[Start] = field(default_factory=list)
+
+    def cut(self, given: Container[str | None], nodes: int) -> None:
+        """Let runs begin after some nodes, if that is possible.
+
+        Args:
+            given: Names of what the nodes give.
+            nodes: How many switchable nodes lie before the cut.
+        """
+        every = list(self.graph)
+        own = [i for i, n in enumerate(every) if any(v.name in given for v in n.outputs)]
+        end = own[-1] + 1 if own else 0
+        reading = self._reading(every[:end])
+        before = [node for node in every[:end] if node not in reading]
+        crossing = _crossing(before, every[end:])
+        wide = {value: name for name, value in self.rounded.items()}
+        known: dict[str | None, ir.Value] = {v.name: v for v in self.graph.inputs}
+        dtypes = {
+            name: ir.DataType.FLOAT if value in wide else value.dtype or ir.DataType.FLOAT
+            for value in crossing
+            if (name := TensorName(wide.get(value, value.name or ""))) not in known
+        }
+        if not dtypes or not all(map(can_leave_if, crossing)):
+            return
+        prefix = f"halfwise::start{len(self.starts)}"
+        begins = ir.val(prefix, ir.DataType.BOOL, ir.Shape([]))
+        fed = {name: ir.val(f"{prefix}::{name}", dtype) for name, dtype in dtypes.items()}
+        self.graph.inputs.extend([begins, *fed.values()])
+        known.update((name, value) for name, value in fed.items())
+        taken = [self._taken(v, wide, known, f"{v.name}::{prefix}") for v in crossing]
+        ends, steps = [one[-1].outputs[0] for one in taken], [n for one in taken for n in one]
+        begun = ir.Graph([], ends, nodes=steps, name=f"{prefix}::begun")
+        self._enclose(before, every[end - 1], crossing, begun, begins)
+        taking = {name: (value.name or "", dtypes[name]) for name, value in fed.items()}
+        self.starts.append(Start(nodes, prefix, taking))
+
+    def _reading(self, nodes: Sequence[ir.Node]) -> set[ir.Node]:
+        """Return the nodes that read switches: others after the cut may read the same ones."""
+        found = set[ir.Node]()
+        for node in nodes:
+            source = node.inputs[0] if node.op_type == "Gather" else None
+            if source is not None and (source is self.switches or source.producer() in found):
+                found.add(node)
+        return found
+
+    def _taken(
+        self,
+        value: ir.Value,
+        wide: Mapping[ir.Value, str],
+        known: Mapping[str | None, ir.Value],
+        name: str,
+    ) -> Sequence[ir.Node]:
+        """Return nodes that give a crossing value from what was given, the last one itself."""
+        if value not in wide:
+            given = known[value.name]
+            return [new_node("Identity", [given], name, dtype=value.dtype or ir.DataType.FLOAT)]
+        tensor = wide[value]
+        return self.rounding(known[tensor], name, ir.val(tensor, ir.DataType.FLOAT)).nodes
+
+    def _enclose(
+        self,
+        before: Sequence[ir.Node],
+        last: ir.Node,
+        crossing: Sequence[ir.Value],
+        begun: ir.Graph,
+        begins: ir.Value,
+    ) -> None:
+        """Move nodes into a branch of an If, which takes their place."""
+        inside = {*before, *(n for node in before for n in _within(node))}
+        outer = {v: ir.Value(name=v.name, type=v.type, shape=v.shape) for v in crossing}
+        self.rounded.update({n: outer[v] for n, v in self.rounded.items() if v in outer})
+        for value, new in outer.items():
+            for use in list(value.uses()):
+                if use.node not in inside:
+                    use.node.replace_input_with(use.idx, new)
+        for i, value in enumerate(self.graph.outputs):
+            if value in outer:
+                self.graph.outputs[i] = outer[value]
+        chosen = ir.Node(
+            "", "If", [begins], outputs=list(outer.values()), name=f"{begins.name}::if"
+        )
+        self.graph.insert_after(last, chosen)
+        self.graph.remove(before)
+        whole = ir.Graph([], list(crossing), nodes=before, name=f"{begins.name}::before")
+        chosen.attributes["then_branch"] = ir.AttrGraph("then_branch", begun)
+        chosen.attributes["else_branch"] = ir.AttrGraph("else_branch", whole)
+
+
+def _crossing(before: Sequence[ir.Node], after: Sequence[ir.Node]) -> list[ir.Value]:
+    """Return the values of nodes that later ones or the graph's outputs need, in order."""
+    read = {value for node in after for value in operands(node)}
+    made = (value for node in before for value in node.outputs)
+    return [value for value in made if value in read or value.is_graph_output()]
+
+
+def _within(node: ir.Node) -> Sequence[ir.Node]:
+    return [inner for body in bodies(node) for inner in body.all_nodes()]
+
+
+class References:
+    """Tensors of the FP32 model at the cuts of its switched model, for samples that are run often.
+
+    They are computed when a sample could use them for the second time.
+    """
+
+    def __init__(
+        self, model: ir.Model, starts: Sequence[Start], runtime: Runtime = CPU, most: int = BYTES
+    ) -> None:
+        """Take the FP32 model, the cuts, where to run, and how many bytes may be held."""
+        self._model, self._starts, self._runtime, self._most = model, starts, runtime, most
+        self._unused: dict[str, np.ndarray] = {}
+        for start in starts:
+            self._unused[start.begins] = np.array(False)
+            for taking, dtype in start.given.values():
+                self._unused[taking] = np.zeros(0, dtype.numpy())
+        self._known: dict[bytes, Outputs] = {}
+        self._wanted: dict[bytes, int] = {}
+        self._each: int | None = None
+
+    def inputs(self, sample: Sample, low_from: int) -> Mapping[str, np.ndarray]:
+        """Return the inputs of all cuts: the run begins at the last cut that is possible and known.
+
+        Args:
+            sample: The sample.
+            low_from: How many switchable nodes come before the first low one.
+        """
+        possible = [start for start in self._starts if start.nodes <= low_from]
+        known = self._of(sample) if possible else None
+        if known is None:
+            return self._unused
+        start = possible[-1]
+        given = {taking: known[name] for name, (taking, _) in start.given.items()}
+        return {**self._unused, start.begins: np.array(True), **given}
+
+    def forget(self) -> None:
+        """Free all tensors."""
+        self._known.clear()
+
+    def _of(self, sample: Sample) -> Outputs | None:
+        """Return what is held for a sample; None if other samples need the memory more."""
+        key = key_of(sample)
+        self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
+        if key in self._known or wanted < 2:
+            return self._known.get(key)
+        left = self._most - sum(map(_size, self._known.values()))
+        if self._each is not None and self._each > left:
+            rarest = min(self._known, key=self._wanted.__getitem__, default=None)
+            if rarest is None or wanted <= 2 * self._wanted[rarest]:
+                return None
+            del self._known[rarest]
+        try:
+            found = self._computed(sample)
+        except RunFailed:  # for want of memory or time: the trial itself may still run
+            self._starts = ()
+            return None
+        self._each = _size(found)
+        if self._each <= self._most:
+            self._known[key] = found
+        return self._known.get(key)
+
+    def _computed(self, sample: Sample) -> Outputs:
+        names = dict.fromkeys(name for start in self._starts for name in start.given)
+        return Session(giving_out(self._model, names), runtime=self._runtime).run(sample)
+
+
+def _size(tensors: Outputs) -> int:
+    return sum(array.nbytes for array in tensors.values())
+
+
+def key_of(sample: Sample) -> bytes:
+    """Return a hash of a sample: names, types, shapes and every bit."""
+    digest = hashlib.sha256()
+    for name, array in sample.items():
+        digest.update(f"{len(name)}:{name} {array.dtype} {array.shape}\n".encode())
+        texts = array.dtype == object
+        digest.update(
+            repr(array.tolist()).encode()
+            if texts
+            else np.ravel(np.ascontiguousarray(array)).view(np.uint8).data
+        )
+    return digest.digest()

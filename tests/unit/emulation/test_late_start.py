@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from halfwise.case import Case, Runtime, Samples, Settings
+from halfwise.emulation.late_start import FEWEST, References, cuts_for, cuts_of, key_of
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, Layout, emulate_switched
+from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.formats import FP16
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.records import Criterion, NodeName, TensorName
+from tests.graphs import Drawn, graphs, plans
+from tests.unit.emulation.test_forms import chain
+
+NODES = [NodeName(f"n{i}") for i in range(12)]
+
+
+class Cut:
+    """A network switched without cuts, and with as many as it has places."""
+
+    def __init__(self, net, *, size=1, most=1 << 20, **options):
+        roles = roles_of(net)
+        layouts = Layout(size=size), Layout(size=size, cuts=6)
+        self.plain, self.cut = (
+            emulate_switched(net, roles, FP16, layout=layout, **options) for layout in layouts
+        )
+        self.references = References(net.model, self.cut.switches.starts, most=most)
+        self.sessions = Session(self.plain.model), Session(self.cut.model)
+
+    def begun(self, sample, fp32) -> list[int]:
+        """Run twice; return where each run began (0 at the network's inputs), if bits are equal."""
+        switch = self.plain.switches.switch(frozenset(fp32))
+        expected = self.sessions[0].run({**sample, SWITCH_INPUT: switch})
+        low_from, begun = self.cut.switches.low_from(switch), []
+        for _ in range(2):
+            cuts = self.references.inputs(sample, low_from)
+            at = [s.nodes for s in self.cut.switches.starts if cuts[s.begins]]
+            begun.append(at[0] if at else 0)
+            found = self.sessions[1].run({**sample, **cuts, SWITCH_INPUT: switch})
+            for name, array in expected.items():
+                assert array.tobytes() == found[name].tobytes(), name
+        return begun
+
+
+# Without shrinking, which takes minutes.
+@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(graphs(), st.data())
+def test_a_run_that_begins_late_gives_the_same_bits(drawn: Drawn, data: st.DataObject):
+    net = network_from_proto(drawn.proto)
+    both = Cut(net, size=data.draw(st.sampled_from([1, 3])))
+    for _ in range(3):
+        both.begun(drawn.sample, data.draw(plans(net)))
+
+
+def sample_of(value: float):
+    return {"x": np.full((2, 4), value, np.float32)}
+
+
+def test_a_run_begins_at_the_last_cut_before_the_first_low_node_once_a_sample_comes_again():
+    both = Cut(chain(12))
+    places = [start.nodes for start in both.cut.switches.starts]
+    assert places == sorted(set(places))
+    assert both.begun(sample_of(1), NODES[: places[2]]) == [0, places[2]]
+    assert both.begun(sample_of(1), NODES[: places[2] - 1]) == [places[1]] * 2
+    assert both.begun(sample_of(1), NODES[1:]) == [0, 0]
+    assert both.begun(sample_of(1), NODES) == [places[-1]] * 2
+    assert both.begun(sample_of(2), NODES) == [0, places[-1]]
+
+
+def test_memory_is_bounded_and_goes_to_samples_that_come_twice_as_often():
+    one = sum(4 * 8 for _ in Cut(chain(12)).cut.switches.starts)
+    both = Cut(chain(12), most=one)
+    first, second = sample_of(1), sample_of(2)
+    assert both.begun(first, NODES)[1]
+    assert both.begun(second, NODES) == [0, 0]
+    assert both.begun(second, NODES) == [0, 0]
+    assert both.begun(second, NODES)[0]
+    assert both.begun(first, NODES) == [0, 0]
+    assert Cut(chain(12), most=one - 1).begun(first, NODES) == [0, 0]
+
+
+@pytest.mark.parametrize("low_io", [frozenset(), frozenset([TensorName("x")])])
+def test_low_inputs_leave_no_cuts_as_fp32_is_not_the_reference_then(low_io):
+    net = chain(12)
+    made = emulate_switched(net, roles_of(net), FP16, layout=Layout(size=1, cuts=3), low_io=low_io)
+    assert bool(made.switches.starts) is not bool(low_io)
+
+
+def test_the_runner_starts_late_and_frees_what_it_holds():
+    net = chain(12)
+    cut = Layout(size=1, cuts=3)
+    make = lambda: emulate_switched(net, roles_of(net), FP16, layout=cut)  # noqa: E731
+    runner = SwitchedRunner(make, make)
+    fp32, sample = frozenset(NODES[:8]), sample_of(3)
+    expected = runner.run(sample, fp32)
+    for _ in range(2):
+        assert all(np.array_equal(runner.run(sample, fp32)[n], a) for n, a in expected.items())
+    runner.release()
+    assert all(np.array_equal(runner.run(sample, fp32)[n], a) for n, a in expected.items())
+
+
+def test_cuts_are_closer_at_the_beginning():
+    places = [0, *cuts_of(100, 5), 100]
+    assert list(np.diff(places)) == sorted(np.diff(places))
+
+
+def test_samples_are_told_apart_by_every_bit_and_shape():
+    some = [
+        {"x": np.zeros((2, 3), np.float32)},
+        {"x": np.zeros((3, 2), np.float32)},
+        {"x": np.full((2, 3), -0.0, np.float32)},
+        {"y": np.zeros((2, 3), np.float32)},
+        {"x": np.array([["a" * 2000]], object)},
+        {"x": np.array([["a" * 1999 + "b"]], object)},
+        {"x": np.array(True)},
+        {"x": np.zeros(0, np.float32)},
+    ]
+    assert len({key_of(sample) for sample in some}) == len(some)
+
+
+def test_few_nodes_and_cuda_have_no_cuts():
+    def cuts(nodes: int, device: str = "cpu") -> int:
+        none = Samples((), sample_of)
+        case = Case(chain(nodes), none, none, Criterion(), None, (), "")
+        return cuts_for(case, Settings(runtime=Runtime(device=device)))
+
+    assert cuts(FEWEST)
+    assert not cuts(FEWEST - 1)
+    assert not cuts(FEWEST, "cuda")
