@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
 from halfwise.emulation.quantised import Slots
+from halfwise.emulation.switched import Layout
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -78,7 +79,7 @@ def test_any_nodes_left_out_of_int8_are_as_in_the_model_written_so(
     nodes, low_io = candidates(net), data.draw(low_ends(net))
     whole = with_pairs(net, nodes)
     size = data.draw(st.sampled_from([1, 3, 24]))
-    run = Runs(net, low_io=low_io, size=size, quantised=slots(whole, nodes))
+    run = Runs(net, low_io=low_io, layout=Layout(size=size), quantised=slots(whole, nodes))
     for _ in range(2):
         fp32 = data.draw(plans(net))
         written = with_pairs(net, fp32.intersection(nodes))
