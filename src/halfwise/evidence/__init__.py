@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from halfwise.case import Case
 from halfwise.evidence.previews import previews
-from halfwise.evidence.sources import Sources
-from halfwise.evidence.structure import graph_of
+from halfwise.evidence.structure import Sources, graph_of
 from halfwise.graph.model import node_name
 from halfwise.records import NodeName, Run, RunEvidence
 

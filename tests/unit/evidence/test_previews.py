@@ -7,11 +7,14 @@ from math import inf
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from halfwise.case import Samples
 from halfwise.evidence import evidence_of
-from halfwise.evidence.previews import TYPICAL, WORST, previews
+from halfwise.evidence.previews import TYPICAL, WORST, png, previews
 from tests.unit.evidence.test_evidence import case_of, network
 from tests.unit.reporting import runs
 
@@ -100,3 +103,19 @@ def test_records_before_the_errors_show_the_worst_sample_alone() -> None:
 def test_samples_are_left_out_where_nobody_is_to_see_them(asked) -> None:
     made = replace(case(lambda _: PHOTO), previews=asked)
     assert bool(evidence_of(made, runs.run(verdict=judged())).previews) is asked
+
+
+IMAGES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3])).flatmap(
+    lambda shape: arrays(np.uint8, shape)
+)
+
+
+@given(IMAGES)
+def test_others_read_what_was_written(image) -> None:
+    read = np.asarray(Image.open(io.BytesIO(png(image))))
+    np.testing.assert_array_equal(read.reshape(image.shape), image)
+
+
+def test_two_channels_are_no_image() -> None:
+    with pytest.raises(KeyError):
+        png(np.zeros((2, 2, 2), np.uint8))
