@@ -15,8 +15,7 @@ from halfwise.case import Sample
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.fixing.repair.difference import error_of
-from halfwise.fixing.repair.making import repaired
-from halfwise.fixing.repair.metadata import marked
+from halfwise.fixing.repair.making import marked, repaired
 from halfwise.fixing.repair.proof import prove
 from halfwise.graph.model import Network, load_network
 from halfwise.metrics import Outputs

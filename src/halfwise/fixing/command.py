@@ -12,7 +12,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
-from halfwise.fixing.repair.metadata import with_readable
+from halfwise.fixing.repair.making import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.graph.model import Network

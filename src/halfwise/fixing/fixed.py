@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.need import place
+from halfwise.fixing.repair.rule import place
 from halfwise.fixing.types import Types
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs

@@ -20,9 +20,8 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.preparing import prepare
 from halfwise.fixing.recording import plan_of, search_of
 from halfwise.fixing.remarks import plan_remarks
-from halfwise.fixing.repair.again import catch_up, choose_again
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
-from halfwise.fixing.repair.needed import needed_repairs
+from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.standing import stands
 from halfwise.graph.casts import Rewritten, low_type

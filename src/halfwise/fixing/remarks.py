@@ -7,7 +7,7 @@ from halfwise.declarations import spelt
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import unsupported
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.unscaled import unscaled
+from halfwise.fixing.repair.advice import unscaled
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.metrics import effective

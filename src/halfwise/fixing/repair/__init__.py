@@ -2,7 +2,7 @@
 
 rule        the contract
 rules/      one file each: where it applies, the identity, what it changes
-making      applies recorded repairs to a network
+making      applies recorded repairs to a network, and records them in its metadata
 proof       the repaired model against the function in FP64, on data and on widened data
 choice      what is accepted: proven, helps, costs no more than keeping
 """

@@ -1,13 +1,16 @@
-"""What to do by hand, in the user's own names: all that a repair does, or nothing."""
+"""What to do by hand, in the user's own names, and why a tensor is not scaled into range.
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+Advice tells all that a repair does, or nothing.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, graphs_of, node_name
 from halfwise.graph.normal_form import values_of
-from halfwise.graph.scaling import Constant, Relations, completed, in_place, multiples
-from halfwise.records import NodeName, TensorName
+from halfwise.graph.scaling import Constant, Relations, completed, in_place, multiples, relations
+from halfwise.records import Guard, GuardKind, NodeName, Remark, TensorName
 from halfwise.wording import listed
 
 
@@ -85,3 +88,37 @@ def _called(constant: Constant, is_copied: bool) -> str:
 def _all(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
     return listed(names, most=len(names), width=max(map(len, names)) + len(names) * 8)
+
+
+_RANGES: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom", "underflow"))
+
+
+def unscaled(
+    network: Network, guards: Iterable[Guard], kept: frozenset[NodeName]
+) -> Iterator[Remark]:
+    """Yield, for each operator that prevents it, a tensor that a guard still names.
+
+    Args:
+        network: The model, with all repairs made.
+        guards: Guards on it.
+        kept: Nodes in FP32: a guard on none of them does no harm.
+    """
+    found = relations(network.model)
+    producers = {v.name: node for node in network.nodes() for v in node.outputs}
+    fixed: dict[str, ir.Node] = {}
+    for name, edge in found.edges.items():
+        if name in found.fixed and edge.node is not None:
+            fixed.setdefault(edge.tensor, edge.node)
+    told: dict[tuple[str, str], Remark] = {}
+    for guard in guards:
+        if guard.kind not in _RANGES or guard.tensor is None or kept.isdisjoint(guard.nodes):
+            continue
+        by = {"maker": producers.get(guard.tensor), "reader": fixed.get(guard.tensor)}
+        if guard.tensor not in found.fixed:
+            del by["maker"]
+        for how, node in by.items():
+            if node is not None:
+                names = {"tensor": guard.tensor, how: node_name(node), "op": node.op_type}
+                told.setdefault((how, node.op_type), Remark(kind="unscaled", names=names))
+                break
+    yield from told.values()

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Evidence
 from halfwise.fixing.attribute.ranges import ADDENDS
-from halfwise.fixing.repair.exponent_program import Loss
 from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
 from halfwise.graph.saturating import MASK_SHARE, masked_by_constants
@@ -23,6 +23,26 @@ bit: it is one element of many."""
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
 """Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
 Line = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The cost of storing something times 2^e: convex in e.
+
+    Attributes:
+        limit: The largest e that fits the range; None if any does.
+        lines: (a, b): the cost is at least a - b·e, for each; 0 at least.
+    """
+
+    limit: int | None = None
+    lines: tuple[Line, ...] = ()
+
+    def cost(self, e: int) -> float:
+        """Return the loss, ignoring the range."""
+        return max(0.0, 0.0, *(a - b * e for a, b in self.lines))
+
+
+NOTHING = Loss()
 
 
 def losses(

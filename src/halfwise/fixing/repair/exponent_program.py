@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.fixing.repair.exponent_work import Allowance
+from halfwise.fixing.repair.exponent_losses import NOTHING, Loss
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
 
@@ -46,26 +46,22 @@ _NODES = 1000
 """Nodes of the search tree for whole numbers, per program; most need one."""
 _LIMITED = 1
 """Status of `milp` if a limit ended it."""
+_LARGEST = 10_000
+"""Names of one program: above this, one may take minutes."""
+WORK = 50_000
+"""Names of all programs of one model together, counted once per program: about 10 s. Work is
+limited, not time, so that the result is the same however busy a machine is."""
 
 
-@dataclass(frozen=True)
-class Loss:
-    """The cost of storing something times 2^e: convex in e.
+@dataclass
+class Allowance:
+    """Number of names that programs may still have."""
 
-    Attributes:
-        limit: The largest e that fits the range; None if any does.
-        lines: (a, b): the cost is at least a - b·e, for each; 0 at least.
-    """
+    left: int = WORK
 
-    limit: int | None = None
-    lines: tuple[tuple[float, float], ...] = ()
-
-    def cost(self, e: int) -> float:
-        """Return the loss, ignoring the range."""
-        return max(0.0, 0.0, *(a - b * e for a, b in self.lines))
-
-
-NOTHING = Loss()
+    def covers(self, size: int) -> bool:
+        """Return whether a program with this many names may be solved."""
+        return size <= min(self.left, _LARGEST)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ if they find none, Muls are inserted.
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from halfwise.fixing.repair.exponent_program import MUL, Loss, solve
-from halfwise.fixing.repair.exponent_work import WORK, Allowance
+from halfwise.fixing.repair.exponent_losses import Loss
+from halfwise.fixing.repair.exponent_program import MUL, WORK, Allowance, solve
 from halfwise.graph.dataflow import reached
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName

@@ -23,9 +23,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import RunFailed
 from halfwise.fixing.repair.difference import error_of, lost, mended, same, size_of
-from halfwise.fixing.repair.inside import changed_part
 from halfwise.fixing.repair.rule import Identity
-from halfwise.fixing.repair.widening import MOST, TIES, widen
+from halfwise.fixing.repair.widening import MOST, TIES, changed_part, widen
 from halfwise.graph.model import Network
 from halfwise.graph.weights import weight_bytes
 from halfwise.metrics import Outputs

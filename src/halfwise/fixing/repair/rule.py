@@ -1,4 +1,4 @@
-"""The contract of a repair."""
+"""The contract of a repair, and which guards one answers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.graph.model import is_standard
-from halfwise.records import Repair, RepairRule
+from halfwise.graph.model import is_standard, node_name
+from halfwise.records import Guard, Place, Repair, RepairRule
 
 
 @dataclass(frozen=True)
@@ -71,3 +71,33 @@ def misfit(repair: Repair) -> CaseError:
         f"The repair '{repair.rule}' at {repair.nodes[0]} does not fit this model.",
         "Use the model that it was proposed for, or run `halfwise fix` on this one.",
     )
+
+
+def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[Place, ...]:
+    """Return kind and node of the guards on what only `nodes` see.
+
+    This covers values passed between them, their constants, what happens inside them, and
+    cancellation in values passed between them: not inputs from outside, nor outputs that others
+    read.
+    """
+    own = dict.fromkeys(nodes)
+    made = {v for n in own for v in n.outputs}
+    read = {v for n in own for v in n.inputs if v is not None}
+    constants = {v for v in read if v.const_value is not None}
+    outside = {v for v in made if v.is_graph_output() or any(u.node not in own for u in v.uses())}
+    tensors = {v.name for v in (made - outside) | constants}
+    names = {node_name(n) for n in own}
+    given = {node_name(n) for n in own if made.issuperset(v for v in n.inputs if v is not None)}
+    found = (
+        g
+        for g in guards
+        if g.tensor in tensors
+        or (g.tensor is None and g.node in names)
+        or (g.kind == "cancellation" and g.node in given)
+    )
+    return tuple(map(place, found))
+
+
+def place(guard: Guard) -> Place:
+    """Return kind and node of a guard, as in `Repair.guards`."""
+    return Place(kind=guard.kind, node=guard.node)

@@ -1,16 +1,22 @@
 """Data around the given samples: scaled, shifted, permuted, edge values; always legal.
 
-A repair must preserve the function everywhere, not only where calibration looked.
+A repair must preserve the function everywhere, not only where calibration looked. If inputs cannot
+be widened, such as token ids, the part that a repair changes is taken on its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import Runtime, Sample, Samples
+from halfwise.emulation.ort import Session
+from halfwise.graph.dataflow import GIVEN, giving_out, region_model, varying_tensors
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.sameness import shared_tensors
+from halfwise.records import TensorName
 
 Array = NDArray[Any]
 MOST = 16
@@ -122,3 +128,36 @@ def _changed(array: Array, kind: str, generator: np.random.Generator) -> Array:
         changed = np.rint(changed)
     with np.errstate(over="ignore"):
         return np.where(finite, changed, array).astype(array.dtype)
+
+
+def changed_part(
+    original: Network, repaired: Network, samples: Samples, *, runtime: Runtime
+) -> tuple[Network, Network, Samples] | None:
+    """Return both networks from the tensors that they compute alike, and their values.
+
+    Args:
+        original: A network.
+        repaired: The same with repairs.
+        samples: At least one.
+        runtime: Where the original runs.
+
+    Returns:
+        Both with these tensors as inputs; None if there are no such tensors, or if every input
+        that these depend on can be widened.
+    """
+    outputs = [tensor_name(v) for v in original.graph.outputs]
+    shared = sorted(shared_tensors(original, repaired).difference(outputs))
+    widened = [TensorName(name) for name in varying(list(samples))]
+    if varying_tensors(original, widened).isdisjoint(shared):
+        return None
+    if any(v.producer() is None for v in original.graph.outputs):
+        return None
+    parts = [replace(n, model=region_model(n, outputs, shared)) for n in (original, repaired)]
+    session = Session(giving_out(original.model, shared), runtime=runtime)
+    taken = [
+        {**sample, **{f"{name}{GIVEN}": array for name, array in session.run(sample).items()}}
+        for sample in samples
+    ]
+    wanted = {str(v.name) for n in parts for v in n.graph.inputs}
+    given = [{name: sample[name] for name in wanted} for sample in taken]
+    return parts[0], parts[1], Samples(samples.ids, lambda i: given[i])

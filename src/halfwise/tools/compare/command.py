@@ -18,8 +18,7 @@ from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.next_steps import diagnose_step, fix_step
-from halfwise.fixing.repair.making import repaired_at
-from halfwise.fixing.repair.metadata import further, with_readable
+from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.graph.model import Network

@@ -6,8 +6,7 @@ from itertools import groupby
 from halfwise.case import Case, Runtime, Samples
 from halfwise.emulation.bounded import sized
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.making import repaired, repaired_at
-from halfwise.fixing.repair.metadata import further, with_readable
+from halfwise.fixing.repair.making import further, repaired, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove, worst
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network

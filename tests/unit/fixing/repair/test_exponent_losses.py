@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
-from halfwise.fixing.repair.exponent_program import Loss
+from halfwise.fixing.repair.exponent_losses import ADDED, BIT, Loss, losses
 from halfwise.graph.scaling import relations
 from halfwise.records import InnerObservation, NodeName, TensorName
 from tests.unit.fixing.repair.rules.test_scale import seen

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.fixing.repair.exponent_program import Loss, solve
-from halfwise.fixing.repair.exponent_work import Allowance
+from halfwise.fixing.repair.exponent_losses import Loss
+from halfwise.fixing.repair.exponent_program import Allowance, solve
 from halfwise.graph.scaling import Relations, completed, relations
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32
@@ -123,3 +123,9 @@ def test_solutions_satisfy_relations_and_limits(weights):
     assert all(full[n] == exponents.get(n, 0) for n in full)
     for name, loss in losses.items():
         assert loss.limit is None or full[name] <= loss.limit
+
+
+def test_a_program_has_to_fit_into_what_is_left_and_may_not_be_huge():
+    assert Allowance(10).covers(10)
+    assert not Allowance(10).covers(11)
+    assert not Allowance(10**9).covers(10**6)

@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 
 from halfwise.fixing.repair import exponent_regions
-from halfwise.fixing.repair.exponent_program import Loss
+from halfwise.fixing.repair.exponent_losses import Loss
 from halfwise.fixing.repair.exponent_regions import SIZES, assigned, pieces
 from halfwise.graph.scaling import completed, relations
 from halfwise.records import TensorName

@@ -1,23 +1,29 @@
-"""A repair without which no more is kept is undone."""
+"""A repair without which no more is kept is undone; others are chosen where samples join."""
 
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 
 from halfwise import api
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.repair import choice, needed, rules
 from halfwise.fixing.repair.choice import with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
+from halfwise.fixing.repair.rule import Rule
 from halfwise.progress import Silent
 from halfwise.records import UNDONE, NodeName
 from tests import models
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, sluiced
 from tests.unit.fixing.repair.test_choice import found, told
 from tests.unit.fixing.repair.test_making import repair
+from tests.unit.fixing.test_loop import growing
 from tests.unit.fixing.test_planner import planner
 
 __all__ = ["found"]
+ALONE = ("scale",)
 
 
 @pytest.mark.parametrize(("few", "undone"), [(4, ["repair-spare"]), (1, ["repair-untried"])])
@@ -113,3 +119,45 @@ def test_a_plan_without_repairs_that_costs_no_more_is_taken(monkeypatch):
     chosen, kept = needed_repairs(original, made, plan(frozenset()), Silent())
     assert (chosen.planner, kept) == (made, frozenset())
     assert made.case.repairs[0].before == original.trials.exact(frozenset())
+
+
+def exponents(fixed: Fixed) -> dict[str, int]:
+    return {name: e for repair in fixed.plan.repairs for name, e in repair.exponents.items()}
+
+
+def test_what_a_joined_sample_needs_is_repaired_not_kept(found):
+    alone: list[Rule] = [rule for rule in rules.RULES if rule.name in ALONE]
+    ill = growing(7)
+    fixed, bare = found(*alone, ill=ill), found(ill=ill)
+    assert fixed.search.joined == bare.search.joined == ("inputs[7]",)
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert (len(fixed.plan.keep), len(bare.plan.keep)) == (0, 3)
+    assert fixed.search.calibration == fixed.planner.case.calibration.ids
+    assert fixed.curve.unrepaired is not None
+    # As if the sample had been there from the start.
+    assert exponents(fixed) == exponents(found(*alone, ill=growing(1, 7)))
+
+
+@dataclass(frozen=True)
+class Ending(Sluice):
+    """Proposes nothing, and runs out of time where it is asked again."""
+
+    times: list[int] = field(default_factory=list)
+
+    def propose(self, _):
+        self.times.append(1)
+        if len(self.times) > 1:
+            raise OutOfTime
+        return []
+
+
+@pytest.mark.parametrize("no_repair", [(), ("scale",)])
+def test_without_time_or_rules_what_was_chosen_stays(found, no_repair):
+    rule = Ending()
+    fixed = found(rule, ill=growing(7), no_repair=no_repair)
+    assert len(rule.times) == (0 if no_repair else 2)
+    assert fixed.verdict.passed
+    assert not fixed.plan.repairs
+    assert len(fixed.plan.keep) == 3
+    assert fixed.search.joined == ("inputs[7]",)

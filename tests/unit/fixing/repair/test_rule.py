@@ -3,9 +3,13 @@
 import pytest
 
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.rule import named
+from halfwise.fixing.attribute import guards_of
+from halfwise.fixing.repair.rule import answered, named
 from halfwise.fixing.repair.rules import RULES
-from halfwise.records import APPROXIMATE, NodeName, Repair
+from halfwise.records import APPROXIMATE, NodeName, Place, Repair
+from tests.models import layer_norm
+from tests.unit.fixing.repair.rules.functions import evidence
+from tests.unit.fixing.test_loop import found
 from tests.unit.graph.sketch import Sketch
 
 
@@ -27,3 +31,27 @@ def test_rules_are_named_once_and_say_whether_they_rest_on_an_identity():
     assert {rule.name for rule in RULES if not rule.identity.exact} <= APPROXIMATE
     assert not any(rule.identity.exact for rule in RULES if rule.name in APPROXIMATE)
     assert all(rule.identity.formula and rule.identity.holds for rule in RULES)
+
+
+def test_what_comes_from_outside_or_is_read_there_is_not_answered() -> None:
+    seen = evidence(layer_norm())
+    guards = guards_of(seen)
+    nodes = {str(name): node for name, node in seen.nodes.items()}
+    assert [(at.kind, at.node) for at in answered(guards, nodes.values())] == [
+        ("square", "square"),
+        ("overflow", "variance"),
+        ("overflow", "eps"),
+    ]
+    (at,) = answered(guards, [nodes["variance"], nodes["eps"]])
+    assert at == Place(kind="overflow", node=NodeName("variance"))
+    assert not answered(guards, [nodes["square"]])
+
+
+def test_what_is_answered_is_told_of_tensors_as_they_were() -> None:
+    fixed = found(layer_norm())
+    assert fixed.plan.repairs
+    seen = fixed.seen
+    assert {guard.kind for guard in seen.mended} == {"square", "overflow"}
+    before = {one.tensor: one.absmax for one in seen.before}
+    assert before.keys() == {guard.tensor for guard in seen.mended}
+    assert max(before.values()) > 65504 > max(one.absmax for one in seen.tensors)

@@ -12,8 +12,7 @@ import pytest
 from halfwise import api
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
-from halfwise.fixing.repair.making import repaired
-from halfwise.fixing.repair.metadata import KEY, marked
+from halfwise.fixing.repair.making import KEY, marked, repaired
 from halfwise.fixing.repair.rules.saturate import Saturate
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.small import small_guards
-from halfwise.fixing.repair.need import place
-from halfwise.fixing.repair.rule import Identity, misfit, named
+from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import constant_array, graphs_of, node_name
 from halfwise.graph.normal_form import Names, drop_unused_constants

@@ -15,8 +15,7 @@ from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import MOSTLY
 from halfwise.fixing.attribute.repairs import folding
-from halfwise.fixing.repair.need import answered
-from halfwise.fixing.repair.rule import Identity
+from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.formats import Format
 from halfwise.graph.affine import Chain, chains, folded_weights, read_chain
 from halfwise.graph.model import constant_array, graphs_of, node_name

@@ -7,8 +7,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.need import answered
-from halfwise.fixing.repair.rule import Identity
+from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, opset_of
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates

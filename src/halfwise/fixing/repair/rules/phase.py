@@ -25,8 +25,7 @@ from halfwise.emulation.folding import constant_nodes, fold_constants, make_cons
 from halfwise.errors import RunFailed
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.integers import integer_guards
-from halfwise.fixing.repair.need import place
-from halfwise.fixing.repair.rule import Identity, misfit, named
+from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.graph.dataflow import consumers, drop_unused_nodes, moves, reached
 from halfwise.graph.integral import FIRST_OPSET, Integers, from_integer, is_whole
 from halfwise.graph.model import (

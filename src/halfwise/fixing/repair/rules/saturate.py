@@ -7,8 +7,7 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import range_guards
-from halfwise.fixing.repair.need import place
-from halfwise.fixing.repair.rule import Identity, misfit, named
+from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.fixing.repair.rules.mask import Mask
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import graphs_of, is_standard, node_name, tensor_name

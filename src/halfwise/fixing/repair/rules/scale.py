@@ -8,11 +8,9 @@ import onnx_ir as ir
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.advice import scaling_advice
-from halfwise.fixing.repair.exponent_losses import ADDED, BIT, losses
-from halfwise.fixing.repair.exponent_program import Loss
+from halfwise.fixing.repair.exponent_losses import ADDED, BIT, Loss, losses
 from halfwise.fixing.repair.exponent_regions import assigned, pieces
-from halfwise.fixing.repair.need import place
-from halfwise.fixing.repair.rule import Identity
+from halfwise.fixing.repair.rule import Identity, place
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
 from halfwise.records import Guard, GuardKind, Remark, Repair, RepairRule, TensorName

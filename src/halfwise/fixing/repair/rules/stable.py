@@ -11,8 +11,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.repairs import subtracting
-from halfwise.fixing.repair.need import answered
-from halfwise.fixing.repair.rule import Identity
+from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, node_name
 from halfwise.graph.modern.functions import Function, read_functions
 from halfwise.graph.modern.replacing import put_in_place

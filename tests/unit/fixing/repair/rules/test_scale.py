@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair import exponent_work
+from halfwise.fixing.repair import exponent_program
 from halfwise.fixing.repair.rules.scale import Scale
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
@@ -139,7 +139,7 @@ def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
     evidence = seen(norm(), large)
     assert list(Scale().propose(evidence))
     assert evidence.remarks == []
-    monkeypatch.setattr(exponent_work, "_LARGEST", 1)
+    monkeypatch.setattr(exponent_program, "_LARGEST", 1)
     assert not list(Scale().propose(evidence))
     (remark,) = evidence.remarks
     assert remark.kind == "scale-limited"
