@@ -5,6 +5,7 @@ An operand is a value that a node reads itself, or that its bodies (If, Loop, Sc
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -289,3 +290,23 @@ def varying_tensors(
         if found.intersection(read_by(node)):
             found.update(tensor_name(v) for v in node.outputs if v.name)
     return frozenset(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Network):
+    """A model of which only some nodes are searched.
+
+    Attributes:
+        names: Names of the nodes that `nodes` yields.
+    """
+
+    names: frozenset[NodeName] = frozenset()
+
+    @staticmethod
+    def of(model: ir.Model, names: Iterable[NodeName]) -> "Part":
+        """Return a part of a model in normal form, or of a model that is being changed."""
+        return Part(model, None, "", {}, names=frozenset(names))
+
+    def nodes(self) -> Iterator[ir.Node]:
+        """Yield these nodes of the main graph in topological order."""
+        return (n for n in self.graph if n.name in self.names)

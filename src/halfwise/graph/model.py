@@ -42,8 +42,7 @@ from halfwise.graph.normal_form import (
     open_negative_sizes,
     refuse_unusable,
 )
-from halfwise.graph.reading import PER_MB, blocks, megabytes, normalising, read_proto
-from halfwise.graph.refusals import said
+from halfwise.graph.reading import PER_MB, blocks, megabytes, normalising, read_proto, said
 from halfwise.graph.serialisation import (
     external_files,
     find_beside,

@@ -35,8 +35,7 @@ from halfwise.graph.normal_form import (
     open_negative_sizes,
     unreadable_constants,
 )
-from halfwise.graph.reading import PER_MB, megabytes, normalising, read_proto
-from halfwise.graph.refusals import said
+from halfwise.graph.reading import PER_MB, megabytes, normalising, read_proto, said
 from halfwise.graph.serialisation import (
     find_beside,
     nodes_in,

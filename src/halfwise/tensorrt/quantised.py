@@ -16,7 +16,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import QUANTISED, Network, add_constant, is_standard, node_name
 from halfwise.graph.normal_form import Names
-from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes, without_kernel_shape
+from halfwise.graph.quantisation.channels import give_kernel_shapes, without_kernel_shape
 from halfwise.graph.quantisation.pairs import Pair, pairs_of, quantised_nodes
 from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName, Precision

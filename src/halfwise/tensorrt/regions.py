@@ -1,4 +1,4 @@
-"""Map the region that a builder names to ONNX nodes.
+"""Read which layers a builder blames for a refusal, and map the region they name to ONNX nodes.
 
 A builder calls a fused block `{ForeignNode[first...last]}`, without the nodes in between: the two
 are ends in its own order, not in the graph's. A built engine of the same model shows the nodes:
@@ -14,8 +14,78 @@ import onnx_ir as ir
 from halfwise.graph.dataflow import operands
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.records import EngineLayer, NodeName
+from halfwise.records import EngineLayer, NodeName, RefusalKind
 from halfwise.tensorrt.layer_names import foreign_region, names_in
+from halfwise.tensorrt.log.log import at_layer, known, split_line
+
+_KINDS: Mapping[str, RefusalKind] = {
+    "no-kernel": "no-kernel",
+    "no-format": "no-kernel",
+    "myelin": "compiler",
+    "cask": "compiler",
+    "assertion": "compiler",
+}
+"""Kind of message → kind of refusal. In this order, the first one found in a log counts."""
+_ENDED: Mapping[str, RefusalKind] = {"crashed": "crash", "timeout": "timeout"}
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """How a build was refused.
+
+    Attributes:
+        kind: Kind of refusal.
+        layer: The layer it named, in the builder's notation: `{ForeignNode[a...b]}`, `a + b`; empty
+            if it named none.
+        line: The builder's last message of that kind; if no message is known, its last error
+            without the severity; empty if it logged no error.
+    """
+
+    kind: RefusalKind
+    layer: str = ""
+    line: str = ""
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The first and the last layer; empty if no layer was named."""
+        names = names_in(self.layer)
+        return foreign_region(self.layer) or (*names[:1], *names[-1:])
+
+
+def blamed(status: str, lines: Iterable[str]) -> Blamed:
+    """Return how a build was refused.
+
+    Args:
+        status: `BuildOutcome.status`.
+        lines: The builder's log. The last known message that names a layer counts; if none does,
+            the layer that the builder was working on.
+    """
+    kinds: dict[RefusalKind, str] = {}
+    layer = at = error = ""
+    for line in lines:
+        severity, text = split_line(line)
+        error = text if severity == "error" and text else error
+        at = at_layer(text) or at
+        found = known(text)
+        if found is None or found[0].kind not in _KINDS:
+            continue
+        kinds[_KINDS[found[0].kind]] = _inner(text[found[1].start() :])
+        layer = found[1].groupdict().get("layer") or _fused(text) or layer
+    told: RefusalKind = next((kind for kind in _KINDS.values() if kind in kinds), "unknown")
+    line = kinds.get(told) or error
+    return Blamed(_ENDED.get(status, told), (layer or at).strip(), line)
+
+
+def _inner(text: str) -> str:
+    """Return the text without a closing bracket whose opening bracket is not in it."""
+    return text[:-1].rstrip() if text.endswith(")") and text.count(")") > text.count("(") else text
+
+
+def _fused(text: str) -> str:
+    """Return the text from the name of a fused block onwards; "" without one."""
+    start = text.find("{ForeignNode[")
+    return text[start:] if start >= 0 else ""
+
 
 Assignment = frozenset[NodeName]
 Ends = tuple[str, ...]
@@ -77,8 +147,8 @@ def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
     for place, node in enumerate(nodes):
         given = (v for v in node.inputs if v is not None and v.producer() is None)
         for name in (v.name for v in (*given, *node.outputs) if v.name):
-            for known in {name, *names_in(name)}:
-                found.setdefault(known, []).append(place)
+            for one in {name, *names_in(name)}:
+                found.setdefault(one, []).append(place)
     for place, node in enumerate(nodes):
         found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
     return found

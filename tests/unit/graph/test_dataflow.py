@@ -9,6 +9,7 @@ from halfwise.graph.dataflow import (
     CAPTURED,
     GIVEN,
     Ancestry,
+    Part,
     captured,
     giving_out,
     operands,
@@ -19,7 +20,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.records import TensorName
+from halfwise.records import NodeName, TensorName
 from tests import control
 from tests.control import BOOL, GO, MATRIX, STEP
 from tests.unit.graph.sketch import Sketch, f32
@@ -228,3 +229,11 @@ def test_what_bodies_take_from_outside_is_read():
     found = region_model(network, [TensorName("y")], [TensorName("a")])
     given = {"c": np.array(True), "x": f32([1, 1, 1, 1]), f"a{GIVEN}": f32([5, 5, 5, 5])}
     np.testing.assert_array_equal(Session(found).run(given)["y"], f32([-5] * 4))
+
+
+def test_some_nodes_of_the_same_graph() -> None:
+    s = Sketch()
+    network = s.network(s.op("Abs", s.op("Neg", s.input("x", [2]), name="neg"), name="abs"))
+    part = Part.of(network.model, [NodeName("abs"), NodeName("other")])
+    assert [n.name for n in part.nodes()] == ["abs"]
+    assert part.graph is network.graph

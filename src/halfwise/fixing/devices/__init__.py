@@ -2,6 +2,5 @@
 
 `command` is the run in order; `run` the search and the table over all devices, `device` the part of
 one kind; `builds` runs builds concurrently, `ahead` predicts what the search asks for next; `joint`
-merges the candidates of all devices, `table` the offers, `together` the verdicts; `telling` is what
-the user sees meanwhile.
+merges the candidates of all devices, `table` the offers and the verdicts.
 """

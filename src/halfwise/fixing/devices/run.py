@@ -23,12 +23,12 @@ from halfwise.fixing.devices.joint import (
 from halfwise.fixing.devices.table import (
     JointOffer,
     JointTable,
+    Together,
     joint_offer,
     only_on_offers,
     own_offer,
     parts_of_offer,
 )
-from halfwise.fixing.devices.together import Together
 from halfwise.fixing.engines.attempts import Candidate, Chosen
 from halfwise.fixing.engines.builds import nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven

@@ -31,7 +31,7 @@ from halfwise.records import (
     Typing,
 )
 from halfwise.tensorrt.log.log import explain
-from halfwise.tensorrt.log.refused import Blamed, blamed
+from halfwise.tensorrt.regions import Blamed, blamed
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed
 from halfwise.tensorrt.worker.journal import Journal

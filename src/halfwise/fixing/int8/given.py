@@ -11,9 +11,8 @@ from functools import cached_property
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.quantisation.activations import with_activations
-from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes
+from halfwise.graph.quantisation.channels import give_kernel_shapes
+from halfwise.graph.quantisation.exclusion import excluding, with_activations
 from halfwise.graph.quantisation.pairs import (
     Pair,
     moves_before,

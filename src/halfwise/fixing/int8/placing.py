@@ -30,8 +30,7 @@ from halfwise.graph.model import (
     tensor_name,
 )
 from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.quantisation.channels import output_axis
-from halfwise.graph.quantisation.kernel_shapes import give_kernel_shapes
+from halfwise.graph.quantisation.channels import give_kernel_shapes, output_axis
 from halfwise.graph.quantisation.pairs import QUANTISABLE
 from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import is_float

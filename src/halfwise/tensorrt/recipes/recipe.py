@@ -19,8 +19,7 @@ from halfwise.records import (
     Typing,
 )
 from halfwise.tensorrt.quantised import builder_flags
-from halfwise.tensorrt.recipes.attention import note_on_attention
-from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of
+from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of, note_on_attention
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,

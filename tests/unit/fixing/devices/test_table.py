@@ -3,13 +3,21 @@ from dataclasses import replace
 import pytest
 
 from halfwise.fixing.devices.joint import joint
-from halfwise.fixing.devices.table import joint_offer, only_on_offers, own_offer, parts_of_offer
+from halfwise.fixing.devices.table import (
+    Together,
+    all_of,
+    joint_offer,
+    only_on_offers,
+    own_offer,
+    parts_of_offer,
+)
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.table import Offer, choose
+from halfwise.records import EngineFile, Failure
 from tests.unit.casing import names
 from tests.unit.fixing.devices.test_joint import search
-from tests.unit.reporting.engine_runs import result
-from tests.unit.reporting.runs import verdict
+from tests.unit.reporting.engine_runs import engines, result
+from tests.unit.reporting.runs import output_error, verdict
 
 
 def offer(number, median, *, excess=0.5, passed=True, medians=()):
@@ -66,3 +74,45 @@ def test_without_a_lost_device():
     (left,) = only_on_offers({"orin"}, [both(offer(1, 1.0), offer(2, 1.0, passed=False))])
     assert left.passed
     assert list(parts_of_offer(left)) == ["orin"]
+
+
+def failed(kind):
+    failures = (Failure(kind=kind, names={"why": "so"}),)
+    return verdict(passed=False).model_copy(update={"failures": failures})
+
+
+def test_without_a_folder_engines_stay_where_they_were_built():
+    here = EngineFile(sha256="a" * 64, bytes=3, side="here", path="gone")
+    there = here.model_copy(update={"side": "worker", "path": "/cache/a"})
+    delivering = engines(delivered=here)
+    devices = {
+        "a": delivering,
+        "b": delivering.model_copy(update={"shares": "a"}),
+        "c": engines(delivered=None, lost="No answer."),
+    }
+    found = Together(devices, {}).as_built({"a": there}).in_order(["c", "b", "a"])
+    assert {name: e.delivered for name, e in found.engines.items()} == {
+        "c": None,
+        "b": there,
+        "a": there,
+    }
+    assert list(found.engines) == ["b", "a", "c"]  # what is lost comes last
+
+
+def test_all_pass():
+    better = verdict(outputs={"y": output_error(rel_max=1e-4)})
+    worse = verdict(outputs={"y": output_error(rel_max=1e-3)})
+    assert all_of({"orin": better, "a100": worse}, {}) is worse
+
+
+def test_each_failure_bears_the_device():
+    found = all_of({"orin": verdict(), "a100": failed("not-run"), "h200": failed("not-run")}, {})
+    assert not found.passed
+    assert [f.under for f in found.failures] == [{"device": "a100"}, {"device": "h200"}]
+    assert found.reasons[0].startswith("on a100: the engine does not run")
+
+
+def test_a_lost_device_is_no_pass():
+    found = all_of({"orin": verdict()}, {"a100": "The connection is lost."})
+    assert not found.passed
+    assert found.reasons == ("a100 was lost before its engine was judged: The connection is lost.",)

@@ -3,7 +3,7 @@ import pytest
 
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.modern.candidates import FIRST_OPSET, candidates
+from halfwise.graph.modern.candidates import FIRST_OPSET, candidates, read_softmaxes
 from tests.models.normalisation import group_norm
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
@@ -89,3 +89,32 @@ def test_a_norm_by_channel_is_an_instance_normalization_where_that_is_wanted():
     assert norm.replacement is not None
     assert norm.replacement.op == "InstanceNormalization"
     assert [a.shape for a in norm.replacement.constants.values()] == [(24,), (24,)]
+
+
+def softmaxes_in(form, *, opset=17, axis=-1, rank=2, **options):
+    s = Sketch(opset)
+    x = s.input("x", [4] * rank)
+    exp = s.op("Exp", x)
+    total = s.op("ReduceSum", exp, [axis], **options)
+    y = {
+        "quotient": lambda: s.op("Div", exp, total),
+        "product": lambda: s.op("Mul", s.op("Reciprocal", total), exp),
+        "inverse": lambda: s.op("Mul", exp, s.op("Div", 1.0, total)),
+        "logarithm": lambda: s.op("Sub", x, s.op("Log", total)),
+        "other": lambda: s.op("Div", total, exp),
+        "eps": lambda: s.op("Div", exp, s.op("Add", total, 1e-6)),
+    }[form]()
+    return [(r.op, r.x.name, r.axis) for r in read_softmaxes(s.network(y))]
+
+
+@pytest.mark.parametrize("form", ["quotient", "product", "inverse", "logarithm"])
+def test_spellings(form):
+    op = "LogSoftmax" if form == "logarithm" else "Softmax"
+    assert softmaxes_in(form) == [(op, "x", 1)]
+    assert softmaxes_in(form, axis=0, rank=3) == [(op, "x", 0)]
+
+
+def test_what_is_none():
+    assert not softmaxes_in("other")
+    assert not softmaxes_in("eps")
+    assert not softmaxes_in("quotient", keepdims=0)

@@ -1,8 +1,14 @@
+"""Convolutions whose weights are computed state the size of their kernel; others stay."""
+
 import numpy as np
 import pytest
 
 from halfwise.fixing.int8.placing import quantisable, quantised
-from halfwise.graph.quantisation.channels import small_channels
+from halfwise.graph.quantisation.channels import (
+    give_kernel_shapes,
+    small_channels,
+    without_kernel_shape,
+)
 from halfwise.graph.quantisation.pairs import pairs_of
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32
@@ -51,3 +57,20 @@ def test_what_gets_one_scale_is_not_told_to_have_one_per_channel(op, shape, attr
     ((node, slot),) = pair.readers
     assert pair.axis is None
     assert small_channels(pair, node, slot) is None
+
+
+@pytest.mark.parametrize("kernel", [(2,), (3, 1), (1, 2, 3)])
+def test_what_is_missing_is_given(kernel):
+    s = Sketch()
+    x = s.input("x", [1, 2, *[6] * len(kernel)])
+    weights = np.ones((4, 2, *kernel), np.float32)
+    computed = s.op("Conv", x, s.op("Identity", weights), name="computed")
+    constant = s.op("Conv", x, weights, name="constant")
+    given = s.op("Conv", x, s.op("Neg", weights), name="given", kernel_shape=list(kernel))
+    open_ = s.op("Conv", x, s.input("w", [4, 2, *["k"] * len(kernel)]), name="open")
+    network = s.network(computed, constant, given, open_)
+    assert [n.name for n in without_kernel_shape(network.graph)] == ["computed"]
+    give_kernel_shapes(network.graph)
+    told = {n.name: n.attributes.get_ints("kernel_shape", ()) for n in network.graph}
+    assert told["computed"] == told["given"] == kernel
+    assert told["constant"] == told["open"] == ()

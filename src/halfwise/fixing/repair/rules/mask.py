@@ -28,7 +28,7 @@ from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import mask_guards, range_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name, opset_of
-from halfwise.graph.modern.softmaxes import BY_AXIS
+from halfwise.graph.modern.candidates import BY_AXIS
 from halfwise.graph.normal_form import Names
 from halfwise.graph.patterns.reading import scalar
 from halfwise.graph.roles import is_float

@@ -9,10 +9,10 @@ from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.conversion import raise_opset
+from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Network, opset_of
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
 from halfwise.graph.modern.replacing import replace_all
-from halfwise.graph.part import Part
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
