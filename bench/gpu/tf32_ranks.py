@@ -29,12 +29,11 @@ from bench.gpu.pipe import Pipe
 from bench.runs import ROOT
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
-from halfwise.graph.dataflow import giving_out
+from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import TensorName
 from halfwise.tools.compare.sides import Regions
-from halfwise.tools.diagnose.reproducer import part
 from halfwise.tools.diagnose.tf32 import IN_TF32
 
 RESULTS = ROOT / "bench" / "results"
@@ -76,11 +75,11 @@ def products(network: Network, sample: Arrays, pipe: Pipe) -> list[Product]:
     zero = _emulated(network, sample, right, len(nodes), "zero")
     in_engine = _in_engine(network, {**sample, **tensors}, results, sorted(read), pipe)
     found = []
-    for node, name, *errors in zip(nodes, results, nearest, zero, strict=True):
+    for node, name, near, toward_zero in zip(nodes, results, nearest, zero, strict=True):
         after = _outputs_with(network, sample, name, in_engine[name], right)
         measured = max(relative_rms(right[n], after[n]) for n in right)
         local = relative_rms(tensors[name], in_engine[name])
-        found.append(Product(node_name(node), *errors, measured, local))
+        found.append(Product(node_name(node), near, toward_zero, measured, local))
     return found
 
 
@@ -109,6 +108,44 @@ def _in_engine(
         ir.save(model, path)
         engine = pipe.build(path.read_bytes(), tf32=True).header["engine"]["sha256"]
     return pipe.run(engine, feeds)
+
+
+def part(
+    network: Network,
+    targets: Sequence[TensorName],
+    given: Sequence[TensorName],
+    values: Arrays,
+    sample: Arrays,
+) -> tuple[ir.Model, dict[str, np.ndarray]]:
+    """Return the part that computes `targets` from `given`, and its inputs.
+
+    Inputs keep their tensors' names, except for tensors that the part also computes.
+
+    Args:
+        network: The model; not changed.
+        targets: What to compute.
+        given: Where the part begins.
+        values: Arrays of `targets` and `given`.
+        sample: Inputs of the model.
+    """
+    model = region_model(network, targets, given)
+    feed: dict[str, np.ndarray] = {}
+    for value in list(model.graph.inputs):
+        name = str(value.name).removesuffix(GIVEN)
+        if not value.uses():
+            model.graph.inputs.remove(value)
+            continue
+        array = values[name] if name in values else sample[name]
+        assert value.dtype is not None
+        if name not in targets:
+            value.name = name
+        value.shape = ir.Shape(array.shape)
+        feed[str(value.name)] = array.astype(value.dtype.numpy())
+    for output in (v for node in model.graph for v in node.outputs):
+        output.shape = None
+    for output in model.graph.outputs:
+        output.shape = ir.Shape(values[str(output.name)].shape)
+    return model, feed
 
 
 def _outputs_with(

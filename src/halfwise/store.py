@@ -210,7 +210,7 @@ def read_evidence(folder: Path) -> RunEvidence | None:
 
 
 def _read_beside(folder: Path, name: str, kind: type[R]) -> R | None:
-    path = (folder.parent if folder.suffix == ".json" else folder) / name
+    path = folder_of(folder) / name
     if not path.exists():
         return None
     try:
@@ -218,6 +218,12 @@ def _read_beside(folder: Path, name: str, kind: type[R]) -> R | None:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it does not match its schema"
         raise RecordMismatch(f"{path} cannot be read: {why}.", "Repeat the run.") from error
+
+
+def folder_of(run: str | Path) -> Path:
+    """Return a run's folder, named by itself or by the `run.json` in it."""
+    path = Path(run)
+    return path.parent if path.suffix == ".json" else path
 
 
 def read_run(folder: Path) -> Run:
@@ -280,7 +286,7 @@ def users_model(run: Run) -> Path:
 
 def lost_model(folder: Path, run: Run) -> Path | None:
     """Return the model that `fix` left next to its record if the user's is gone; otherwise None."""
-    model = (folder.parent if folder.suffix == ".json" else folder) / MODEL_FILE
+    model = folder_of(folder) / MODEL_FILE
     return model if run.kind == "fix" and not model.is_file() else None
 
 

@@ -85,20 +85,20 @@ def _computes(node: ir.Node, types: Container[ir.DataType | None]) -> bool:
 
 def is_fixed(value: ir.Value | None) -> bool:
     """Return whether a value is the same for all inputs: it depends on none, or on fixed shapes."""
-    waiting, seen = [value], set()
-    while waiting:
-        one = waiting.pop()
-        if one is None or one in seen or one.const_value is not None:
-            continue
-        seen.add(one)
-        node = one.producer()
-        if node is None or bodies_of(node):
-            return False
-        sizes = _sizes_read(node)
-        if sizes is not None and all(isinstance(size, int) for size in sizes):
-            continue
-        waiting += node.inputs
-    return True
+
+    def varies(one: ir.Value | None) -> bool:
+        node = None if one is None else one.producer()
+        return (
+            one is not None and one.const_value is None and (node is None or bool(bodies_of(node)))
+        )
+
+    def behind(one: ir.Value | None) -> Sequence[ir.Value | None]:
+        node = None if one is None or one.const_value is not None else one.producer()
+        sizes = None if node is None else _sizes_read(node)
+        known = sizes is not None and all(isinstance(size, int) for size in sizes)
+        return () if node is None or known or varies(one) else node.inputs
+
+    return not any(map(varies, reached([value], behind)))
 
 
 def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from halfwise.errors import UsageError
 from halfwise.page.stored import Stored, stored
 from halfwise.scratch import scratch
-from halfwise.store import refuse_existing_file, refuse_irregular
+from halfwise.store import folder_of, refuse_existing_file, refuse_irregular
 
 PAGE_FILE = "report.html"
 
@@ -24,8 +24,7 @@ def write_page(folder: Path, out: Path | None = None, *, trt_worker: str | None 
     """
     if out is not None:
         refuse_existing_file(out)
-    place = folder.parent if folder.suffix == ".json" else folder
-    page = place / PAGE_FILE if out is None else out
+    page = folder_of(folder) / PAGE_FILE if out is None else out
     write_stored(stored(folder, trt_worker), page)
     return page
 

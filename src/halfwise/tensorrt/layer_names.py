@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name
 from halfwise.records import NetworkLayer, NodeName
 
@@ -195,15 +196,14 @@ def _leading_to(
     start: Iterable[ir.Node | None], borders: set[ir.Value], taken: set[NodeName]
 ) -> set[ir.Node]:
     """Return the nodes in `start` and those from `borders` to them, except taken ones."""
-    inside: set[ir.Node] = set()
-    waiting = [*start]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in inside or node_name(node) in taken:
-            continue
-        inside.add(node)
-        waiting += [v.producer() for v in node.inputs if v is not None and v not in borders]
-    return inside
+
+    def free(nodes: Iterable[ir.Node | None]) -> list[ir.Node]:
+        return [n for n in nodes if n is not None and node_name(n) not in taken]
+
+    def before(node: ir.Node) -> list[ir.Node]:
+        return free(v.producer() for v in node.inputs if v is not None and v not in borders)
+
+    return {*reached(free(start), before)}
 
 
 def _balanced(part: str) -> str:

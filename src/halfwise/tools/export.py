@@ -25,6 +25,7 @@ from halfwise.records import NodeName, Profile, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import (
     MODEL_FILE,
+    folder_of,
     on_one_device,
     read_run,
     refuse_existing,
@@ -115,7 +116,7 @@ def export(
     place, watcher = _Place(None if out is None else Path(out), kind), watcher or Silent()
     place.refuse_unusable()
     record = on_one_device(read_run(Path(run)), trt_worker)
-    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
+    folder = folder_of(run)
     asked = tuned_by(record, trt_version) if kind == "tuning" else trt_version
     version, regime = choose(record, asked, typing)
     shapes = (min_shapes, opt_shapes, max_shapes)

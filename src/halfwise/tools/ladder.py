@@ -7,7 +7,6 @@ from typing import Unpack
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
-from halfwise.errors import UsageError
 from halfwise.fixing.command import fix_asked
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run
@@ -20,7 +19,7 @@ from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict
 from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
-from halfwise.tools.diagnose.expected_outputs import expected_tensors
+from halfwise.tools.diagnose.expected_outputs import demand_expected, expected_tensors
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.wording import argument
@@ -59,10 +58,7 @@ def ladder(
     """
     started = time.monotonic()
     watcher = watcher or Silent()
-    if runner is not None and expected is None:
-        raise UsageError(
-            f"--runner {runner} does not apply without --expected.", "Give --expected too."
-        )
+    demand_expected(expected, runner)
     request = replace(understand(inputs, {"to": LAST, **options}), ladder=True, command="ladder")
     folder = free_folder(out)
     by: RightBy | None = None

@@ -14,6 +14,7 @@ from halfwise.reporting.nodes import NodeFacts, node_facts, type_words, words_on
 from halfwise.store import (
     MODEL_FILE,
     file_named,
+    folder_of,
     new_file,
     on_one_device,
     read_observations,
@@ -52,7 +53,7 @@ def annotate(
         RecordMismatch: the run folder is damaged, or the model differs.
     """
     record = on_one_device(read_run(Path(run)), trt_worker)
-    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
+    folder = folder_of(run)
     mixed = folder / MODEL_FILE
     with new_file(file_named(out, ".onnx")) as partial:
         if model is None and mixed.is_file():

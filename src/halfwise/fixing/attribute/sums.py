@@ -16,7 +16,7 @@ from halfwise.fixing.attribute.evidence import (
     graded,
 )
 from halfwise.fixing.attribute.repairs import subtracting
-from halfwise.graph.dataflow import constant_behind, producers, upstream
+from halfwise.graph.dataflow import constant_behind, producers, reached, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import axes_of, square_of
 from halfwise.records import Guard, NodeName
@@ -236,15 +236,14 @@ def _made_from(evidence: Evidence, branch: ir.Value, stream: ir.Value) -> bool:
     """Return whether `branch` is computed from what `stream` holds."""
     origins = producers(stream, evidence.roles)
     start = min((evidence.order[node_name(n)] for n in origins), default=0)
-    seen: set[ir.Node] = set()
-    waiting = [branch]
-    while waiting:
-        value = waiting.pop()
+
+    def is_stream(value: ir.Value) -> bool:
+        return value is stream or value.producer() in origins
+
+    def before(value: ir.Value) -> list[ir.Value]:
         node = value.producer()
-        if value is stream or node in origins:
-            return True
         # Nothing before the stream in the graph can be computed from it.
-        if node is not None and node not in seen and evidence.order[node_name(node)] >= start:
-            seen.add(node)
-            waiting += [v for v in node.inputs if v is not None]
-    return False
+        ends = node is None or is_stream(value) or evidence.order[node_name(node)] < start
+        return [] if node is None or ends else [v for v in node.inputs if v is not None]
+
+    return any(map(is_stream, reached([branch], before)))

@@ -30,7 +30,7 @@ from halfwise.fixing.outcome import Result, fix_run
 from halfwise.graph.model import Network
 from halfwise.metrics import verdict_hints
 from halfwise.options.options import Request
-from halfwise.progress import Watcher
+from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineFile, Run
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
@@ -72,32 +72,20 @@ class Shared:
             tell()
 
 
-class Named(Shared):
+class Named(Silent):
     """Messages of one device; steps are not shown, because builds run concurrently."""
 
     def __init__(self, shared: Shared, name: str) -> None:
         """Take the watcher of all devices, and the name that prefixes each line."""
-        super().__init__(shared)
-        self._name = name
+        self._shared, self._name = shared, name
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage, with the device's name appended."""
-        super().stage(f"{name} on {self._name}", total)
-
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        """Do nothing."""
-
-    def left(self, seconds: float) -> None:
-        """Do nothing."""
-
-    def expect(self, seconds: float, of: str) -> None:
-        """Do nothing."""
+        self._shared.stage(f"{name} on {self._name}", total)
 
     def note(self, line: str) -> None:
         """Report something with the name prefixed."""
-        super().note(f"{self._name}: {line}")
+        self._shared.note(f"{self._name}: {line}")
 
 
 def fix_on_devices(

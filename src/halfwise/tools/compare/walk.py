@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import tensor_bytes
-from halfwise.graph.dataflow import Ancestry, read_by
+from halfwise.graph.dataflow import Ancestry, reached, read_by
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.pairs import quantising
 from halfwise.graph.roles import is_float
@@ -185,19 +185,15 @@ class Walk:
     def borders(self, targets: Sequence[TensorName]) -> list[TensorName]:
         """Return the tensors that the nodes of `targets` read, or the nearest available ones."""
         producers = {name: found.node for name, found in self.found.items()}
-        seen: set[TensorName] = set()
-        borders: dict[TensorName, None] = {}
-        waiting = [name for target in targets for name in read_by(producers[target])]
-        while waiting:
-            name = waiting.pop()
-            if name in seen or name not in producers:
-                continue
-            seen.add(name)
-            if self.found[name].lack is None:
-                borders[name] = None
-            else:
-                waiting += read_by(producers[name])
-        return list(borders)
+
+        def read(name: TensorName) -> list[TensorName]:
+            return [v for v in read_by(producers[name]) if v in producers]
+
+        def behind(name: TensorName) -> list[TensorName]:
+            return [] if self.found[name].lack is None else read(name)
+
+        start = [name for target in targets for name in read(target)]
+        return [name for name in reached(start, behind) if self.found[name].lack is None]
 
     def effect(self, found: Found) -> float:
         """Return the effect of the error born at `found`, alone, on the model's outputs.

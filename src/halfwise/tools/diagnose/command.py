@@ -9,7 +9,7 @@ from typing import Unpack
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bounded import sized, took
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import CaseError
 from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged
 from halfwise.graph.conversion import upcast
@@ -25,7 +25,7 @@ from halfwise.reporting.reasons import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
 from halfwise.tools.compare.engine_maker import engine_maker
-from halfwise.tools.diagnose.expected_outputs import expected_tensors
+from halfwise.tools.diagnose.expected_outputs import demand_expected, expected_tensors
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.harness import harness
 from halfwise.tools.diagnose.health import healthy
@@ -68,10 +68,7 @@ def diagnose(
     started = time.monotonic()
     watcher = watcher or Silent()
     request = understand(inputs, options)
-    if runner is not None and expected is None:
-        raise UsageError(
-            f"--runner {runner} does not apply without --expected.", "Give --expected too."
-        )
+    demand_expected(expected, runner)
     folder = free_folder(out)
     watcher.stage("load")
     loading = time.monotonic()

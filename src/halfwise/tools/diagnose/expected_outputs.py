@@ -158,6 +158,14 @@ def constant_outputs(varying: Sequence[Variation]) -> str:
     )
 
 
+def demand_expected(expected: str | Path | None, runner: str | None) -> None:
+    """Raise UsageError if a runner is named, but no outputs are given."""
+    if runner is not None and expected is None:
+        raise UsageError(
+            f"--runner {runner} does not apply without --expected.", "Give --expected too."
+        )
+
+
 def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequence[Outputs]:
     """Return the framework's tensors for each sample of a case, by the model's tensor names.
 

@@ -1,21 +1,19 @@
 """Save what goes wrong, with its real inputs, as a folder for a bug report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.fixing.engines.workbench import save
 from halfwise.formats import LOW_FORMATS
-from halfwise.graph.dataflow import GIVEN, region_model
-from halfwise.graph.model import Network, normalise
-from halfwise.records import EngineDiagnosis, TensorName
+from halfwise.graph.model import normalise
+from halfwise.records import EngineDiagnosis
 from halfwise.tools.compare.sides import all_low
 from halfwise.tools.diagnose.transplant import Transplants
 
@@ -73,44 +71,3 @@ def _save_arrays(path: Path, arrays: Mapping[Any, NDArray[Any]]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array[np.newaxis], allow_pickle=False)
-
-
-Arrays = Mapping[Any, NDArray[Any]]
-
-
-def part(
-    network: Network,
-    targets: Sequence[TensorName],
-    given: Sequence[TensorName],
-    values: Arrays,
-    sample: Arrays,
-) -> tuple[ir.Model, dict[str, NDArray[Any]]]:
-    """Return the part that computes `targets` from `given`, and its inputs.
-
-    Inputs keep their tensors' names, except for tensors that the part also computes.
-
-    Args:
-        network: The model; not changed.
-        targets: What to compute.
-        given: Where the part begins.
-        values: Arrays of `targets` and `given`.
-        sample: Inputs of the model.
-    """
-    model = region_model(network, targets, given)
-    feed: dict[str, NDArray[Any]] = {}
-    for value in list(model.graph.inputs):
-        name = str(value.name).removesuffix(GIVEN)
-        if not value.uses():
-            model.graph.inputs.remove(value)
-            continue
-        array = values[name] if name in values else sample[name]
-        assert value.dtype is not None
-        if name not in targets:
-            value.name = name
-        value.shape = ir.Shape(array.shape)
-        feed[str(value.name)] = array.astype(value.dtype.numpy())
-    for output in (v for node in model.graph for v in node.outputs):
-        output.shape = None
-    for output in model.graph.outputs:
-        output.shape = ir.Shape(values[output.name].shape)
-    return model, feed

@@ -40,7 +40,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.notes import told
-from halfwise.store import MODEL_FILE, read_run
+from halfwise.store import MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.recipes.recipe import is_built_apart, planned_repairs
 from halfwise.tensorrt.worker.client import Worker
@@ -80,7 +80,7 @@ def verify_run(
     named = given.pop("metric", None)
     wait = engine_settings(limits, WorkerDefaults()).wait_timeout
     request = understand(inputs, given)
-    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
+    folder = folder_of(run)
     record = _with_metric_named(read_run(folder), named)
     delivered = _delivered(_as_on(record), folder)
     watcher.stage("load")

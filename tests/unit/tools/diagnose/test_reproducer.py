@@ -1,18 +1,14 @@
 import numpy as np
 import onnx
-import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import load_network
 from halfwise.metrics.relative import relative_rms
-from halfwise.records import TensorName
 from halfwise.tools.diagnose.kernels import fp32_engine
-from halfwise.tools.diagnose.reproducer import part
 from tests.fake_tensorrt.regions import Wrong
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.tools.compare.copies import DATA, network
+from tests.unit.tools.compare.copies import DATA
 
 BROKEN = Wrong(nodes=("b", "centre"), unless="between", size=0.5)
 
@@ -45,28 +41,3 @@ def test_arrays_keep_any_name(subject):
     fp32_engine(made)
     with np.load(made.folder / "reproducer" / "inputs.npz") as inputs:
         np.testing.assert_array_equal(inputs["file"], DATA[:1])
-
-
-WHOLE = network()
-A, B, D, JOIN, STILL = (TensorName(f"{node}_out") for node in ("a", "b", "d", "join", "still"))
-
-
-@pytest.fixture(scope="module")
-def values():
-    names = (A, B, D, JOIN, STILL)
-    return Session(giving_out(WHOLE.model, names)).run({"x": DATA[0]}, names)
-
-
-def test_a_part_stands_alone(values):
-    model, feed = part(WHOLE, [D], [JOIN, STILL], values, {})
-    assert feed.keys() == {JOIN, STILL}
-    assert [list(v.shape or ()) for v in model.graph.inputs] == [[4, 16], [4, 1]]
-    np.testing.assert_array_equal(Session(model).run(feed)[D], values[D])
-
-
-def test_what_it_computes_too_keeps_a_name_of_its_own(values):
-    model, feed = part(WHOLE, [A, B], [A], values, {"x": DATA[0]})
-    assert feed.keys() == {"x", "a_out::given"}
-    found = Session(model).run(feed)
-    for name in (A, B):
-        np.testing.assert_array_equal(found[name], values[name])
