@@ -7,7 +7,6 @@ from halfwise.case import Case, Runtime, Samples, Settings
 from halfwise.emulation.late_start import FEWEST, References, cuts_for, cuts_of, key_of
 from halfwise.emulation.ort import Session
 from halfwise.emulation.switched import SWITCH_INPUT, Layout, emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
@@ -87,19 +86,6 @@ def test_low_inputs_leave_no_cuts_as_fp32_is_not_the_reference_then(low_io):
     net = chain(12)
     made = emulate_switched(net, roles_of(net), FP16, layout=Layout(size=1, cuts=3), low_io=low_io)
     assert bool(made.switches.starts) is not bool(low_io)
-
-
-def test_the_runner_starts_late_and_frees_what_it_holds():
-    net = chain(12)
-    cut = Layout(size=1, cuts=3)
-    make = lambda: emulate_switched(net, roles_of(net), FP16, layout=cut)  # noqa: E731
-    runner = SwitchedRunner(make, make)
-    fp32, sample = frozenset(NODES[:8]), sample_of(3)
-    expected = runner.run(sample, fp32)
-    for _ in range(2):
-        assert all(np.array_equal(runner.run(sample, fp32)[n], a) for n, a in expected.items())
-    runner.release()
-    assert all(np.array_equal(runner.run(sample, fp32)[n], a) for n, a in expected.items())
 
 
 def test_cuts_are_closer_at_the_beginning():

@@ -4,7 +4,6 @@ from hypothesis import given
 from halfwise.records import (
     Comparison,
     Detail,
-    Followed,
     Growth,
     Guard,
     Histogram,
@@ -54,12 +53,3 @@ def test_what_counts_as_a_difference():
     born = bare.model_copy(update={"first": (NodeName("n"),)})
     assert born.different
     assert not born.differs
-
-
-def test_older_records_say_nothing_of_decisions_and_enlarged_errors():
-    origin = {"node": "/a", "kept": ["/a"], "error": 0.5}
-    old = {"kept": [], "error": 2.0, "tried": ["/a"], "origin": origin, "accumulates": False}
-    found = Followed.model_validate(old)
-    assert (found.decided, found.samples) == (None, 1)
-    assert found.origin is not None
-    assert (found.origin.read, found.origin.made) == (None, None)
