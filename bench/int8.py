@@ -2,6 +2,7 @@
 
     python -m bench.int8                    all models
     python -m bench.int8 "digits" …         some; their figures replace earlier ones
+    python -m bench.int8 --own "digits" …   the same, with the peers' earlier rankings judged anew
 
 Each model is fixed with `--to int8`. The other tools' methods rank the same nodes by the same
 emulation, on top of the same FP16 plan and with the same ranges, and leave out nodes until the
@@ -54,6 +55,7 @@ CALIBRATION = 48
 
 Left = frozenset[NodeName]
 OWN = "halfwise"
+DEFAULTS = "onnxruntime's defaults"
 RESULTS = ROOT / "bench" / "results"
 
 
@@ -78,13 +80,19 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     return measured(bench, ())
 
 
-def measured(bench: Workbench, names: Sequence[str]) -> tuple[list[Figure], str | None]:
-    """Return the figures of the available models in `names`; of all if it is empty."""
+def measured(
+    bench: Workbench, names: Sequence[str], known: Mapping[str, Any] | None = None
+) -> tuple[list[Figure], str | None]:
+    """Return the figures of the available models in `names`; of all if it is empty.
+
+    `known` are details of an earlier run, whose peers' choices are not made again.
+    """
     details: dict[str, Any] = {}
     for task in tasks(bench, names):
         if not names or task.name in names:
             print(f"{task.name} …", file=sys.stderr, flush=True)
-            found = Found(task, load_case(task.model, task.data, task.criterion))
+            case, earlier = load_case(task.model, task.data, task.criterion), (known or {})
+            found = Found(task, case, earlier.get(task.name, {}).get("plans"))
             details[task.name] = {
                 "figures": [asdict(figure) for figure in found.figures()],
                 "plans": {name: asdict(score) for name, score in found.scores.items()},
@@ -161,8 +169,8 @@ class Score:
 class Found:
     """What a run finds for one task, and what other tools would."""
 
-    def __init__(self, task: Task, case: Case) -> None:
-        """Run it."""
+    def __init__(self, task: Task, case: Case, known: Mapping[str, Any] | None = None) -> None:
+        """Run it; `known` are the scores of an earlier run."""
         self.task, self.case = task, case
         fixed = fix(case, Settings(int8=True), Silent())
         self.fixed = fixed.rungs[-1] if fixed.rungs else fixed
@@ -176,8 +184,10 @@ class Found:
         self.trials = replace(planner.trials, spend=lambda: None)
         references = [Session(case.network.model).run(sample) for sample in case.heldout]
         self.heldout = self.trials.of(case.heldout, references)
-        self.own = self.score(self.fixed.found.kept, self.fixed.evaluations)
-        self.peers = self._peers()
+        # The curve scores plans on held-out samples, which finds none.
+        scored = sum(point.heldout is not None for point in self.fixed.curve.points)
+        self.own = self.score(self.fixed.found.kept, self.fixed.evaluations - scored)
+        self.peers = self._peers() if known is None else self._again(known)
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -220,6 +230,17 @@ class Found:
         computed = [one for one in results if not isinstance(one, RunFailed)]
         return metric_loss(judge.metric, judge.references, computed, judge.samples.labels)
 
+    def _again(self, known: Mapping[str, Any]) -> dict[str, Score]:
+        """Judge what peers left out in an earlier run; only onnxruntime's own model is not run."""
+        found = {}
+        for peer, told in known.items():
+            if peer != OWN:
+                score, left = Score(**told), frozenset(map(NodeName, told["names"]))
+                judged = self.score(left, score.evaluations)
+                own = replace(score, names=judged.names, extra=judged.extra)
+                found[peer] = own if peer == DEFAULTS else judged
+        return found
+
     def _peers(self) -> dict[str, Score]:
         """Return what each ranking leaves out until it passes; no ranking if all in INT8 passes."""
         if self.trials.evaluate(frozenset(), confirm=True).passed:
@@ -236,7 +257,7 @@ class Found:
             left, tried = first_passing(self.trials, ranking.nodes)
             found[name] = self.score(left, ranking.evaluations + tried)
         defaults = self._defaults(debugger.nodes)
-        return found | ({} if defaults is None else {"onnxruntime's defaults": defaults})
+        return found | ({} if defaults is None else {DEFAULTS: defaults})
 
     def _defaults(self, ranked: Sequence[NodeName]) -> Score | None:
         """Return what onnxruntime's defaults leave out until they pass, by its ranking, with FP32.
@@ -346,9 +367,11 @@ def together(plans: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
 def main(names: Sequence[str]) -> None:
     """Measure some models, and merge the figures with earlier ones."""
     file = RESULTS / "int8.json"
+    known = json.loads(file.read_text())["details"] if "--own" in names else None
+    names = [name for name in names if name != "--own"]
     with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
         bench = Workbench(Path(folder), models_folder())
-        missing = measured(bench, names)[1]
+        missing = measured(bench, names, known)[1]
     before = json.loads(file.read_text())["details"] if file.exists() and names else {}
     details = {**before, **bench.details["int8"]}
     command = f"{MODELS_VARIABLE}=DIR python -m bench.int8"

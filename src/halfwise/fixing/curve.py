@@ -6,6 +6,7 @@ from math import inf
 
 from halfwise.fixing.front import front, next_open, spread
 from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
@@ -165,7 +166,7 @@ class TradeOff:
             self._budget.check()
             kept, points = self._seen()
             place = next_open(points)
-            if place is None:
+            if place is None or not self._may_evaluate:
                 break
             trials.excess(kept[place])
             points[place] = self._point(kept[place])
@@ -179,7 +180,13 @@ class TradeOff:
         for part in parts(self._planner, plan):
             for each in self._beside(part, plan):
                 self._budget.check()
-                trials.evaluate(each, confirm=True)
+                if self._may_evaluate:
+                    trials.evaluate(each, confirm=True)
+
+    @property
+    def _may_evaluate(self) -> bool:
+        """Whether a plan may be evaluated for the curve alone: in INT8, if the search left some."""
+        return not isinstance(self._planner, Int8Planner) or self._planner.spare > 0
 
     def _seen(self) -> tuple[list[Assignment], list[Point]]:
         kept = self._known()

@@ -1,13 +1,14 @@
 """What to do after a `fix`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, spelt
 from halfwise.fixing.building import building
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.offering import choosing, exceeding, gaining
+from halfwise.fixing.offering import choosing
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
@@ -61,10 +62,30 @@ def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | N
     return Step(kind=kind, command=("halfwise", "fix", *words, "-o", argument(folder)))
 
 
+def int8_step(case: Case, request: Request, out: Path | None) -> Step:
+    """Return the `halfwise fix` of the same case to INT8, for files without pairs to leave out."""
+    return fix_step(case, replace(request, given=request.given | {"to": "int8"}), out)
+
+
 def after_verify(
-    case: Case, request: Request, candidate: Path, *, passed: bool, quantised: bool = False
+    case: Case,
+    request: Request,
+    candidate: Path,
+    *,
+    passed: bool,
+    quantised: bool = False,
+    integers: bool = False,
 ) -> tuple[Step, ...]:
-    """Return what to do after an emulated `verify` of a model file, perhaps a quantised one."""
+    """Return what to do after an emulated `verify` of a model file.
+
+    Args:
+        case: The case.
+        request: The options.
+        candidate: The file.
+        passed: Whether it passed.
+        quantised: Whether it has pairs that can be left out.
+        integers: Whether it is quantised without such pairs: QOperator, or dynamic.
+    """
     if passed:
         words = [_model(case), argument(candidate), "--inputs", _data(request.data.inputs)]
         words += _options(request.given, _JUDGED)
@@ -74,7 +95,9 @@ def after_verify(
     comparing += ["--b", f"emulation:{candidate}"]
     return (
         Step(kind="compare", command=("halfwise", "compare", *comparing)),
-        fix_step(case, request, None, candidate if quantised else None),
+        int8_step(case, request, None)
+        if integers and not quantised
+        else fix_step(case, request, None, candidate if quantised else None),
     )
 
 
@@ -201,8 +224,6 @@ def next_steps(
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
     other = choosing(fixed.curve, out, verdict, case.criterion, devices)
-    if engines is None:
-        other = other or gaining(fixed.curve, worth, out) or exceeding(fixed.curve, worth, out)
     if verdict.required_worth is not None:
         steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import inf, isnan, nan
+from math import inf, isfinite, isnan, nan
 
 import numpy as np
 
@@ -90,23 +90,23 @@ class Trials:
     def survey(self, kept: Assignment, watcher: Watcher) -> list[float]:
         """Run every sample and return the excess of each; orders later trials, worst first.
 
-        A metric has no value for a single sample, so the default tolerance sets the order. Without
-        a metric, a plan that passes here needs no confirmation.
+        A metric has no value for one sample: the default tolerance sets the order.
         """
         excess = Excess(Criterion() if self.metric else self.criterion, self._totals)
-        each = list[float]()
+        each, results = list[float](), list[Computed]()
         for i, reference in enumerate(self.references):
             watcher.step(i, len(self.references), "samples")
-            each.append(excess.update(reference, self._emulate(self._full(kept), i)))
-        self.evaluations += 1
+            found = self._emulate(self._full(kept), i)
+            each.append(excess.update(reference, found))
+            results += [found] * (self.metric is not None)
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
-        final = excess.final()
-        if self.metric is None:
-            self._excesses[kept] = final / self.factor
-            self.since.setdefault(kept, self.evaluations)
-        if self.metric is None and final <= self.factor:
-            self._take(kept, Outcome(True, final / self.factor), confirm=True)
-            self.passed(kept, final / self.factor, True)
+        own = excess.final() / self.factor if self.metric is None else self.excess_of(results)
+        self._excesses[kept], self.evaluations = own, self.evaluations + 1
+        self.since.setdefault(kept, self.evaluations)
+        if own <= 1 or (self.metric is not None and isfinite(own)):
+            self._take(kept, Outcome(own <= 1, own), confirm=True)
+        if own <= 1:
+            self.passed(kept, own, True)
         return each
 
     def on(self, runner: Switching) -> "Trials":

@@ -112,6 +112,7 @@ from halfwise.records.outcomes import (
     TimeRatio,
 )
 from halfwise.records.planned import (
+    LEAST_DEARER,
     LEAST_SAVED,
     RANGE_METHODS,
     AdjustedConstant,
@@ -176,7 +177,8 @@ from halfwise.records.tensors import (
 from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
 
 __all__ = [
-    "APPROXIMATE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_SAVED", "OF_METRIC", "RANGE_METHODS",
+    "APPROXIMATE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
+    "RANGE_METHODS",
     "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed", "AttentionCore",
     "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig", "BuildOutcome",
     "CalibratedRange", "CalibrationCheck", "Cause", "CauseKind", "Change", "Channel", "Comparison",

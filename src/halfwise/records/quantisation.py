@@ -127,6 +127,8 @@ class QuantisationLoss(Record):
         foreign: Stored integers that are not rounded floats of the original, if even leaving out
             all pairs is not enough.
         right: What the outputs are judged against; None in older records.
+        cut: Whether the budget ended the search for pairs: `gravest` is then what was known, and
+            `needed`, `without` and `causes` are unknown.
     """
 
     pairs: int
@@ -140,3 +142,4 @@ class QuantisationLoss(Record):
     causes: tuple[PairLoss, ...] = ()
     foreign: tuple[TensorName, ...] = ()
     right: Right | None = None
+    cut: bool = False

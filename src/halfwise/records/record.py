@@ -243,6 +243,8 @@ RemarkKind = Literal[
     "spent",
     "futile",
     "served",
+    "dearer",
+    "rationed",
     "another-sample",
     "passes",
     "larger",

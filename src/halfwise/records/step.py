@@ -18,7 +18,6 @@ StepKind = Literal[
     "verify-elsewhere",
     "export",
     "choose",
-    "take-gaining",
     "use-fp32",
     "near-plan",
     "no-near-plan",

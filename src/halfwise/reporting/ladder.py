@@ -8,6 +8,7 @@ from halfwise.reporting.notes import quantised_note, quantised_products
 from halfwise.reporting.parts import Column, Lines, Table, lines_of
 from halfwise.reporting.reasons import reasons
 from halfwise.reporting.rungs import range_text, rung_name
+from halfwise.reporting.worth import UNCERTAIN
 from halfwise.wording import number, percent, ratio, size_of
 
 _BY: Mapping[RightBy, str] = {
@@ -166,7 +167,8 @@ def _speed(run: Run) -> Iterator[str]:
     if chosen is None:
         return
     if run.engines is None:
+        told = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
         yield (
             f"{rung_name(chosen.rung)} has the lowest predicted cost of the rungs that are not "
-            "shown to be wrong; --target tensorrt measures times."
+            f"shown to be wrong{told}; --target tensorrt measures times."
         )

@@ -18,7 +18,7 @@ from halfwise.records import (
 from halfwise.reporting.guards import told_of
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.reporting.reasons import reasons
-from halfwise.reporting.remarks import EARLY, spent
+from halfwise.reporting.remarks import spent, unfinished
 from halfwise.reporting.verdict import beyond_seen
 from halfwise.wording import (
     count,
@@ -239,15 +239,8 @@ def _not_minimal(run: Run) -> str:
         return f"Not shown to be minimal: {spent(search)}."
     if run.engines is not None and run.engines.keep:
         return "Not shown to be minimal in the engine: all builds (--max-builds) were used."
-    if search is None:
-        return "Not shown to be minimal."
-    if search.exhausted:
-        return f"Not shown to be minimal: {spent(search)}."
-    for step in search.remarks:
-        if step.kind in EARLY:
-            return f"Not shown to be minimal: {EARLY[step.kind]}."
-    why = f": {search.steps[-1]}" if search.steps else ""
-    return sentence(f"Not shown to be minimal{why}.")
+    why = f": {search.steps[-1]}" if search is not None and search.steps else ""
+    return unfinished(search) or sentence(f"Not shown to be minimal{why}.")
 
 
 def left_out_table(run: Run) -> Table | None:
@@ -293,9 +286,8 @@ def int8_lines(run: Run) -> Iterator[str]:
     if plan.left_out and plan.minimal:
         sums = any(k.because is not None and k.because.beside for k in plan.left_out)
         yield (
-            "Minimal: on the calibration samples none of those left out can have INT8 alone"
-            f"{', apart from sums whose convolution is left out' if sums else ''}."
+            "Minimal: on the calibration samples none of those left out can have INT8 alone and "
+            f"cost less{', apart from sums whose convolution is left out' if sums else ''}."
         )
     elif plan.left_out:
-        why = f": {spent(run.search)}" if run.search is not None and run.search.exhausted else ""
-        yield f"Not shown to be minimal{why}."
+        yield unfinished(run.search) or "Not shown to be minimal."

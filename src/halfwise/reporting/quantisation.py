@@ -19,6 +19,8 @@ _RIGHT: dict[Right, str] = {
 _EVEN = 0.01
 """Share of a range by which ends written as ± may differ: one step of INT8 in 127."""
 
+_FURTHER = "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED`"
+
 
 def pairless_lines(run: Run) -> Lines | None:
     """Return that a failing candidate without pairs cannot be diagnosed, or None."""
@@ -46,16 +48,24 @@ def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
             f"is allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
         )
         return
+    if loss.cut:
+        worst = f" Most harm alone is done by {listed(loss.gravest, 3)}." if loss.gravest else ""
+        without = f"{number(loss.without_all)} times without any of the {pairs}"
+        yield (
+            f"The error is {number(loss.error)} times what is allowed, and {without}. Which are to "
+            "blame is unknown: the budget of the search was spent."
+            f"{worst} {_FURTHER} finds the nodes that cost least.{right}"
+        )
+        return
     assert loss.without is not None
     left_out = number(loss.without)
     if loss.needed is None:
-        further = "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED`"
         if number_of := len(loss.causes):
             makes, them = verb(number_of, "makes", "make"), verb(number_of, "it", "them")
             yield (
                 f"{number_of} of {pairs} {makes} most of the error: "
                 f"without {them} it is {left_out} times what is allowed, "
-                f"{number(loss.error)} times with all. For the rest, {further} finds the "
+                f"{number(loss.error)} times with all. For the rest, {_FURTHER} finds the "
                 f"nodes that cost least.{right}"
             )
             return
@@ -63,7 +73,7 @@ def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
         yield (
             f"No small group of the {pairs} is to blame: without {worst} the error is "
             f"{left_out} times what is allowed, {number(loss.error)} times with all. "
-            f"{further} finds the nodes that cost least.{right}"
+            f"{_FURTHER} finds the nodes that cost least.{right}"
         )
         return
     few = f"{loss.needed} of {pairs}"

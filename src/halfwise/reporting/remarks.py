@@ -40,6 +40,10 @@ MORE = {
 
 
 EARLY: Mapping[RemarkKind, str] = {
+    "dearer": "a plan with fewer passes too, but is predicted to cost more: conversions around the "
+    "further nodes cost more than these save",
+    "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
+    "{most:d} plans, half as many as ranking all nodes one by one",
     "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "
     "ends",
     "served": "single nodes were not tried, since a plan out of tolerance, which serves the task, "
@@ -134,6 +138,19 @@ def remark(found: Remark) -> str:
     return filled(REMARKS[found.kind], facts)
 
 
+def unfinished(search: Search | None) -> str:
+    """Return a sentence on what ended a search before its plan was minimal; "" if unknown."""
+    if search is None:
+        return "Not shown to be minimal."
+    if search.exhausted:
+        return f"Not shown to be minimal: {spent(search)}."
+    # The last one is of the delivered plan.
+    for step in reversed(search.remarks):
+        if step.kind in EARLY:
+            return f"Not shown to be minimal: {remark(step)}."
+    return ""
+
+
 def note(found: Remark) -> str:
     """Return a remark as a sentence of its own."""
     return capital(remark(found), (found.names.get("tensor", ""),))
@@ -145,7 +162,7 @@ _LEFT_OUT = (
     "|with INT8 here alone {metric} falls by {more} more than is allowed"
     "|with INT8 here alone the error is at least {excess} × what the search allows"
     "|INT8 here, or in its group, contributes {contribution} × what the search allows"
-    "|not tried alone before the search ended, so nothing is known of it]."
+    "|not tried alone: with INT8 here alone the plan would cost more, or the search ended before]."
 )
 
 

@@ -15,7 +15,7 @@ from halfwise.reporting.steps import steps_told
 from halfwise.reporting.trouble import low_name, mended, trouble
 from halfwise.reporting.verdict import thresholds
 from halfwise.reporting.view import caution, metric_lines, report
-from halfwise.reporting.worth import cost_line
+from halfwise.reporting.worth import cost_line, has_int8
 from halfwise.wording import number, shorten
 
 _CAUSES = 3
@@ -47,7 +47,7 @@ def _result(run: Run) -> Iterator[str]:
     if times := _times(run):
         yield times
     elif run.worth is not None and not run.rungs:
-        yield cost_line(run.worth, low_name(run))
+        yield cost_line(run.worth, low_name(run), int8=has_int8(run))
     if told := baseline_line(run):
         yield told
 

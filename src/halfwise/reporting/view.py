@@ -46,7 +46,7 @@ from halfwise.reporting.verdict import (
     scale_lines,
     size_lines,
 )
-from halfwise.reporting.worth import cost_line, nothing_gained
+from halfwise.reporting.worth import cost_line, has_int8, nothing_gained
 from halfwise.wording import (
     clean,
     count,
@@ -226,7 +226,7 @@ def _figures(run: Run) -> Lines:
         lines += plan_lines(run.plan)
         lines += int8_lines(run) if run.plan.has_int8 else [minimality(run, run.plan)]
     if run.worth is not None:
-        lines.append(cost_line(run.worth, low_name(run)))
+        lines.append(cost_line(run.worth, low_name(run), int8=has_int8(run)))
         lines += [_OTHER_BASE] if quantised_note(run) is not None else []
     if run.remade is not None:
         lines.append(remade_line(run.remade))

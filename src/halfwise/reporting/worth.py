@@ -1,6 +1,7 @@
 """Words on a plan's worth: what it gains or costs, and what would gain more."""
 
-from halfwise.records import NearPlan, Run, Step, Worth
+from halfwise.records import NearPlan, Run, Worth
+from halfwise.reporting.notes import quantised_note
 from halfwise.reporting.remarks import MORE, lacking
 from halfwise.wording import count, listed, percent, ratio
 
@@ -46,16 +47,10 @@ def _offer(run: Run) -> str:
     """Return that a plan is offered, as the rest of a sentence; empty if none is."""
     point = None if run.curve is None else run.curve.offered(passed=run.verdict.passed)
     if point is None:
-        return "".join(_gaining(step) for step in run.next_step if step.kind == "take-gaining")
+        return ""
     metrics = tuple(dict.fromkeys(score.metric for score in point.scores))
     kept = count(point.count, "node")
     return f"; a plan with {kept} in FP32 keeps {listed(metrics, 2)} (see Next)"
-
-
-def _gaining(step: Step) -> str:
-    kept, cost = count(int(step.numbers["kept"]), "node"), ratio(step.numbers["cost"])
-    does = f"leaves {kept} out of INT8" if step.numbers.get("int8") else f"keeps {kept}"
-    return f"; another plan that passes {does} and costs {cost} everything low (see Next)"
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:
@@ -82,9 +77,25 @@ def near(kept: int, cost: float, error: float) -> str:
     )
 
 
-def cost_line(worth: Worth, low: str) -> str:
-    """Return a plan's cost, as a sentence; `low` is the name for everything low."""
+UNCERTAIN = "INT8 took 1.3 to 2.3 × its predicted cost on the one GPU measured"
+"""`bench/gpu/int8.py` on an H200; no single rule explains the four engines (docs/int8.md)."""
+
+
+def has_int8(run: Run) -> bool:
+    """Return whether the judged model has INT8: that of a plan, or a candidate's."""
+    planned = run.plan is not None and run.plan.has_int8
+    return planned or quantised_note(run, candidate=True) is not None
+
+
+def cost_line(worth: Worth, low: str, *, int8: bool = False) -> str:
+    """Return a plan's cost, as a sentence.
+
+    Args:
+        worth: The plan's.
+        low: Name for everything low.
+        int8: Whether the plan has INT8, whose cost is uncertain until it is measured.
+    """
     told = f"Predicted cost: {ratio(worth.cost)} {low}, where FP32 costs {ratio(worth.fp32)}."
     if worth.measured is None:
-        return told
+        return f"{told} Uncertain: {UNCERTAIN}." if int8 else told
     return f"{told} Measured: {ratio(worth.measured)} the time of the engine with {low}."

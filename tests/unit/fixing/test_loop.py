@@ -226,9 +226,11 @@ def test_a_plan_that_passed_on_heldout_samples_outlives_its_certificate(count):
     assert not fixed.plan.minimal
     assert not fixed.search.exhausted
     told = fixed.search.remarks[-1]
-    assert (told.kind, told.numbers) == ("refused", {"elements": 7})
+    assert told.kind == "refused"
+    assert told.numbers["elements"] < len(kept(fixed))
     assert types_in(fixed)[f"{next(iter(kept(fixed)))}_out"] == "FLOAT"
-    assert any("another plan of 7 nodes passed the search" in n for n in listener.notes)
+    refused = f"another plan of {told.numbers['elements']} nodes passed the search"
+    assert any(refused in note for note in listener.notes)
 
 
 def test_what_no_plan_can_pass_ends_without_joining():

@@ -210,6 +210,19 @@ def test_a_quantised_model_that_fails_is_where_a_search_starts():
     )
 
 
+def test_integers_without_pairs_to_leave_out_are_made_anew_with_pairs():
+    request = understand("x.npz", {"rel_max": 0.02})
+    _, step = after_verify(CASE, request, Path("q.onnx"), passed=False, integers=True)
+    assert step.command == (
+        *("halfwise", "fix", "my model.onnx", "--inputs", "x.npz", "--rel-max", "0.02"),
+        *("--to", "int8", "-o", "FIXED"),
+    )
+    (_, both) = after_verify(
+        CASE, request, Path("q.onnx"), passed=False, quantised=True, integers=True
+    )
+    assert both.kind == "fix-quantised"
+
+
 def test_what_follows_a_diagnosis_has_its_options():
     request = understand("x.npz", {"metric": "top1", "target": "tensorrt"})
     assert fix_step(CASE, request, Path("runs/one")).command == (

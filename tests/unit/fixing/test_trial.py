@@ -219,9 +219,20 @@ def test_labels_stay_with_their_samples():
     prepared = prepare(rounded_once(), labels=tuple(range(100, 112)))
     trials = prepared.trials(Criterion(metric="m"), metric)
     each = trials.survey(NONE, Silent())
-    trials.evaluate(NONE)
+    trials.evaluate(ALL)
     order = sorted(range(12), key=lambda i: -each[i])
-    assert seen[0] == tuple(100 + i for i in order[:WORST])
+    whole, few = tuple(range(100, 112)), tuple(100 + i for i in order[:WORST])
+    assert [*dict.fromkeys(seen)] == [whole, few]
+
+
+def test_what_a_survey_shows_of_a_metric_is_not_run_again():
+    for lost, passed in ((0.0, True), (1.0, False)):
+        prepared = prepare(rounded_once())
+        metric = lambda ref, new, _, lost=lost: 1.0 if new is ref else 1.0 - lost  # noqa: E731
+        trials = prepared.trials(Criterion(metric="m", metric_drop=0.1), metric)
+        trials.survey(NONE, Silent())
+        assert trials.evaluate(NONE, confirm=True).passed is passed
+        assert trials.evaluations == 1
 
 
 @pytest.mark.parametrize("too_few", [CaseError("needs both classes", ""), None])

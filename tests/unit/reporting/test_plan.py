@@ -236,7 +236,7 @@ def test_reasons_tell_what_a_trial_showed():
     assert "at least 3 × what the search allows" in whys[0]
     assert "NaN or infinite" in whys[1]
     assert "contributes 0.7 ×" in whys[2]
-    assert "nothing is known" in whys[3]
+    assert whys[3].startswith("Not tried alone: with INT8 here alone the plan would cost more")
     (why,) = (kept.why for kept in told_left_out([left(error_without=1.05)], "top1"))
     assert why == "With INT8 here alone top1 falls by 0.05 more than is allowed."
 
@@ -260,8 +260,8 @@ def test_where_nothing_has_int8_the_report_says_so_first_and_why():
 
 def test_a_minimal_plan_excepts_sums_that_are_left_out_with_their_convolution():
     alone = (*int8_lines(run(plan=int8_plan(left(error_without=3.0), int8=("m",)))),)
-    assert alone[1].endswith("none of those left out can have INT8 alone.")
+    assert alone[1].endswith("none of those left out can have INT8 alone and cost less.")
     beside = int8_plan(left(error_without=3.0), left(beside=NodeName("n")), int8=("m",))
     assert (*int8_lines(run(plan=beside)),)[1].endswith(
-        "alone, apart from sums whose convolution is left out."
+        "alone and cost less, apart from sums whose convolution is left out."
     )

@@ -85,6 +85,9 @@ def test_costs():
         "Predicted cost: 2.9 × everything low, where FP32"
     )
     timed = NOTHING.model_copy(update={"measured": 1.04})
+    uncertain = "Uncertain: INT8 took 1.3 to 2.3 × its predicted cost on the one GPU measured."
+    assert cost_line(NOTHING, "everything low", int8=True).endswith(uncertain)
+    assert uncertain not in cost_line(timed, "all", int8=True)
     assert cost_line(timed, "all").endswith("Measured: 1.04 × the time of the engine with all.")
 
 

@@ -13,8 +13,10 @@ from functools import cache, cached_property, partial
 from halfwise.case import Samples
 from halfwise.fixing.best import Best
 from halfwise.fixing.evidence import Evidence
+from halfwise.fixing.plan.cut import Terms
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.guide import Guide
+from halfwise.fixing.plan.rationed import Rationed
 from halfwise.fixing.plan.rules import Forced, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.planner import Planner
@@ -32,6 +34,8 @@ from halfwise.records import Guard, NodeName, RangeMethod, Remark, TensorName
 Assignment = frozenset[NodeName]
 
 LEFT_OUT = "left out of INT8"
+LEAST_TRIALS = 4
+"""Plans that a search may evaluate however few nodes there are."""
 
 
 class Int8Planner(Planner):
@@ -102,8 +106,25 @@ class Int8Planner(Planner):
 
     @property
     def is_safe(self) -> bool:
-        """False: samples that joined may fail the plan below too."""
+        """False: everything left out is the plan below, not the original."""
         return False
+
+    @property
+    def passes_below(self) -> bool:
+        """Whether the plan below was seen to pass on all samples; those that joined may fail it."""
+        known = self.below.trials.exact(self.fp32)
+        joined = len(self.trials.samples) > len(self.case.calibration)
+        return not joined and known is not None and known <= 1
+
+    @property
+    def ration(self) -> int:
+        """How many plans may be evaluated: half of what ranking the nodes one by one takes."""
+        return max(LEAST_TRIALS, len(self._candidates) // 2)
+
+    @property
+    def spare(self) -> int:
+        """How many evaluations are left."""
+        return max(0, self.ration - self.trials.evaluations)
 
     @cached_property
     def prices(self) -> Prices | None:
@@ -186,4 +207,14 @@ class Int8Planner(Planner):
         return Best(self.watcher, self.choices, self.price, LEFT_OUT)
 
     def _search(self) -> Search:
-        return replace(super()._search(), suspects=[], certain=0, form=LEFT_OUT)
+        search = super()._search()
+        guide = search.guide or Guide([(n,) for n in self.choices], self._counted)
+        # No guard shows where INT8 loses accuracy.
+        search = replace(search, suspects=[], certain=0, form=LEFT_OUT, guide=guide)
+        search.safe = self.passes_below
+        # A sum that is left out with its convolution takes one more.
+        used = lambda: self.trials.evaluations + bool(self.sums)  # noqa: E731
+        return Rationed.of(search, self.ration, used)
+
+    def _counted(self) -> Terms:
+        return Terms(dict.fromkeys(self.choices, 1.0))

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
-from halfwise.records import NodeName, Remark
+from halfwise.records import LEAST_DEARER, NodeName, Remark
 
 Nodes = frozenset[NodeName]
 
@@ -68,6 +69,24 @@ LARGER = 1.1
 """The next earlier passing plan to try is this much larger than the one that failed."""
 LAST = 8
 """About this many are tried after the first; then only all of FP32 is left."""
+
+
+def clearly_cheaper(
+    plans: Sequence[Nodes],
+    price: Callable[[Nodes], float | None],
+    kept: Nodes,
+    everything: Nodes,
+) -> list[Nodes]:
+    """Return the plans that cost clearly less than `kept`, and less than everything kept.
+
+    Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans that
+    gain nothing over everything kept, none is preferred to one with fewer nodes.
+    """
+    own, most = price(kept), price(everything)
+    if own is None or most is None:
+        return []
+    most = min(most, own / LEAST_DEARER)
+    return [plan for plan in plans if (price(plan) or inf) < most]
 
 
 def confirmed(

@@ -16,7 +16,7 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.contribution import MANY, gains, is_spread, lowerable, rankings
 from halfwise.fixing.plan.extension import NEAR, extensions
-from halfwise.fixing.plan.found import Evaluate, Found, Trial, confirmed
+from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
@@ -82,17 +82,12 @@ class Search:
         self.suspects = [group & self._everything for group in self.suspects]
         self._excess_without, self._contributions = dict[NodeName, float](), dict[NodeName, float]()
         self._nonfinite_without, self._tried = set[NodeName](), dict[Nodes, float]()
+        self._minimal = False
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
-        """Return the rank of a plan; lower is better.
-
-        By predicted cost, then number of nodes; at FP32's cost or more, last, by number alone.
-        """
-        price = self.price(kept)
-        fp32 = None if price is None else self.price(self._everything)
-        if price is None or fp32 is None or price >= fp32:
-            return (inf, len(kept))
-        return (price, len(kept))
+        """Return a plan's cost and size; lower is better. Everything kept, no plan, is last."""
+        price = inf if len(kept) == len(self._everything) else self.price(kept)
+        return (inf if price is None else price, len(kept))
 
     def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> Found:
         """Return the smallest set found, starting from `previous` if that still helps.
@@ -101,10 +96,10 @@ class Search:
             previous: Result of an earlier call; if it passes, only the certificate is new.
             certify: Lower single nodes until none can be; if false, only groups are lowered.
         """
-        self._best = self._everything
+        self._best, is_last = self._everything, certify
         if not self.safe and not self.evaluate(self._everything, confirm=True).passed:
             self._note("hopeless")
-            return self._found(passed=False, minimal=False, exhausted=False)
+            return self._found(passed=False)
         if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
             self._best = self.start | self.forced
         try:
@@ -120,8 +115,14 @@ class Search:
                 self._note("spent")
             self.budget.leave_out("certify" if certify else "search")
             return self._ended(exhausted=True)
-        self._best = kept | self.forced
-        return self._found(passed=True, minimal=certify, exhausted=False)
+        self._best = kept = kept | self.forced
+        plans = [plan | self.forced for plan in self.passing] if is_last else []
+        cheaper = clearly_cheaper(plans, self.price, kept, self._everything)
+        found = confirmed(cheaper, self.rank, kept, self.evaluate, self._everything)
+        if is_dearer := found != self._everything:
+            self._best = found
+            self._note("dearer", kept=len(kept))
+        return self._found(minimal=self._minimal and not is_dearer)
 
     def _reduced(self, previous: Nodes) -> Nodes:
         """Return a passing set from which no group of nodes can be removed."""
@@ -137,26 +138,21 @@ class Search:
     def _ended(self, *, exhausted: bool) -> Found:
         """Return the smallest set so far that passes on all samples."""
         self._best = min(self._best, self._passed_before(), key=self.rank)
-        return self._found(passed=True, minimal=False, exhausted=exhausted)
+        return self._found(exhausted=exhausted)
 
     def _passed_before(self) -> Nodes:
         """Return a small set that passed and does so on all samples, else everything."""
         plans = [kept | self.forced for kept in self.passing]  # none has nodes held since
         return confirmed(plans, self.rank, self._best, self.evaluate, self._everything)
 
-    def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
+    def _found(
+        self, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
+    ) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
-        return Found(
-            self._best,
-            passed,
-            minimal,
-            without,
-            frozenset(self._nonfinite_without & self._best),
-            self._contributions,
-            exhausted,
-            tuple(self.steps),
-            self.guide.explained if self.guide else None,
-        )
+        nonfinite = frozenset(self._nonfinite_without & self._best)
+        more = self._contributions, exhausted, tuple(self.steps)
+        r2 = self.guide.explained if self.guide else None
+        return Found(self._best, passed, minimal, without, nonfinite, *more, r2)
 
     def _start(self, previous: Nodes) -> Nodes:
         """Return a passing set: the cheapest guess that works, or one found by halving."""
@@ -320,6 +316,7 @@ class Search:
                 if trial.nonfinite:
                     self._nonfinite_without.add(node)
                 open_nodes = [*(n for n in open_nodes if n != node), node]
+        self._minimal = True
         return kept
 
     def _merit(self, kept: Nodes, node: NodeName) -> tuple[float, float]:

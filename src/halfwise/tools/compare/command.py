@@ -17,7 +17,7 @@ from halfwise.emulation.bounded import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.next_steps import diagnose_step, fix_step
+from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
@@ -115,8 +115,9 @@ def _next(case: Case, request: Request, other: str, side: Side) -> tuple[Step, .
     if other.endswith(".onnx") and side.arithmetic == "fp32":
         return ()
     file = Path(other.removeprefix("emulation:"))
-    if side.arithmetic == "int8" and quantised_nodes(load_model(file)):
-        return (fix_step(case, request, None, file),)
+    if side.arithmetic == "int8":
+        pairs = bool(quantised_nodes(load_model(file)))
+        return (fix_step(case, request, None, file) if pairs else int8_step(case, request, None),)
     if other.endswith(".onnx") or (kind == "emulation" and low != "tf32"):
         to = {"to": low} if low == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)

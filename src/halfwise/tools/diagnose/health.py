@@ -17,7 +17,7 @@ from halfwise.metrics.difference import is_discrete
 from halfwise.records import Finding, NodeName, QuantisationLoss, Rung, Severity, Sign, Step, said
 from halfwise.reporting.quantisation import cause_line, summary_lines
 from halfwise.tools.diagnose.subject import Subject, skipped
-from halfwise.tools.verify.quantised import Question, quantisation_loss
+from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
 from halfwise.wording import argument, count
 
 
@@ -48,6 +48,7 @@ def lost(subject: Subject) -> QuantisationLoss | None:
             metric=subject.case.metric,
             accumulate=settings.accumulate,
             runtime=settings.runtime,
+            budget=allowance(settings, subject.samples),
             right="framework" if subject.given else "floats",
         )
     )

@@ -16,7 +16,7 @@ from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
@@ -47,7 +47,7 @@ from halfwise.tools.verify.candidate import (
     told_types,
 )
 from halfwise.tools.verify.engine import verify_built, verify_engine
-from halfwise.tools.verify.quantised import Question, quantisation_loss
+from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
 from halfwise.tools.verify.repairs import remade, with_remade
 
 
@@ -130,8 +130,12 @@ def _with_next(
     if not isinstance(candidate, str | Path) or holds_outputs(Path(candidate)):
         return run
     passed = run.verdict.passed
-    quantised = lost is not None and bool(quantised_nodes(load_model(candidate)))
-    steps = after_verify(case, request, Path(candidate), passed=passed, quantised=quantised)
+    model = load_model(candidate)
+    kind = {
+        "quantised": lost is not None and bool(quantised_nodes(model)),
+        "integers": bool(quantising(model)),
+    }
+    steps = after_verify(case, request, Path(candidate), passed=passed, **kind)
     return run.model_copy(update={"next_step": run.next_step or steps})
 
 
@@ -196,6 +200,7 @@ def _lost(
         request.settings.accumulate,
         request.settings.runtime,
         watcher=watcher,
+        budget=allowance(request.settings, case.calibration),
     )
     return quantisation_loss(question)
 

@@ -7,7 +7,8 @@ from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 
-from halfwise.case import CPU, Runtime, Samples
+from halfwise.case import CPU, Runtime, Samples, Settings
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.bypassed import BypassRunner, Site
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.trial import Trials
@@ -41,6 +42,7 @@ class Question:
         runtime: Where it runs.
         right: Source of the references.
         watcher: Receives progress.
+        budget: Ends the search for pairs; what three runs over the samples show is exempt.
     """
 
     network: Network
@@ -53,6 +55,7 @@ class Question:
     runtime: Runtime = CPU
     right: Right = "original"
     watcher: Watcher = field(default_factory=Silent)
+    budget: Budget = field(default_factory=Budget)
 
     @cached_property
     def runner(self) -> BypassRunner:
@@ -72,7 +75,13 @@ class Question:
             factor=1.0,
             metric=self.metric,
             resolve=lambda left_out: left_out,
+            spend=lambda: self.budget.spend("trial"),
         )
+
+
+def allowance(settings: Settings, samples: Samples) -> Budget:
+    """Return the budget of a search over these samples: that of `fix`."""
+    return Budget(settings.time_budget, work=settings.budget * len(samples))
 
 
 def quantisation_loss(question: Question) -> QuantisationLoss | None:
@@ -109,11 +118,16 @@ def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLos
         return found.model_copy(update={"foreign": question.runner.foreign})
     if trials.evaluate(frozenset(), confirm=True).passed:
         return found.model_copy(update={"needed": 0, "without": found.error})
-    alone = _gravest([*sites], every, trials)
-    told: dict[str, object] = {"gravest": tuple(sites[name].tensor for name in alone)}
-    worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
-    told |= _caused(alone, _described([*sites.values()], worst, question), question)
-    return found.model_copy(update=told)
+    alone: dict[NodeName, float] = {}
+
+    def search() -> dict[str, object]:
+        _find_gravest(alone, [*sites], every, trials)
+        worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
+        return _caused(alone, _described([*sites.values()], worst, question), question)
+
+    told = question.budget.within("search", search, {"cut": True})
+    gravest = tuple(sites[name].tensor for name in alone)
+    return found.model_copy(update={"gravest": gravest, **told})
 
 
 def _caused(
@@ -134,12 +148,14 @@ def _caused(
     return {"needed": len(needed), "without": trials.excess(needed), "causes": causes}
 
 
-def _gravest(
-    names: Sequence[NodeName], every: frozenset[NodeName], trials: Trials
-) -> dict[NodeName, float]:
-    """Return at most `MOST_CAUSES` pairs that do most harm alone, with their errors."""
+def _find_gravest(
+    found: dict[NodeName, float],
+    names: Sequence[NodeName],
+    every: frozenset[NodeName],
+    trials: Trials,
+) -> None:
+    """Add at most `MOST_CAUSES` pairs that do most harm alone to `found`, with their errors."""
     waiting: list[tuple[float, int, Sequence[NodeName]]] = [(-inf, 0, names)]
-    found: dict[NodeName, float] = {}
     tried = 0
     while waiting and len(found) < MOST_CAUSES:
         error, _, group = heappop(waiting)
@@ -151,7 +167,6 @@ def _gravest(
         for half in (group[: len(group) // 2], group[len(group) // 2 :]):
             tried += 1
             heappush(waiting, (-trials.contribution(every.difference(half)), tried, half))
-    return found
 
 
 def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] | None:

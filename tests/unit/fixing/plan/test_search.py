@@ -368,11 +368,25 @@ def test_of_nodes_that_contribute_alike_the_dear_ones_are_lowered():
     assert price(found.kept) == pytest.approx(1 + 20 / 420)
 
 
-def test_what_costs_as_much_as_fp32_is_compared_by_the_number_of_nodes():
+def test_plans_are_compared_by_their_cost_and_everything_kept_is_none():
     searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))))
     searching.price = lambda kept: {0: 1.0, 1: 3.0, 2: 2.5}.get(len(kept), 2.0)
     ranks = [searching.rank(names(*range(n))) for n in range(5)]
-    assert sorted(range(5), key=lambda n: ranks[n]) == [0, 1, 2, 3, 4]
+    assert sorted(range(5), key=lambda n: ranks[n]) == [0, 3, 2, 1, 4]
+
+
+@pytest.mark.parametrize(("dearer", "kept"), [(1.005, names(1)), (1.2, names(1, 2))])
+def test_one_node_fewer_is_not_delivered_where_it_costs_clearly_more(dearer, kept):
+    searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1, 2))
+    searching.price = lambda kept: {names(1): dearer, names(1, 2): 1.0}.get(kept, 1.5)
+    found = searching.run()
+    assert found.passed
+    assert found.kept == kept
+    assert found.minimal is (kept == names(1))
+    assert [s.kind for s in found.steps].count("dearer") == (not found.minimal)
+    searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1, 2))
+    searching.price = lambda kept: {names(1): dearer, names(1, 2): 1.0}.get(kept, 0.9)
+    assert searching.run().kept == names(1)  # both gain nothing
 
 
 def test_early_trials_lie_between_nothing_and_what_passes():

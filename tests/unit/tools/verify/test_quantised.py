@@ -7,6 +7,8 @@ import pytest
 from onnx import numpy_helper
 
 from halfwise.api import verify
+from halfwise.emulation.budget import WEIGHTS as WEIGHTS_OF_WORK
+from halfwise.emulation.budget import Budget
 from halfwise.errors import RunFailed
 from halfwise.progress import Silent
 from halfwise.records import QuantisationLoss
@@ -92,6 +94,21 @@ def test_where_many_have_to_go_none_is_a_cause(monkeypatch):
         "No small group of the 6 Q/DQ pairs is to blame: without the 2 that do most harm"
         in told(found, 0)
     )
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_search_ends_with_its_budget_and_tells_what_is_known(monkeypatch, left):
+    """The runs that show the errors take all of it, or all but a few runs of the search."""
+
+    def small(settings, samples):  # noqa: ARG001
+        return Budget(work=left * 4 * WEIGHTS_OF_WORK["trial"] + 3 * 3 * len(samples))
+
+    monkeypatch.setattr("halfwise.tools.verify.command.allowance", small)
+    passed, found = loss(model(GOOD | {"second": 0.004}))
+    assert not passed
+    assert (found.explained, found.cut, found.needed, found.causes) == (True, True, None, ())
+    assert found.error > 1 > found.without_all
+    assert "Which are to blame is unknown: the budget of the search was spent." in told(found, 0)
 
 
 def test_faults_are_most_of_an_error_of_which_the_rest_is_of_many(monkeypatch):

@@ -1,0 +1,96 @@
+"""The search with a ration of evaluations, against oracles whose answer is known."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.fixing.plan.rationed import MENDING, RESERVED, Rationed
+from tests.unit.fixing.plan.test_search import Oracle, names, needs, priced
+
+FEW = settings(max_examples=25, deadline=None)
+
+
+def rationed(costs, excess, ration, **more):
+    """A search over nodes with costs, what it asked, and the price of a plan."""
+    oracle = Oracle(excess)
+    plain, price = priced(len(costs), costs, oracle, safe=True, **more)
+    return Rationed.of(plain, ration, lambda: len(oracle.asked)), oracle, price
+
+
+def quadrature(errors):
+    each = dict(zip(sorted(names(*range(len(errors)))), errors, strict=True))
+    return lambda kept: sum(e * e for n, e in each.items() if n not in kept) ** 0.5
+
+
+@FEW
+@given(st.data())
+def test_no_more_is_evaluated_than_allowed_and_the_plan_passes(data):
+    count = data.draw(st.integers(2, 60))
+    drawn = lambda low, high: st.lists(st.floats(low, high), min_size=count, max_size=count)  # noqa: E731
+    costs, errors = data.draw(drawn(0.1, 9)), data.draw(drawn(0.01, 2))
+    ration = max(4, count // 2)
+    excess = quadrature(errors)
+    searching, oracle, price = rationed(costs, excess, ration)
+    first = searching.run(certify=False)
+    # The sets asked for also hold contributions; each is one evaluation.
+    assert len(oracle.asked) <= max(4, ration * (1 - RESERVED) + 1)
+    found = searching.run(first.kept)
+    assert len(oracle.asked) <= ration + 1
+    assert found.passed
+    assert excess(found.kept) <= 1
+    assert price(found.kept) <= price(first.kept)
+
+
+def test_few_evaluations_find_what_is_nearly_the_cheapest():
+    """50 nodes of equal error, of which 12 may be low: those that save most."""
+    costs = [1.0 + (7 * i) % 50 for i in range(50)]
+    excess = quadrature([1 / 12**0.5] * 50)
+    searching, oracle, price = rationed(costs, excess, 25)
+    found = searching.run()
+    best = names(*sorted(range(50), key=lambda i: -costs[i])[12:])
+    assert len(oracle.asked) <= 26
+    assert price(found.kept) - 1 <= 1.1 * (price(best) - 1)
+
+
+def test_minimal_is_said_only_of_what_was_proven():
+    searching, oracle, _ = rationed([1.0] * 6, needs(names(1, 4)), 20)
+    found = searching.run()
+    assert (found.kept, found.minimal) == (names(1, 4), True)
+    assert found.excess_without.keys() == names(1, 4)
+    assert all(found.kept - {n} in oracle.asked for n in found.kept)
+    searching, _, _ = rationed([1.0] * 40, needs(names(*range(20))), 12)
+    found = searching.run()
+    assert found.passed
+    assert not found.minimal
+    (note,) = (step for step in found.steps if step.kind == "rationed")
+    assert note.numbers["tried"] < note.numbers["kept"] == len(found.kept)
+    assert note.numbers["most"] == 12
+
+
+def test_a_plan_that_fails_on_samples_that_joined_is_mended_from_what_it_lowered():
+    """Nothing is left of the ration; ten nodes are low, and one of them must not be any more."""
+    searching, oracle, _ = rationed([1.0] * 50, needs(names(*range(41))), 4)
+    searching.safe = False
+    found = searching.run(names(*range(40)), certify=False)
+    assert found.passed
+    assert names(*range(41)) <= found.kept < names(*range(50))
+    assert len(oracle.asked) <= 2 + MENDING
+
+
+def test_what_costs_more_alone_is_not_tried():
+    searching, oracle, _ = rationed([1.0] * 3, needs(names(0)), 20)
+    dearer = {names(0, 1): 1.2, names(0): 1.5}
+    searching.price = lambda kept: dearer.get(kept, 1.0 + len(kept) / 10)
+    found = searching.run(names(0, 1))
+    assert found.kept == names(0, 1)
+    assert names(0) not in oracle.asked
+    assert found.minimal
+
+
+@pytest.mark.parametrize("ration", [1, 4])
+def test_without_evaluations_everything_is_kept(ration):
+    searching, oracle, _ = rationed([1.0] * 8, lambda kept: 9.0 - len(kept), ration)
+    found = searching.run()
+    assert found.passed
+    assert len(found.kept) == 8
+    assert len(oracle.asked) <= ration + 1
