@@ -18,6 +18,7 @@ StepKind = Literal[
     "verify-elsewhere",
     "export",
     "choose",
+    "take-gaining",  # in older records; now such a plan is delivered
     "use-fp32",
     "near-plan",
     "no-near-plan",
