@@ -133,6 +133,7 @@ def emulate_switched(
         quantised: What nodes read in INT8; all nodes that are not low do so.
     """
     copy = network.copy()
+    _forget_claims(copy.graph)
     parts = stretches(list(copy.graph), roles, layout.size, layout.apart)
     builder = _Builder(copy, roles, parts, low_io, alike=layout.alike)
     builder.forms = Forms(
@@ -153,6 +154,16 @@ def emulate_switched(
     places, ranges = tuple(builder.places), tuple(builder.ranges)
     switches = Switches(places, ranges, layout.alike, tuple(builder.starts))
     return Switched(copy, switches, network.model)
+
+
+def _forget_claims(graph: ir.Graph) -> None:
+    """Drop the shapes of outputs that no node reads, as they may be claims (`graph.declared`).
+
+    ONNX Runtime trusts those of an If's outputs.
+    """
+    for value in graph.outputs:
+        if value.producer() is not None and not value.uses():
+            value.shape = None
 
 
 def _shorten(model: ir.Model) -> None:

@@ -13,11 +13,12 @@ def restore_sizes(outputs: Iterable[ir.Value], declared: Mapping[str, Axes]) -> 
     """Give outputs their declared sizes where ONNX infers none, in place.
 
     Who calls the model may rely on them. Axes with an inferred size, and outputs with an inferred
-    rank other than the declared one, stay as they are.
+    rank other than the declared one, stay as they are. So do outputs that nodes read too: what
+    follows from a wrong size, such as a folded Shape, would be wrong.
     """
     for value in outputs:
         axes = declared.get(value.name or "", ())
-        if value.shape is None or len(axes) != len(value.shape):
+        if value.shape is None or len(axes) != len(value.shape) or value.uses():
             continue
         sizes = [
             known if isinstance(known, int) or not isinstance(claim, int) else claim

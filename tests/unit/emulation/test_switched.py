@@ -348,3 +348,23 @@ def test_a_constant_that_is_a_low_output_saturates_as_any_other(kept):
         net, roles_of(net), frozenset(map(NodeName, kept)), FP16, low_io=names("w")
     ).model
     assert_same(found, Session(emulate_typed(mixed)).run({"x": X}))
+
+
+def test_a_wrong_declared_size_of_an_output_fails_no_assignment():
+    x = helper.make_tensor_value_info("x", F32, [2, 4])
+    to = helper.make_tensor_value_info("to", TensorProto.INT64, [2])
+    y = helper.make_tensor_value_info("y", F32, [1, 4])
+    nodes = [
+        node("Exp", "x", "e", "exp"),
+        node("Reshape", "e to", "r", "reshape"),
+        node("Neg", "r", "y", "neg"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, to], [y])
+    imports = [helper.make_opsetid("", 17)]
+    given = network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
+    assert [v.shape for v in given.graph.outputs] == [(1, 4)]
+    switched = emulate_switched(given, roles_of(given), FP16)
+    sample = {"x": np.ones((2, 4), np.float32), "to": np.array([4, 2])}
+    for fp32 in (frozenset[NodeName](), frozenset(switched.switches.nodes)):
+        switch = switched.switches.switch(fp32)
+        assert Session(switched.model).run({**sample, SWITCH_INPUT: switch})["y"].shape == (4, 2)

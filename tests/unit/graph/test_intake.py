@@ -172,6 +172,19 @@ def test_sizes_of_outputs_are_forgotten_if_onnx_infers_another_somewhere():
     assert other == (2,)
 
 
+def test_a_declared_size_that_a_node_may_rely_on_is_no_fact():
+    nodes = [
+        node("Compress", "x chosen", "y", axis=0),
+        node("Shape", "y", "sizes"),
+        node("Cast", "sizes", "z", to=TensorProto.FLOAT),
+    ]
+    chosen = helper.make_tensor_value_info("chosen", TensorProto.BOOL, [2])
+    outputs = [info("y", (1, 3)), info("z", (2,))]
+    network = network_from_proto(model(nodes, inputs=[info("x", (2, 3)), chosen], outputs=outputs))
+    rows, columns = declared_axes(network.graph.outputs[0])
+    assert (isinstance(rows, int), columns) == (False, 3)
+
+
 def test_dropped_operators_pass_the_check_and_unknown_ones_do_not():
     dropped = model([node("ImageScaler", "x", "y", scale=2.0)], opset=7)
     onnx.checker.check_model(checkable(dropped))
