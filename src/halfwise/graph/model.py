@@ -208,9 +208,8 @@ def normalise(
     """Bring `model` into normal form, in place, and wrap it.
 
     Declared sizes of computed values are only claims: they stay where ONNX infers the same. Those
-    of outputs that no node reads also stay where ONNX infers none, if it contradicts no other. Names
-    of axes stay.
-    `over` is called after each of three quarters of the work.
+    of outputs that no node reads also stay where ONNX infers none, if it contradicts no other.
+    Names of axes stay. `over` is called after each of three quarters of the work.
 
     Raises:
         CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
