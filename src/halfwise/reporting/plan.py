@@ -58,7 +58,7 @@ def kept_table(run: Run) -> Table | None:
     rows = [_kept_row(group, run) for group in shown]
     if unknown:
         which = f"{unknown} {'more ' if known else ''}nodes"
-        why = "Not tried in the low format before the search ended."
+        why = "Not lowered alone in this plan before the search ended."
         # Not behind the rows that a terminal omits.
         rows.insert(MOST_ROWS - 1, (which, why, "–"))
     title = f"Kept in {_types(keep)}: {len(keep)} of {count(run.plan.candidates, 'compute node')}"

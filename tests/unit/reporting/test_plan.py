@@ -134,7 +134,7 @@ def test_nodes_of_which_nothing_is_known_share_a_row(known, more):
     assert len(table.shown) == min(known + 1, MOST_ROWS) + (known > MOST_ROWS)
     assert table.shown[min(known, MOST_ROWS - 1)] == (
         f"43 {more}nodes",
-        "Not tried in the low format before the search ended.",
+        "Not lowered alone in this plan before the search ended.",
         "–",
     )
 

@@ -28,6 +28,10 @@ OF_SERVING = 0.5
 """Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
 
 
+class Futile(Exception):
+    """No plan that passes gains, and more trials will hardly find one."""
+
+
 def rankings(
     groups: Sequence[Sequence[NodeName]],
     contribution: Callable[[Nodes], float],

@@ -14,9 +14,9 @@ from math import inf
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.contribution import MANY, gains, is_spread, lowerable, rankings
+from halfwise.fixing.plan.contribution import MANY, Futile, gains, is_spread, lowerable, rankings
 from halfwise.fixing.plan.extension import NEAR, extensions
-from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
+from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
@@ -25,10 +25,6 @@ from halfwise.records import NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
-
-
-class _Futile(Exception):
-    """No plan that passes gains, and more trials will hardly find one."""
 
 
 @dataclass
@@ -77,12 +73,11 @@ class Search:
 
     def __post_init__(self) -> None:
         """Restrict guards to the nodes that the search may keep."""
-        self._everything = frozenset(self.nodes)
+        self._everything, self._minimal = frozenset(self.nodes), False
         self.start &= self._everything
         self.suspects = [group & self._everything for group in self.suspects]
         self._excess_without, self._contributions = dict[NodeName, float](), dict[NodeName, float]()
         self._nonfinite_without, self._tried = set[NodeName](), dict[Nodes, float]()
-        self._minimal = False
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return a plan's cost and size; lower is better. Everything kept, no plan, is last."""
@@ -98,8 +93,7 @@ class Search:
         """
         self._best, is_last = self._everything, certify
         if not self.safe and not self.evaluate(self._everything, confirm=True).passed:
-            self._note("hopeless")
-            return self._found(passed=False)
+            return self._hopeless()
         if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
             self._best = self.start | self.forced
         try:
@@ -107,7 +101,9 @@ class Search:
                 kept = self._reduced(previous)
                 if certify := certify and not self._is_outdone(kept):
                     kept = self._certified(kept)
-        except _Futile:
+        except Hopeless:
+            return self._hopeless()
+        except Futile:
             self._note("futile")
             return self._ended(exhausted=False)
         except OutOfTime:
@@ -121,8 +117,14 @@ class Search:
         found = confirmed(cheaper, self.rank, kept, self.evaluate, self._everything)
         if is_dearer := found != self._everything:
             self._best = found
+            # What single nodes do was seen in the smaller plan.
+            self._excess_without, self._nonfinite_without = {}, set()
             self._note("dearer", kept=len(kept))
         return self._found(minimal=self._minimal and not is_dearer)
+
+    def _hopeless(self) -> Found:
+        self._note("hopeless")
+        return self._found(passed=self._best != self._everything)
 
     def _reduced(self, previous: Nodes) -> Nodes:
         """Return a passing set from which no group of nodes can be removed."""
@@ -131,6 +133,8 @@ class Search:
             return previous
         kept = self._shrunk(self._start(previous), previous)
         while not self._passes(kept, confirm=True):
+            if kept | self.forced == self._everything:
+                raise Hopeless
             self._note("another-sample", kept=len(kept))
             kept = self._shrunk(self._start(kept), kept)
         return kept
@@ -150,9 +154,8 @@ class Search:
     ) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
         nonfinite = frozenset(self._nonfinite_without & self._best)
-        more = self._contributions, exhausted, tuple(self.steps)
-        r2 = self.guide.explained if self.guide else None
-        return Found(self._best, passed, minimal, without, nonfinite, *more, r2)
+        more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None
+        return Found(self._best, passed, minimal, without, nonfinite, self._contributions, *more)
 
     def _start(self, previous: Nodes) -> Nodes:
         """Return a passing set: the cheapest guess that works, or one found by halving."""
@@ -218,7 +221,7 @@ class Search:
             if len(kept - always) < len(ranking):
                 break
             if self.harmless is not None and is_spread(ranking) and not self._gains(kept):
-                raise _Futile
+                raise Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return kept
 

@@ -94,3 +94,9 @@ def test_without_evaluations_everything_is_kept(ration):
     assert found.passed
     assert len(found.kept) == 8
     assert len(oracle.asked) <= ration + 1
+
+
+def test_a_plan_below_that_fails_itself_ends_the_search():
+    searching, _, _ = rationed([1.0] * 6, lambda _: 2.0, 20)
+    searching.safe = True
+    assert not searching.run().passed

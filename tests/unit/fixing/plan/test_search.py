@@ -384,6 +384,7 @@ def test_one_node_fewer_is_not_delivered_where_it_costs_clearly_more(dearer, kep
     assert found.kept == kept
     assert found.minimal is (kept == names(1))
     assert [s.kind for s in found.steps].count("dearer") == (not found.minimal)
+    assert found.excess_without.keys() == (names(1) if found.minimal else frozenset())
     searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1, 2))
     searching.price = lambda kept: {names(1): dearer, names(1, 2): 1.0}.get(kept, 0.9)
     assert searching.run().kept == names(1)  # both gain nothing
@@ -491,3 +492,11 @@ def test_beside_a_plan_that_serves_the_task_and_gains_twice_as_much_no_node_is_t
     assert (found.steps[-1].kind == "served") is spared
     assert found.minimal is not spared
     assert (len(oracle.asked) - before <= 2) is spared
+
+
+def test_an_original_that_fails_itself_ends_the_search():
+    """As with random operators: FP32 was thought to be certain to pass."""
+    searching = search(6, Oracle(lambda _: 2.0), safe=True)
+    found = searching.run()
+    assert (found.passed, found.minimal) == (False, False)
+    assert [s.kind for s in found.steps][-1] == "hopeless"
