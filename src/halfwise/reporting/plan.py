@@ -264,8 +264,12 @@ def nothing_in_int8(run: Run) -> str:
     """Return an addition to the plan's title if INT8 was tried and no node has it; else ""."""
     if run.plan is None or not run.without_int8:
         return ""
-    told = f"No node is in INT8: this is the {run.plan.low.upper()} plan"
-    return f"{told}. {_with_all(run.all_int8)}" if run.all_int8 else f"{told}."
+    told = [f"No node is in INT8: this is the {run.plan.low.upper()} plan."]
+    told += [_with_all(run.all_int8)] if run.all_int8 else []
+    # The search may evaluate few plans, so it proves nothing about these.
+    if untried := sum(kept.error_without is None for kept in run.without_int8):
+        told.append(f"{untried} of {len(run.without_int8)} candidates were not tried alone.")
+    return " ".join(told)
 
 
 def _with_all(verdict: Verdict) -> str:

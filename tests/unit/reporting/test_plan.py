@@ -256,6 +256,8 @@ def test_where_nothing_has_int8_the_report_says_so_first_and_why():
     assert table.title == "Left out of INT8, in FP16: 1 of 1 quantisable node"
     assert report(refused).caution.startswith("No node is in INT8")
     assert nothing_in_int8(run(plan=int8_plan(left()))) == ""
+    some = refused.model_copy(update={"without_int8": (left(error_without=3.0), left())})
+    assert nothing_in_int8(some).endswith(" 1 of 2 candidates were not tried alone.")
 
 
 def test_a_minimal_plan_excepts_sums_that_are_left_out_with_their_convolution():
