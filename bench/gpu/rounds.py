@@ -45,6 +45,7 @@ class Seen:
         heldout: Whether it had a file of held-out samples.
         fp32: Nodes that the engine with nothing kept computed in FP32 by itself.
         rounds: Pairs of kept nodes and measured error, as text; 1 is the limit.
+        full: Error of its FP32 engine, as text; None if it was not measured.
     """
 
     model_sha256: str
@@ -56,6 +57,7 @@ class Seen:
     heldout: bool
     fp32: Sequence[str]
     rounds: Sequence[tuple[Sequence[str], str]]
+    full: str | None = None
 
 
 def read_run(path: Path) -> Run:
@@ -71,6 +73,7 @@ def seen_in(run: Run, network: Network, name: str) -> Seen | None:
         return None
     plain = [r for r in engines.results if r.build.config.low is not None and not r.kept]
     layers = plain[0].proof.layers if plain and plain[0].proof is not None else ()
+    full = [r.excess for r in engines.results if r.rung == "fp32" and r.excess is not None]
     return Seen(
         model_sha256=run.provenance.model_sha256,
         name=name,
@@ -87,6 +90,7 @@ def seen_in(run: Run, network: Network, name: str) -> Seen | None:
         heldout="heldout" in run.provenance.options,
         fp32=sorted(fp32_nodes(network, layers)),
         rounds=[(r.keep, repr(r.measured)) for r in engines.rounds if r.measured is not None],
+        full=repr(full[0]) if full else None,
     )
 
 

@@ -58,3 +58,20 @@ def test_sets_of_others_that_ran_in_a_race_are_rounds(tmp_path):
     assert raced(path) == []
     path.write_text(json.dumps(racers), encoding="utf-8")
     assert raced(path) == [(["c"], "inf")]
+
+
+def test_engines_of_one_plan_weigh_as_much_as_one():
+    one = Emulated(0.2, 0.2, 0.2, 0.2)
+    rounds = [Round("a", 0, m, one, plan="a") for m in (0.2, 0.2, 0.2, 2.0)]
+    rounds += [Round("b", 0, 0.2, one, plan="b")]
+    decided, inside, width, of_engines, *_ = figures(rounds)
+    assert (decided.measured, inside.measured, of_engines.measured) == (0.875, 0.875, 0.8)
+    assert width.measured < 0.1  # type: ignore[operator]
+
+
+def test_an_engine_as_exact_as_fp32_is_inside():
+    told = Emulated(0.2, 0.2, 0.2, 0.2)
+    exact = Round("a", 0, 1.9e-5, told, full=1e-5)
+    assert exact.inside(0)
+    assert not Round("a", 0, 1.9e-5, told).inside(0)
+    assert not Round("a", 0, 2.1e-5, told, full=1e-5).inside(0)

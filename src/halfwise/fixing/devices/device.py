@@ -61,7 +61,8 @@ class DeviceRun(EngineRun):
     ) -> tuple[EngineSearch, DeviceAttempts, Proposals]:
         """Return what a search on this device alone would use."""
         always = self.engine_settings.tf32
-        self.prediction = Prediction(fixed.planner, self._inspected, always_tf32=always)
+        weak = self.builds.typing == "weak"
+        self.prediction = Prediction(fixed.planner, self._inspected, always_tf32=always, weak=weak)
         search, _ = self._search(fixed, heldout, self.prediction)
         attempts = DeviceAttempts(fixed.planner, self)
         return search, attempts, replace(search.proposals, attempts=attempts)

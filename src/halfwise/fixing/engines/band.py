@@ -1,16 +1,16 @@
 """The error that low precision explains in an engine, predicted before it is built.
 
-Engines of one plan differ in what they fuse, in the type of their sums, and in what they leave in
-FP32, and no rule predicts this. A few such variants are emulated, and an engine is expected among
-them: at best like the variant with fusion, FP32 sums, and the FP32 blocks of the engine with
-nothing kept; at worst like the worst variant without such blocks, plus a share of the distance
-between their outputs. That distance consists of rounding only: if an error is one of range, and the
-same in all variants, the band is narrow.
+Engines of one plan differ in what they fuse, in the type of their sums and of constants that FP32
+nodes read, and in what they leave in FP32, and no rule predicts this. A few such variants are
+emulated, and an engine is expected among them: at best like the variant with fusion, FP32 sums, and
+the FP32 blocks of the engine with nothing kept; at worst like the worst variant without such
+blocks, plus a share of the distance between their outputs. That distance consists of rounding only:
+if an error is one of range, and the same in all variants, the band is narrow.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import combinations
 from math import inf, isfinite, isnan
@@ -19,6 +19,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import ROUNDINGS, emulate_tf32
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.attempts import Assignment
+from halfwise.fixing.engines.constants import StoredConstants
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.formats import FP16
@@ -42,6 +43,8 @@ class Emulated:
         fused: Values that are fused are not rounded.
         own: The same, with FP32 where the engine with nothing kept has FP32 by itself.
         summed: As `fused`, with sums of products in FP16; None if no kernel sums so.
+        constants: As `fused`, with constants of FP32 nodes in FP16 (`StoredConstants`); None if
+            they lose nothing so.
         apart: Largest distance between finite outputs of `stored`, `fused` and `summed`, in the
             same measure; 0 with a metric, which has no distance.
     """
@@ -51,10 +54,12 @@ class Emulated:
     own: float
     summed: float | None = None
     apart: float = 0.0
+    constants: float | None = None
 
     def band(self, spread: float = SPREAD) -> Band | None:
         """Return the expected errors; None if none are expected: then FP32 decides."""
-        found = [self.stored, self.fused, *([] if self.summed is None else [self.summed])]
+        ways = (self.stored, self.fused, self.summed, self.constants)
+        found = [error for error in ways if error is not None]
         finite = [error for error in found if isfinite(error)]
         most = EQUAL * (max(finite) + spread * self.apart) if isfinite(self.fused) else inf
         if not most:
@@ -70,13 +75,17 @@ class Bands:
     plan's worst samples.
     """
 
-    def __init__(self, planner: Planner, fused: Trials) -> None:
-        """Take the trials with fusion, and make the others that are needed."""
+    def __init__(self, planner: Planner, fused: Trials, *, weak: bool = True) -> None:
+        """Take the trials with fusion, and make the others that are needed.
+
+        `weak` says whether nodes are constrained, not typed: then their constants may be low.
+        """
         self._planner, self._fused = planner, fused
         headroom = bool(planner.evidence.limits)
         self._stored = planner.engine_trials("none") if headroom else planner.trials
         self._totals = totals(fused.references)
         self._summed: Trials | None = None
+        self._constants = StoredConstants(planner) if weak else None
         self._known: dict[tuple[Assignment, Assignment], Emulated] = {}
         settings = planner.settings
         if settings.fmt is FP16 and settings.accumulate == "fp32" and planner.case.metric is None:
@@ -91,7 +100,10 @@ class Bands:
             own: FP32 nodes of the engine with nothing kept; empty if unknown.
         """
         if (keep, own) not in self._known:
-            self._known[keep, own] = self._emulate(keep, own)
+            found = self._emulate(keep, own)
+            if self._constants is not None and self._constants.concern(keep):
+                found = replace(found, constants=self._constants.trials.excess(keep))
+            self._known[keep, own] = found
         return self._known[keep, own]
 
     def tf32(self) -> Band | None:

@@ -33,7 +33,7 @@ _Other = TypeVar("_Other")
 
 @dataclass
 class Prediction:
-    """Predicts the errors of engines in weak typing.
+    """Predicts the errors of engines.
 
     Attributes:
         planner: Has the emulation without fusion.
@@ -41,6 +41,7 @@ class Prediction:
         work: Budget for predictions, in inferences over the data.
         seconds: Time for them.
         always_tf32: Whether every build may use TF32.
+        weak: Whether typing is weak.
         fp32: Compute nodes that the engine with nothing kept has in FP32 by itself.
     """
 
@@ -49,6 +50,7 @@ class Prediction:
     work: float = WORK
     seconds: float = SECONDS
     always_tf32: bool = False
+    weak: bool = True
     fp32: Assignment = frozenset()
     _fused: Trials | None = None
     _bands: Bands | None = None
@@ -183,5 +185,5 @@ class Prediction:
     def _in_bands(self) -> Bands:
         fused = self._trials()
         if self._bands is None:
-            self._bands = Bands(self.planner, fused)
+            self._bands = Bands(self.planner, fused, weak=self.weak)
         return self._bands

@@ -138,7 +138,8 @@ class EngineRun(Workbench):
             self.tf32()
         with self._stage("engines"):
             always = self.engine_settings.tf32
-            prediction = Prediction(fixed.planner, self._inspected, always_tf32=always)
+            weak = self.builds.typing == "weak"
+            prediction = Prediction(fixed.planner, self._inspected, always_tf32=always, weak=weak)
             search, attempts = self._search(fixed, heldout, prediction)
             # Whatever happens to the worker from here on, this engine is judged and fetched.
             table = Table(self, fixed.planner, heldout)
