@@ -9,7 +9,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
 from halfwise.records import KeptNode, Plan, Profile, Step
-from halfwise.store import MODEL_FILE
+from halfwise.store import FP32_FILE, MODEL_FILE
 from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.quantised import builder_flags
 from halfwise.tensorrt.recipes.commands import shape_options
@@ -74,7 +74,7 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
         return Step(kind="older-bodies", names=older)
     if not (names or plan.repairs or plan.int8):
-        return _plain(case.network, plan, profiles, out)
+        return _plain(case, plan, profiles, out)
     has = ["repaired"] * bool(plan.repairs) + ["int8"] * bool(plan.int8)
     has += ["kept" if plan.keep else "moving"] * bool(names)
     words = None
@@ -91,13 +91,15 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     )
 
 
-def _plain(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
-    """Return what builds the model as given if weak typing needs no constraint."""
+def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+    """Return what builds the FP32 model if weak typing needs no constraint."""
+    network = case.network
     flags = [f"--{flag}" for flag in (*builder_flags(network), plan.low)]
     older = {"older": f"{WEAK_ONLY[0]}.x"}
     if out is None or network.path is None or not _sayable(profiles):
         return Step(kind="older-plain", names={**older, "flags": " and ".join(flags)})
-    words = ["trtexec", f"--onnx={network.path}", *flags]
+    settled = any(note.kind == "settled" for note in case.notes)
+    words = ["trtexec", f"--onnx={out / FP32_FILE if settled else network.path}", *flags]
     words += [option for profile in profiles[:1] for option in shape_options(profile)]
     words.append(f"--saveEngine={out / f'{_OLDER}.engine'}")
     return Step(kind="older-plain", names=older, command=tuple(words))

@@ -1,19 +1,16 @@
 """What a run with engines needs around them: the concurrent search, the journal, the run folder."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from shutil import move
 from typing import Protocol, TypeVar
 
 from halfwise.case import Case
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.concurrent_search import concurrently
-from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
-from halfwise.fixing.engines.workbench import FP32_FILE, save
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.recording import int8_plan_of
@@ -21,7 +18,6 @@ from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, unsearched_run
 from halfwise.fixing.recording import plan_of
-from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
@@ -29,7 +25,6 @@ from halfwise.options.repairs import RULES
 from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import (
-    EngineFile,
     Engines,
     LadderRung,
     NodeName,
@@ -40,13 +35,9 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.store import (
-    MODEL_FILE,
-    engine_file,
     new_folder,
     refuse_irregular,
 )
-from halfwise.tensorrt.quantised import readable
-from halfwise.tensorrt.recipes.recipe import is_built_apart, rewritten_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
 
@@ -116,69 +107,6 @@ def unrepaired(
 def folder_of(out: Path | None) -> AbstractContextManager[Path | None]:
     """Provide the run folder while it is made; None if there is none."""
     return nullcontext() if out is None else new_folder(out)
-
-
-def store(
-    partial: Path,
-    run: Run,
-    case: Case,
-    fixed: Fixed,
-    request: Request,
-    journals: Mapping[str, Journal | None],
-    watcher: Watcher,
-) -> Run:
-    """Write everything into the folder; return the run with its engines' paths.
-
-    Args:
-        partial: The folder.
-        run: The run; its engines are still elsewhere on this machine.
-        case: The case.
-        fixed: What was found.
-        request: The options, with a target.
-        journals: Per device, by the name of its worker; "" for the only one.
-        watcher: Receives progress.
-    """
-    assert request.target is not None
-    engines, mixed = run.engines, replace(case.network, model=fixed.rewritten.model)
-    version = engines.worker.tensorrt if engines else None
-    if engines and engines.typing == "strong":
-        mixed = readable(mixed, version)
-    save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
-    # Weakly typed engines are built from it, and other workers' engines are compared with it.
-    save(readable(case.network, version).model, partial / FP32_FILE)
-    if is_built_apart(run):
-        planner = fixed.planner
-        if isinstance(planner, Int8Planner):
-            built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
-        else:
-            built = equivalent(planner.case.network, rewritten_nodes(run)).network
-        save(readable(built, version).model, partial / BUILT_FILE)
-    devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
-    cache = request.target.settings.timing_cache
-    if cache is not None and cache.exists():
-        (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
-        devices[0] = devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
-    for name, journal in journals.items():
-        if journal is not None:
-            file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
-            (partial / file).write_bytes(journal.path.read_bytes())
-    run = run.model_copy(update={"engines": devices[0], "further": tuple(devices[1:])})
-    finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
-    return run
-
-
-def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
-    """Return the record with its engine's path in the run folder, after moving it there.
-
-    Files that workers share are stored once.
-    """
-    if engines.delivered is None:
-        return engines
-    name = engine_file((engines.shares or engines.worker.name) if several else "")
-    if Path(engines.delivered.path).exists() and not (partial / name).exists():
-        move(engines.delivered.path, partial / name)
-    here: EngineFile = engines.delivered.model_copy(update={"path": name})
-    return engines.model_copy(update={"delivered": here})
 
 
 def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:

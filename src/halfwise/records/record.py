@@ -114,6 +114,7 @@ NoteKind = Literal[
     "refused",
     "recognised",
     "repairs-unread",
+    "settled",
 ]
 """What a note says; the words are in `reporting.notes`."""
 

@@ -229,6 +229,8 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
         "the model declares no rank for some inputs; taken from the first sample: "
         + ", ".join(map("{} {}".format, facts["inputs"], facts["ranks"]))
     ),
+    "settled": "the FP32 engine of the model as it is is wrong; plan and engines are of the model "
+    "with the samples' shapes fixed and constants folded",
     "made-up": _made_up,
     "split": lambda facts: (
         f"{count(facts['searched'], 'sample')} to search on, {facts['heldout']} held out"

@@ -14,7 +14,6 @@ from halfwise.declarations import Inputs
 from halfwise.declarations.plans import Reading
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.equivalent import BUILT_FILE
-from halfwise.fixing.engines.workbench import FP32_FILE
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
@@ -24,6 +23,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Profile, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import (
+    FP32_FILE,
     MODEL_FILE,
     folder_of,
     on_one_device,

@@ -1,7 +1,6 @@
 """`fix` with several workers: one plan that passes on each of them."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from halfwise.fixing.delivery import (
     proving,
     refused,
     searching,
-    store,
     unrepaired,
 )
 from halfwise.fixing.devices.builds import Bay, KindBuilds
@@ -26,9 +24,9 @@ from halfwise.fixing.devices.run import DevicesRun
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
 from halfwise.fixing.engines.early import proven_folder
 from halfwise.fixing.following import with_growth
-from halfwise.fixing.outcome import Result, fix_run
+from halfwise.fixing.outcome import Result
+from halfwise.fixing.storing import recorded
 from halfwise.graph.model import Network
-from halfwise.metrics import verdict_hints
 from halfwise.options.options import Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineFile, Run
@@ -135,12 +133,8 @@ def fix_on_devices(
             found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
             found = (found if made_folder else found.as_built(passed)).in_order(workers)
             fixed = with_growth(delivered(fixed, found.one, together.seconds), made_folder)
-            hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
-            seconds = time.monotonic() - started
-            first, *others = found.engines.values()
-            run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
-            if made_folder is not None:
-                run = store(made_folder, run, case, fixed, request, journals, watcher)
+            each = tuple(found.engines.values())
+            run = recorded(made_folder, case, fixed, request, each, out, started, journals, shared)
         _forget(runs, passed)
         if place is not None and all(each.delivered is not None for each in run.devices):
             rmtree(place, ignore_errors=True)

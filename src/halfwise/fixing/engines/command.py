@@ -1,10 +1,13 @@
 """`fix` with engines of one device: the emulation proposes plans, engines decide."""
 
-import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
 from halfwise.case import Case
+from halfwise.emulation.settling import settled
+from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.delivery import (
     delivered,
     folder_of,
@@ -12,19 +15,18 @@ from halfwise.fixing.delivery import (
     proving,
     refused,
     searching,
-    store,
     unrepaired,
 )
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
 from halfwise.fixing.engines.early import proven_folder
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.following import with_growth
-from halfwise.fixing.outcome import Result, fix_run
+from halfwise.fixing.outcome import Result
+from halfwise.fixing.storing import recorded
 from halfwise.graph.model import Network
-from halfwise.metrics import verdict_hints
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
-from halfwise.records import Run
+from halfwise.records import Note, Run
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
 from halfwise.tensorrt.working import usable
@@ -55,7 +57,7 @@ def fix_in_engines(
     assert request.target is not None
     settings = request.target.profiled(case)
     place = proven_folder(out, resume=request.target.resume)
-    case = one_at_a_time(case)
+    given, case = case, one_at_a_time(case)
     own = with_own_network(case)
     with (
         searching(case, request, start, watcher) as searched,
@@ -69,24 +71,39 @@ def fix_in_engines(
             started=started,
         )
         fp32 = engines.reference()
-        if fp32.verdict is None or not fp32.verdict.passed:
-            engines.builds.forget(None)
+        if fp32.verdict is not None and fp32.verdict.passed:
+            engines.tf32()
+            without = lambda: unrepaired(case, request, start, watcher)  # noqa: E731
+            fixed, proven = proving(searched(), engines.prove, without)
+            passed = proven.engines.delivered
+            watcher.stage("store")
+            with folder_of(out) as partial:
+                if partial is not None:
+                    proven = engines.brought(proven, partial / engine_file())
+                fixed = with_growth(delivered(fixed, proven, engines.seconds), partial)
+                found, kept = proven.engines, {"": journal}
+                run = recorded(partial, case, fixed, request, (found,), out, started, kept, watcher)
+            engines.builds.forget(passed)
+            if place is not None and found.delivered is not None:
+                rmtree(place, ignore_errors=True)
+            return Result(run, out, fixed.rewritten.model)
+        engines.builds.forget(None)
+        other = None if settings.profiles else _settled(given)
+        if other is None:
             return refused(own, request, engines.refused(), out, started, watcher)
-        engines.tf32()
-        without = lambda: unrepaired(case, request, start, watcher)  # noqa: E731
-        fixed, proven = proving(searched(), engines.prove, without)
-        passed = proven.engines.delivered
-        watcher.stage("store")
-        with folder_of(out) as partial:
-            if partial is not None:
-                proven = engines.brought(proven, partial / engine_file())
-            fixed = with_growth(delivered(fixed, proven, engines.seconds), partial)
-            hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
-            found = proven.engines
-            run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
-            if partial is not None:
-                run = store(partial, run, case, fixed, request, {"": journal}, watcher)
-        engines.builds.forget(passed)
-        if place is not None and found.delivered is not None:
-            rmtree(place, ignore_errors=True)
-        return Result(run, out, fixed.rewritten.model)
+    watcher.note("the FP32 engine is wrong; trying the model with shapes fixed, constants folded")
+    return fix_in_engines(other, request, watcher, start=start, out=out, started=started)
+
+
+def _settled(case: Case) -> Case | None:
+    """Return the case of the model for the shapes of its samples alone; None if that is no other.
+
+    A builder compiles it differently, and may be right. With profiles of the user, it is not what
+    was asked for.
+    """
+    with suppress(CaseError, RunFailed):
+        network = settled(case.network, case.calibration + case.heldout)
+        if network is not None:
+            note = Note(kind="settled", severity="warning")
+            return replace(case, network=network, notes=(*case.notes, note))
+    return None

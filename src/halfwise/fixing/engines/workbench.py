@@ -28,13 +28,11 @@ from halfwise.graph.roles import Roles, roles_of
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, EngineFile, NodeName, Precision, PrecisionProof
+from halfwise.store import FP32_FILE
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
 from halfwise.tensorrt.quantised import quantised_types, readable
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.journal import Journal
-
-FP32_FILE = "model.fp32.onnx"
-"""The FP32 model with halfwise's node names: weakly typed engines are built from it."""
 
 
 class ModelFiles:

@@ -1,11 +1,14 @@
 """Rebuild a wrong engine in other ways, and measure which is right."""
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from halfwise.case import Case
 from halfwise.emulation.runner import Arithmetic
+from halfwise.emulation.settling import settled
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.workbench import save
 from halfwise.graph.dataflow import read_by
@@ -27,6 +30,9 @@ from halfwise.reporting.engine_faults import named
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_maker import EngineMaker
 
+LEAST = 2
+"""Builds for cures even if finding the place used up its own: a right engine is worth more than
+the place. Our choice."""
 ENGINE, MODEL = "cured.engine", "cured.onnx"
 _CONVOLUTIONS = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 
@@ -52,7 +58,7 @@ class Cures:
     folder: Path
 
     def tried(self, found: EngineDiagnosis, wrong: Collection[NodeName]) -> EngineDiagnosis:
-        """Return a diagnosis with the results of other builds, as many as the budget allows.
+        """Return a diagnosis with the results of other builds, `LEAST` or what the budget allows.
 
         Args:
             found: The diagnosis.
@@ -62,7 +68,8 @@ class Cures:
             EngineFailed: the worker is lost.
         """
         cures: list[Cure] = []
-        left = range(max(0, found.most_builds - found.builds))
+        most = max(found.most_builds, found.builds + LEAST)
+        found, left = found.model_copy(update={"most_builds": most}), range(most - found.builds)
         delivered: dict[str, str | None] = {}
         tries = () if interruption().asked else self._all(wrong)
         for _, (cure, maker, build) in zip(left, tries, strict=False):
@@ -74,7 +81,7 @@ class Cures:
                 maker.worker.fetch(build.engine, self.folder / ENGINE)
                 delivered = {"delivered": ENGINE, "delivered_model": None}
                 (self.folder / MODEL).unlink(missing_ok=True)
-                if cure.kind == "written-out":
+                if maker is not self.engines:
                     save(maker.case.network.model, self.folder / MODEL)
                     delivered["delivered_model"] = MODEL
             if interruption().asked:
@@ -90,6 +97,8 @@ class Cures:
         fusion = len(wrong) > len(inside) > 0
         if written:
             yield self._try(Cure(kind="written-out", nodes=written))
+        if (network := self._settled()) is not None:
+            yield self._try(Cure(kind="settled"), self.engines.of(self._case(network)))
         if fusion:
             yield self._try(Cure(kind="marks", marks=inside))
         yield self._try(Cure(kind="level", level=level))
@@ -99,14 +108,16 @@ class Cures:
             yield self._try(Cure(kind="marks", marks=inside))
         yield self._try(Cure(kind="anew"))
 
-    def _try(self, cure: Cure) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
-        """Build as a cure says, and return it with the result."""
-        settings = replace(self.engines.engine_settings, build_timeout=self.seconds)
+    def _try(
+        self, cure: Cure, maker: EngineMaker | None = None
+    ) -> tuple[Cure, EngineMaker, BuildOutcome | None]:
+        """Build as a cure says, with `maker` if it has a model of its own; return the result."""
+        maker, build = maker or self.engines, None
+        settings = replace(maker.engine_settings, build_timeout=self.seconds)
         if cure.level is not None:
             settings = replace(settings, optimization_level=cure.level)
         if cure.tactic_sources is not None:
             settings = replace(settings, tactic_sources=cure.tactic_sources)
-        maker, build = self.engines, None
         told: dict[str, object] = {}
         try:
             if cure.nodes:
@@ -127,13 +138,21 @@ class Cures:
         return cure.model_copy(update=told), maker, build
 
     def _written_out(self, nodes: tuple[NodeName, ...]) -> EngineMaker:
-        network = self.engines.case.network
-        model = unrolled(network.model, nodes)
-        other = normalise(model, path=None, sha256="")
-        maker = self.engines.of(replace(self.engines.case, network=other))
+        model = unrolled(self.engines.case.network.model, nodes)
+        maker = self.engines.of(self._case(normalise(model, path=None, sha256="")))
         # Its inputs are the same, so the user's profiles apply.
         maker.measure.engine_settings = self.engines.engine_settings
         return maker
+
+    def _case(self, network: Network) -> Case:
+        return replace(self.engines.case, network=network)
+
+    def _settled(self) -> Network | None:
+        """Return the model for the samples' shapes alone; None if these or nothing would differ."""
+        case = self.engines.case
+        with suppress(HalfwiseError):
+            return settled(case.network, case.calibration)
+        return None
 
 
 def _smallest(verdict: Verdict) -> float | None:

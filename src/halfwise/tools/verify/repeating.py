@@ -12,7 +12,6 @@ from halfwise.declarations.engines import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.equivalent import BUILT_FILE
-from halfwise.fixing.engines.workbench import FP32_FILE
 from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
 from halfwise.fixing.repair.making import repaired
 from halfwise.formats import LOW_FORMATS
@@ -40,7 +39,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.notes import told
-from halfwise.store import MODEL_FILE, folder_of, read_run
+from halfwise.store import FP32_FILE, MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.recipes.recipe import is_built_apart, planned_repairs
 from halfwise.tensorrt.worker.client import Worker

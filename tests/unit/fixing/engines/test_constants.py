@@ -28,7 +28,7 @@ def made():
 
 
 def test_constants_are_stored_as_the_builders_log_says():
-    given = np.float32([1e5, -1e9, 1e-9, -2e-8, 0, 0.1, inf, nan])
+    given = np.array([1e5, -1e9, 1e-9, -2e-8, 0, 0.1, inf, nan], np.float32)
     found = as_stored(given, FP16)
     least = 2.0**-24
     np.testing.assert_array_equal(found[:5], [65504, -65504, least, -least, 0])

@@ -6,7 +6,8 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.errors import RunFailed
-from halfwise.fixing.engines.workbench import FP32_FILE, Fetched, ModelFiles, save
+from halfwise.fixing.engines.workbench import Fetched, ModelFiles, save
+from halfwise.store import FP32_FILE
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.unit.casing import names

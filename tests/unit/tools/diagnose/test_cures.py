@@ -2,11 +2,13 @@ import numpy as np
 import onnx
 
 from halfwise.case import Samples
-from halfwise.graph.model import load_network
+from halfwise.graph.model import load_network, network_from_proto
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.kernels import fp32_engine
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Wrong
+from tests.unit.emulation.test_settling import exported
+from tests.unit.emulation.test_settling import samples as settling_samples
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -66,3 +68,13 @@ def test_what_cannot_be_tried_is_told(subject):
     made = subject(fake={"broken": {"b": 1.3}, "faults": [Fault("build", "segv", (5,))]})
     rung = fp32_engine(made)
     assert any(": no engine. " in sign.text for sign in rung.evidence)
+
+
+def test_fixed_shapes_and_folded_constants_are_a_cure(subject):
+    network, data = network_from_proto(exported()), settling_samples((2, 3, 4), (2, 3, 4))
+    made = subject(model=network, samples=data, fake={"wrong": [Wrong(nodes=("size",))]})
+    found = told(fp32_engine(made))
+    assert found.best.kind == "settled"
+    assert found.delivered_model is not None
+    cured = load_network(made.folder / found.delivered_model)
+    assert all(n.name != "size" for n in cured.nodes())

@@ -1,0 +1,72 @@
+"""Models for one set of input shapes."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.settling import settled
+from halfwise.graph.model import network_from_proto, node_name
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def exported() -> onnx.ModelProto:
+    """x of any batch, flattened by a shape that is computed from its own, and shifted."""
+    sketch = Sketch()
+    x = sketch.input("x", ["batch", 3, 4])
+    shape = sketch.op("Shape", x, name="shape")
+    batch = sketch.op("Gather", shape, np.array([0]), name="batch")
+    wanted = sketch.op("Concat", batch, np.array([12]), axis=0, name="wanted")
+    flat = sketch.op("Reshape", x, wanted, name="flat")
+    grid = sketch.op("Cast", sketch.op("Shape", flat, name="again"), to=1, name="grid")
+    size = sketch.op("ReduceSum", grid, name="size")
+    return sketch.proto(sketch.op("Add", flat, size, name="y"))
+
+
+def samples(*shapes):
+    made = [{"x": f32(np.random.default_rng(i).normal(size=s))} for i, s in enumerate(shapes)]
+    return Samples(tuple(map(str, range(len(made)))), lambda i: made[i])
+
+
+def test_shapes_are_fixed_and_what_they_decide_is_folded():
+    network, data = network_from_proto(exported()), samples((2, 3, 4), (2, 3, 4))
+    found = settled(network, data)
+    assert found is not None
+    assert [node_name(n) for n in found.nodes()] == ["flat", "y"]
+    assert tuple(found.graph.inputs[0].shape or ()) == (2, 3, 4)
+    assert network.graph.inputs[0].shape is not None
+    assert not network.graph.inputs[0].shape.is_static()
+    for sample in data:
+        before, after = (Session(n.model).run(sample) for n in (network, found))
+        for name, array in before.items():
+            np.testing.assert_array_equal(array, after[name])
+
+
+@pytest.mark.parametrize("shapes", [((1, 3, 4), (2, 3, 4)), ()])
+def test_samples_of_several_shapes_or_none_settle_nothing(shapes):
+    assert settled(network_from_proto(exported()), samples(*shapes)) is None
+
+
+def test_a_model_that_is_settled_is_no_other():
+    found = settled(network_from_proto(exported()), samples((2, 3, 4)))
+    assert found is not None
+    assert settled(found, samples((2, 3, 4))) is None
+
+
+def test_a_model_without_shapes_to_fix_is_no_other():
+    sketch = Sketch()
+    network = sketch.network(sketch.op("Relu", sketch.input("x", [2, 3, 4]), name="y"))
+    assert settled(network, samples((2, 3, 4))) is None
+
+
+def test_outputs_keep_their_names():
+    sketch = Sketch()
+    x = sketch.input("x", ["batch", 2])
+    shape = sketch.op("Shape", x, name="shape")
+    network = sketch.network(shape, sketch.op("Relu", x, name="y"))
+    found = settled(network, samples((3, 2)))
+    assert found is not None
+    assert [v.name for v in found.graph.outputs] == [v.name for v in network.graph.outputs]
+    onnx.checker.check_model(ir.to_proto(found.model))
