@@ -1,8 +1,8 @@
 """A model for one set of input shapes: the shapes are fixed, and what they make constant is folded.
 
-Builders choose other forms for such a model, and some faults vanish: TensorRT 8.6.0 exchanges two
-operands in the attention of an exported CLIP, but not once its batch is fixed and constants are
-folded (docs/tensorrt-measured.md). All other nodes stay as they are, with their names.
+Builders choose other forms for such a model, so a fault may vanish. The one that it was made for
+does not: TensorRT 8.6.0 exchanges two operands in an exported CLIP's attention, and so it does in
+such a model (docs/tensorrt-measured.md). All other nodes stay as they are, with their names.
 """
 
 from collections.abc import Sequence
