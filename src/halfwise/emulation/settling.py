@@ -1,105 +1,60 @@
-"""A model for one set of input shapes: the shapes are fixed, and what they make constant is folded.
+"""A model for one set of input shapes, as ONNX Runtime's basic optimisations leave it.
 
-Builders choose other forms for such a model, so a fault may vanish. The one that it was made for
-does not: TensorRT 8.6.0 exchanges two operands in an exported CLIP's attention, and so it does in
-such a model (docs/tensorrt-measured.md). All other nodes stay as they are, with their names.
+Builders choose other forms for such a model, so a fault may vanish. TensorRT 8.6.0 exchanges two
+operands in an exported CLIP's attention, and does so too with fixed shapes and folded constants
+alone; ONNX Runtime's file gave a right engine (docs/tensorrt-measured.md). Nodes change: MatMul and
+Add become a Gemm, and Transposes move.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
+import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
+import onnxruntime as ort
 
-from halfwise.case import Sample, Samples
-from halfwise.emulation.ort import Session
-from halfwise.graph.model import Network, add_constant, is_standard, normalise, tensor_name
-from halfwise.graph.roles import bodies
-
-_SHAPES = ("Shape", "Size")
-_DRAWN = ("RandomNormal", "RandomUniform")
-_ROUNDS = 8
-"""Times that shapes are inferred again: constants give further shapes. Our choice."""
-FOLDED_BYTES = 1 << 26
-"""Largest result that replaces a node: more would make the file large for nothing. Our choice."""
+from halfwise.case import Samples
+from halfwise.emulation.ort import OrtFailure
+from halfwise.errors import CaseError
+from halfwise.graph.model import Network, normalise, tensor_name
+from halfwise.graph.weights import is_large
+from halfwise.scratch import scratch
 
 
 def settled(network: Network, samples: Samples) -> Network | None:
-    """Return a network for inputs with the shapes of `samples` only.
+    """Return an equivalent network for inputs with the shapes of `samples` only.
 
-    None if nothing would change, or samples differ in shape. What is folded is computed in ONNX
-    Runtime, and depends on no input's values.
-
-    Raises:
-        CaseError: the model does not take these shapes.
-        RunFailed: it does not run.
+    It has operators of the same domains. None if nothing would change, if samples differ in shape,
+    if weights are too large for one more copy (`is_large`), or if ONNX Runtime refuses the model.
     """
     sample = next(iter(samples), None)
-    if sample is None or any(_shapes(other) != _shapes(sample) for other in samples):
+    shapes = [{name: array.shape for name, array in each.items()} for each in samples]
+    if sample is None or any(s != shapes[0] for s in shapes) or is_large(network.model):
         return None
-    model, changed = network.copy(), False
+    model = network.copy()
     for value in model.graph.inputs:
-        shape = ir.Shape(sample[tensor_name(value)].shape)
-        changed |= value.shape != shape
-        value.shape = shape
-    for _ in range(_ROUNDS):
-        own = normalise(model, path=network.path, sha256=network.sha256)
-        if not _fold(own, sample):
-            break
-        model, changed = own.model, True
-    return own if changed else None
+        value.shape = ir.Shape(sample[tensor_name(value)].shape)
+    try:
+        found = ir.from_proto(_optimised(ir.to_proto(model)))
+        domains = {node.domain for node in found.graph.all_nodes()}
+        for domain in found.opset_imports.keys() - domains - model.opset_imports.keys():
+            del found.opset_imports[domain]
+        own = normalise(found, path=network.path, sha256=network.sha256)
+    except (*OrtFailure, CaseError):
+        return None
+    if not domains <= {node.domain for node in model.graph.all_nodes()}:
+        return None
+    return own if _form(own.model) != _form(network.model) else None
 
 
-def _shapes(sample: Sample) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in sample.items()}
+def _form(model: ir.Model) -> tuple[list[object], ...]:
+    nodes: list[object] = [(node.domain, node.op_type) for node in model.graph.all_nodes()]
+    return nodes, [value.shape for value in model.graph.inputs]
 
 
-def _fold(network: Network, sample: Sample) -> bool:
-    """Replace nodes that depend on no input's values, in place; return whether there were any."""
-    graph = network.graph
-    known: set[ir.Value] = set(graph.initializers.values())
-    constant = list[ir.Node]()
-    for node in network.nodes():
-        if _is_constant(node, known):
-            constant.append(node)
-            known.update(node.outputs)
-    inside = set(constant)
-    ends = [
-        v
-        for node in constant
-        for v in node.outputs
-        if v.name and any(use.node not in inside for use in v.uses()) and not v.is_graph_output()
-    ]
-    if not ends:
-        return False
-    values = _computed(network, ends, sample)
-    done = [v for v in ends if values[tensor_name(v)].nbytes <= FOLDED_BYTES]
-    for value in done:
-        name = tensor_name(value)
-        value.name = f"{name}::computed"
-        new = add_constant(graph, name, values[name])
-        for use in list(value.uses()):
-            use.node.replace_input_with(use.idx, new)
-    for node in reversed(constant):
-        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-            graph.remove(node, safe=True)
-    return bool(done)
-
-
-def _is_constant(node: ir.Node, known: set[ir.Value]) -> bool:
-    if bodies(node) or node.domain not in ("", "ai.onnx") or is_standard(node, *_DRAWN):
-        return False
-    if is_standard(node, *_SHAPES):
-        shape = None if node.inputs[0] is None else node.inputs[0].shape
-        return shape is not None and all(isinstance(size, int) for size in shape)
-    return bool(node.inputs) and all(v is None or v in known for v in node.inputs)
-
-
-def _computed(
-    network: Network, ends: Sequence[ir.Value], sample: Sample
-) -> dict[str, NDArray[np.generic]]:
-    """Return the values of tensors, for one sample."""
-    model, names = network.copy(), {tensor_name(v) for v in ends}
-    own = (v for node in model.graph for v in node.outputs if v.name in names)
-    model.graph.outputs.extend(own)
-    return Session(model).run(sample, sorted(names))
+def _optimised(proto: onnx.ModelProto) -> onnx.ModelProto:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    with scratch() as folder:
+        path = folder / "optimised.onnx"
+        options.optimized_model_filepath = str(path)
+        ort.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+        return onnx.load(path)

@@ -9,9 +9,9 @@ SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
 CureKind = Literal["written-out", "settled", "level", "tactics", "marks", "anew"]
 """How an engine is built differently. "written-out": GRU and LSTM step by step; "settled": shapes
-fixed to those of the samples, and constants folded; "level": another optimization level; "tactics":
-other tactic sources; "marks": the tensors inside the faulty part as outputs; "anew": all kernels
-timed again."""
+fixed to those of the samples, and ONNX Runtime's basic optimisations; "level": another optimization
+level; "tactics": other tactic sources; "marks": the tensors inside the faulty part as outputs;
+"anew": all kernels timed again."""
 
 
 MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]

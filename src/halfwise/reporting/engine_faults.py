@@ -13,7 +13,7 @@ _SYMPTOMS: Mapping[SymptomKind, str] = {
 }
 _CURES: Mapping[CureKind, str] = {
     "written-out": "{nodes} written out as steps",
-    "settled": "the shapes of the samples fixed and constants folded",
+    "settled": "the samples' shapes fixed, and ONNX Runtime's basic optimisations",
     "level": "optimization level {level}",
     "tactics": "the tactic sources {sources}",
     "marks": "{marks} marked as outputs, which ends fusions there",

@@ -230,7 +230,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
         + ", ".join(map("{} {}".format, facts["inputs"], facts["ranks"]))
     ),
     "settled": "the FP32 engine of the model as it is is wrong; plan and engines are of the model "
-    "with the samples' shapes fixed and constants folded",
+    "with the samples' shapes fixed, as ONNX Runtime's basic optimisations leave it",
     "made-up": _made_up,
     "split": lambda facts: (
         f"{count(facts['searched'], 'sample')} to search on, {facts['heldout']} held out"

@@ -30,6 +30,13 @@ def samples(*shapes):
     return Samples(tuple(map(str, range(len(made)))), lambda i: made[i])
 
 
+def same(network, found, data):
+    for sample in data:
+        before, after = (Session(n.model).run(sample) for n in (network, found))
+        for name, array in before.items():
+            np.testing.assert_allclose(f32(array), f32(after[name]), rtol=1e-5, atol=1e-5)
+
+
 def test_shapes_are_fixed_and_what_they_decide_is_folded():
     network, data = network_from_proto(exported()), samples((2, 3, 4), (2, 3, 4))
     found = settled(network, data)
@@ -38,10 +45,20 @@ def test_shapes_are_fixed_and_what_they_decide_is_folded():
     assert tuple(found.graph.inputs[0].shape or ()) == (2, 3, 4)
     assert network.graph.inputs[0].shape is not None
     assert not network.graph.inputs[0].shape.is_static()
-    for sample in data:
-        before, after = (Session(n.model).run(sample) for n in (network, found))
-        for name, array in before.items():
-            np.testing.assert_array_equal(array, after[name])
+    assert set(found.model.opset_imports) == set(network.model.opset_imports)
+    same(network, found, data)
+
+
+def test_a_product_with_a_bias_becomes_one_node():
+    sketch = Sketch()
+    weights = f32(np.random.default_rng(0).normal(size=(4, 5)))
+    product = sketch.op("MatMul", sketch.input("x", ["batch", 4]), weights, name="product")
+    y = sketch.op("Add", product, f32(np.arange(5)), name="y")
+    network, data = sketch.network(y), samples((3, 4))
+    found = settled(network, data)
+    assert found is not None
+    assert [node.op_type for node in found.nodes()] == ["Gemm"]
+    same(network, found, data)
 
 
 @pytest.mark.parametrize("shapes", [((1, 3, 4), (2, 3, 4)), ()])

@@ -91,7 +91,7 @@ def fix_in_engines(
         other = None if settings.profiles else _settled(given)
         if other is None:
             return refused(own, request, engines.refused(), out, started, watcher)
-    watcher.note("the FP32 engine is wrong; trying the model with shapes fixed, constants folded")
+    watcher.note("the FP32 engine is wrong; trying it with fixed shapes, optimised")
     return fix_in_engines(other, request, watcher, start=start, out=out, started=started)
 
 
