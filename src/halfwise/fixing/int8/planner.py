@@ -34,8 +34,9 @@ from halfwise.records import Guard, NodeName, RangeMethod, Remark, TensorName
 Assignment = frozenset[NodeName]
 
 LEFT_OUT = "left out of INT8"
-LEAST_TRIALS = 4
-"""Plans that a search may evaluate however few nodes there are."""
+FEW = 8
+"""Candidates below which a search may evaluate this many plans: half as many would settle nothing,
+and such models are small."""
 
 
 class Int8Planner(Planner):
@@ -119,7 +120,8 @@ class Int8Planner(Planner):
     @property
     def ration(self) -> int:
         """How many plans may be evaluated: half of what ranking the nodes one by one takes."""
-        return max(LEAST_TRIALS, len(self._candidates) // 2)
+        count = len(self._candidates)
+        return count // 2 if count >= FEW else FEW
 
     @property
     def spare(self) -> int:
