@@ -57,8 +57,7 @@ def fix_in_engines(
     assert request.target is not None
     settings = request.target.profiled(case)
     place = proven_folder(out, resume=request.target.resume)
-    given, case = case, one_at_a_time(case)
-    own = with_own_network(case)
+    given, own = case, with_own_network(case := one_at_a_time(case))
     with (
         searching(case, request, start, watcher) as searched,
         usable(request.target.worker, watcher, settings.wait_timeout, exact=True) as worker,
