@@ -6,7 +6,6 @@ inputs: an If either takes these, or computes everything before the cut. Results
 bit, as the reference is computed by the same kernels from the same numbers.
 """
 
-import hashlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +20,7 @@ from halfwise.errors import RunFailed
 from halfwise.graph.dataflow import giving_out, operands
 from halfwise.graph.roles import bodies
 from halfwise.graph.weights import is_large
+from halfwise.hashing import hash_sample
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
 
@@ -200,8 +200,8 @@ class References:
             self._unused[start.begins] = np.array(False)
             for taking, dtype in start.given.values():
                 self._unused[taking] = np.zeros(0, dtype.numpy())
-        self._known: dict[bytes, Outputs] = {}
-        self._wanted: dict[bytes, int] = {}
+        self._known: dict[str, Outputs] = {}
+        self._wanted: dict[str, int] = {}
         self._each: int | None = None
 
     def inputs(self, sample: Sample, low_from: int) -> Mapping[str, np.ndarray]:
@@ -225,7 +225,7 @@ class References:
 
     def _of(self, sample: Sample) -> Outputs | None:
         """Return what is held for a sample; None if other samples need the memory more."""
-        key = key_of(sample)
+        key = hash_sample(sample)
         self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
         if key in self._known or wanted < 2:
             return self._known.get(key)
@@ -252,17 +252,3 @@ class References:
 
 def _size(tensors: Outputs) -> int:
     return sum(array.nbytes for array in tensors.values())
-
-
-def key_of(sample: Sample) -> bytes:
-    """Return a hash of a sample: names, types, shapes and every bit."""
-    digest = hashlib.sha256()
-    for name, array in sample.items():
-        digest.update(f"{len(name)}:{name} {array.dtype} {array.shape}\n".encode())
-        texts = array.dtype == object
-        digest.update(
-            repr(array.tolist()).encode()
-            if texts
-            else np.ravel(np.ascontiguousarray(array)).view(np.uint8).data
-        )
-    return digest.digest()

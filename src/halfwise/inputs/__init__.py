@@ -13,9 +13,9 @@
 User data is untrusted: nothing is unpickled. A `file.py:function` does run, as requested.
 """
 
+from halfwise.hashing import hash_together
 from halfwise.inputs.fitting import InputSpec, fit_to
 from halfwise.inputs.functions import UserFunction, load_function
-from halfwise.inputs.hashing import hash_together
 from halfwise.inputs.heldout import sketch_each, split_heldout, unseen
 from halfwise.inputs.labels import load_labels
 from halfwise.inputs.loading import RANDOM, load_inputs, load_samples

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
-from halfwise.inputs.hashing import hash_sample
+from halfwise.hashing import hash_sample
 
 
 def split_heldout(samples: Samples) -> tuple[Samples, Samples]:

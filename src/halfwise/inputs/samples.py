@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError
+from halfwise.hashing import hash_sample
 from halfwise.inputs.fitting import (
     InputSpec,
     as_one_sample,
@@ -21,7 +22,6 @@ from halfwise.inputs.fitting import (
     fit_sample,
     match_names,
 )
-from halfwise.inputs.hashing import hash_sample
 from halfwise.records import Fact, MadeUp, Note
 from halfwise.wording import dimensions
 

@@ -11,7 +11,7 @@ import pytest
 
 from halfwise import choose, fix
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.inputs.hashing import hash_sample
+from halfwise.hashing import hash_sample
 from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models

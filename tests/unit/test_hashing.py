@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise.inputs.hashing import hash_sample, hash_together
+from halfwise.hashing import hash_sample, hash_together
 
 arrays = hnp.arrays(
     st.sampled_from([np.float32, np.int64, np.bool_]),
@@ -67,3 +67,17 @@ def test_text_is_hashed_by_content():
 
 def test_the_hash_stays_the_same_between_versions():
     assert digest([{"x": np.arange(3, dtype=np.float32)}]).startswith("2c7577e99cde6f64")
+
+
+def test_samples_are_told_apart_by_every_bit_and_shape():
+    some = [
+        {"x": np.zeros((2, 3), np.float32)},
+        {"x": np.zeros((3, 2), np.float32)},
+        {"x": np.full((2, 3), -0.0, np.float32)},
+        {"y": np.zeros((2, 3), np.float32)},
+        {"x": np.array([["a" * 2000]], object)},
+        {"x": np.array([["a" * 1999 + "b"]], object)},
+        {"x": np.array(True)},
+        {"x": np.zeros(0, np.float32)},
+    ]
+    assert len({hash_sample(sample) for sample in some}) == len(some)
