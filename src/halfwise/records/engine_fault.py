@@ -95,7 +95,8 @@ class EngineDiagnosis(Record):
         late: Number of builds that took longer, so nothing is known about their content.
         interrupted: Whether Ctrl-C ended the search.
         builds: Number of builds used, including the engine itself.
-        most_builds: Largest number of builds allowed, including cures.
+        most_builds: Largest number of builds allowed to find the place; cures may use what is left
+            of them, or a few more.
         cures: Other builds that were tried.
         delivered: Engine of the fastest right cure, relative to the run folder.
         delivered_model: The model that it was built from, if another.

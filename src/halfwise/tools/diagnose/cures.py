@@ -68,8 +68,7 @@ class Cures:
             EngineFailed: the worker is lost.
         """
         cures: list[Cure] = []
-        most = max(found.most_builds, found.builds + LEAST)
-        found, left = found.model_copy(update={"most_builds": most}), range(most - found.builds)
+        left = range(max(LEAST, found.most_builds - found.builds))
         delivered: dict[str, str | None] = {}
         tries = () if interruption().asked else self._all(wrong)
         for _, (cure, maker, build) in zip(left, tries, strict=False):
