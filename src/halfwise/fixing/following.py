@@ -6,8 +6,6 @@ from dataclasses import replace
 from math import inf, prod
 from pathlib import Path
 
-import onnx_ir as ir
-
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.runner import ModelRunner, seen_shapes
 from halfwise.emulation.typed import emulate_typed
@@ -17,7 +15,7 @@ from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.propagation import BORN_HERE, computed, errors_of, follow, growth
 from halfwise.graph.model import node_name
-from halfwise.judging.channel import Channels
+from halfwise.judging.channel import Channels, Patched
 from halfwise.judging.deciding import Deciding, given_to
 from halfwise.progress import Watcher
 from halfwise.records import Channel, Followed, Growth, NodeName
@@ -74,6 +72,7 @@ def _followed(
         )
     with stage("origin"):
         runtime = settings.runtime
+        patched = lambda patch: given_to(low, network, runtime=runtime, patch=patch)  # noqa: E731
         look = Deciding(
             network,
             planner.roles,
@@ -89,7 +88,7 @@ def _followed(
         if decided is None and not out_of_time:
             found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
             if found.origin is None and not found.out_of_time:
-                channel = _channel(planner, low, errors)
+                channel = _channel(look, patched, errors)
                 # Where all channels are off alike, depth says more than the largest of them.
                 if channel and found.accumulates and channel.error * BORN_HERE < channel.rest:
                     channel = None
@@ -110,21 +109,9 @@ def _followed(
     return path, found
 
 
-def _channel(planner: Planner, low: ir.Model, errors: Sequence[float]) -> Channel | None:
-    network, trials, runtime = planner.case.network, planner.trials, planner.settings.runtime
-    look = Channels(
-        network,
-        planner.roles,
-        lambda some: (
-            ModelRunner(network.model, some, runtime=runtime),
-            ModelRunner(low, some, partial=True, runtime=runtime),
-        ),
-        lambda patch: given_to(low, network, runtime=runtime, patch=patch),
-        trials.error,
-        trials.samples.told(lambda *_: planner.budget.spend("trial")),
-    )
+def _channel(look: Deciding, patched: Patched, errors: Sequence[float]) -> Channel | None:
     with suppress(OutOfTime):
-        return look.cause(errors, computed(network, planner.roles))
+        return Channels(look, patched).cause(errors, computed(look.network, look.roles))
     return None
 
 

@@ -1,6 +1,6 @@
 """Error propagation: where an error seems to originate, and whether FP32 there removes it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite, isinf
@@ -15,6 +15,7 @@ from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.judging.deciding import largest_left, worst_first
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
@@ -125,8 +126,6 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
 MOST_TRIED = 8
 """Nodes tried among those with infinite error, and among all others; one run of a sample rejects
 most of them."""
-MOST = 0.5
-"""A node is the origin of an error if in FP32 it leaves no more than this share of it."""
 
 Nodes = frozenset[NodeName]
 Progress = Callable[[int, int], None]
@@ -164,15 +163,14 @@ def follow(
     """Return where most of the error originates with `kept` in FP32, if trials show a node.
 
     Relative errors along the graph only say where to look: that of a mean near zero is large
-    without affecting any output. A node is the origin if the output error falls to `MOST` of its
-    value, or less, once the node is FP32 together with surrounding compute nodes (an edge is FP32
-    only between kept nodes). The group is as small as possible, and must not be more than half of
-    the low nodes: the node alone, then with its readers, with their readers, with its producers;
-    if it enlarges an error, also with their producers, where that leaves `BORN_HERE` of it.
+    without affecting any output. A node is the origin if `largest_left` is finite once the node is
+    FP32 together with surrounding compute nodes (an edge is FP32 only between kept nodes). The
+    group is as small as possible, and must not be more than half of the low nodes: the node alone,
+    then with its readers, with their readers, with its producers; if it enlarges an error, also
+    with their producers, where that leaves `BORN_HERE` of it.
 
     This must hold on all calibration samples, because in some models any change of rounding changes
-    the errors everywhere: the largest error falls to `MOST`, and so does each failing sample's
-    unless it then passes, and no passing sample fails.
+    the errors everywhere.
 
     Args:
         network: The model.
@@ -287,15 +285,15 @@ class _Counterfactual:
         return self._known[group]
 
     def _largest(self, group: Nodes) -> float:
-        worst_first = sorted(range(len(self.errors)), key=lambda i: -self.errors[i])
-        largest, found = 0.0, self.trials.contributions(self.kept | group, worst_first)
-        for i in worst_first:
-            self.progress(len(self.tried), self.most)
-            own = next(found)
-            if own > min(MOST * max(self.errors), max(MOST * self.errors[i], 1.0)):
-                return inf
-            largest = max(largest, own)
-        return largest
+        order = worst_first(self.errors)
+        found = self.trials.contributions(self.kept | group, order)
+
+        def left() -> Iterator[float]:
+            for _ in order:
+                self.progress(len(self.tried), self.most)
+                yield next(found)
+
+        return largest_left(self.errors, left())
 
 
 def _places(growth: Sequence[Growth]) -> list[NodeName]:

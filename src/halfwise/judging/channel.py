@@ -1,20 +1,17 @@
 """Whether an error reaches the outputs through one channel of a tensor."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Samples
-from halfwise.emulation.runner import Runner
-from halfwise.graph.dataflow import operands
-from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles
-from halfwise.judging.deciding import Given, Patch
-from halfwise.metrics import Computed
+from halfwise.graph.dataflow import operands, reached
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import Role
+from halfwise.judging.deciding import Deciding, Given, Patch, largest_left, worst_first
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Channel, NodeName, TensorName
 
@@ -26,8 +23,6 @@ AT_ONCE = 32
 """Bounds memory: number of tensors of both models held at a time."""
 MOST_TRIED = 8
 """Channels tried, evenly spread along the graph."""
-MOST = 0.5
-"""A channel carries an error if the reference's values there leave no more than this share."""
 
 Patched = Callable[[Patch], Given]
 """Returns how the candidate runs with a tensor made of the reference's values and its own."""
@@ -98,78 +93,48 @@ class Channels:
     """Looks for a channel that carries a candidate's error to its outputs.
 
     Attributes:
-        network: The reference.
-        roles: Roles of its nodes.
-        sides: Returns runners of the reference and the candidate on some samples.
+        look: Has the reference, the candidate, and the samples.
         patched: Runs the candidate with some values of the reference.
-        error: Returns the error of a sample's outputs, relative to what is allowed.
-        samples: All samples on which the errors were measured.
     """
 
-    network: Network
-    roles: Roles
-    sides: Callable[[Samples], tuple[Runner, Runner]]
+    look: Deciding
     patched: Patched
-    error: Callable[[int, Computed], float]
-    samples: Samples
 
     def cause(self, errors: Sequence[float], names: Sequence[TensorName]) -> Channel | None:
         """Return the first channel in graph order that carries most of the error, if any.
 
         In a trial, the candidate reads the reference's values in that channel and its own in all
-        others. As for an origin, the largest error must fall to `MOST`, and each failing sample's
-        too unless it then passes, and no passing sample may fail.
+        others, and `largest_left` decides, as for an origin.
 
         Args:
             errors: The error of each sample, ≥ 0; inf for new NaN, infinities or another shape.
             names: The tensors to look at, in graph order.
         """
-        order = sorted(range(len(errors)), key=lambda i: -errors[i])
+        order = worst_first(errors)
         if not order or not 0 < errors[order[0]] < inf:
             return None
         places = list(self._places(names, order[0]))
         few = min(len(places), MOST_TRIED)
         for place in (places[i * len(places) // few] for i in range(few)):
-            left = self._left(place, errors, order)
-            if left is not None:
-                return Channel(
-                    tensor=place.tensor,
-                    axis=place.axis,
-                    index=place.index,
-                    size=place.size,
-                    error=place.error,
-                    rest=place.rest,
-                    left=left,
-                    nodes=tuple(self._leading(place.tensor)),
-                )
+            trial = replace(self.look, given=self.patched(place.patch))
+            left = largest_left(errors, trial.errors([place.tensor], order))
+            if left < inf:
+                nodes = tuple(self._leading(place.tensor))
+                return Channel(**asdict(place), left=left, nodes=nodes)
         return None
 
     def _places(self, names: Sequence[TensorName], sample: int) -> Iterator[Place]:
         for start in range(0, len(names), AT_ONCE):
             chunk = list(names[start : start + AT_ONCE])
-            sides = self.sides(self.samples.select([sample]))
-            true, own = (next(side.get(chunk)) for side in sides)
+            true, own = (next(side.get(chunk)) for side in self.look.sides([sample]))
             found = (dominant(n, true[n], own[n]) for n in chunk if n in true and n in own)
             yield from (place for place in found if place is not None)
 
-    def _left(self, place: Place, errors: Sequence[float], order: Sequence[int]) -> float | None:
-        """Return the largest error left; None if a sample shows that it is too large."""
-        largest = 0.0
-        found = self.patched(place.patch)([place.tensor], self.samples.select(order))
-        for i, outputs in zip(order, found, strict=True):
-            left = self.error(i, outputs)
-            if left > min(MOST * errors[order[0]], max(MOST * errors[i], 1.0)):
-                return None
-            largest = max(largest, left)
-        return largest
-
-    def _leading(self, tensor: TensorName) -> list[NodeName]:
-        """Return the compute nodes that lead to a tensor, its own included, in graph order."""
-        wanted, leading = {tensor}, list[NodeName]()
-        for node in reversed(list(self.network.nodes())):
-            if wanted.isdisjoint(v.name for v in node.outputs):
-                continue
-            wanted.update(map(tensor_name, operands(node)))
-            if self.roles[node_name(node)].role is Role.COMPUTE:
-                leading.append(node_name(node))
-        return leading[::-1]
+    def _leading(self, tensor: TensorName) -> Iterator[NodeName]:
+        """Yield the compute nodes that lead to a tensor, its own included, in graph order."""
+        nodes, roles = list(self.look.network.nodes()), self.look.roles
+        own = [node for node in nodes if any(v.name == tensor for v in node.outputs)]
+        makers = lambda n: [m for v in operands(n) if (m := v.producer()) is not None]  # noqa: E731
+        leading = reached(own, makers)
+        names = (node_name(node) for node in nodes if node in leading)
+        return (name for name in names if roles[name].role is Role.COMPUTE)

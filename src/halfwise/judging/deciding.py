@@ -1,7 +1,8 @@
 """Whether an error comes from decisions that a computation takes differently than the reference."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import onnx_ir as ir
@@ -26,7 +27,7 @@ largest errors."""
 MOST_TRIED = 8
 """Decisions tried one by one, in graph order; then several together."""
 MOST = 0.5
-"""Decisions cause an error if the true ones leave no more than this share of it."""
+"""Something causes an error if its true values leave no more than this share of it."""
 
 Candidate = Callable[[Samples], Runner]
 """Returns the candidate on some samples."""
@@ -72,17 +73,17 @@ class Deciding:
             errors: The error of each sample, ≥ 0; inf for new NaN, infinities or another shape.
         """
         every = {node_name(n): n for n in decisions(self.network) if decided(n)}
-        order = sorted(range(len(errors)), key=lambda i: -errors[i])
+        order = worst_first(errors)
         if not every or not order or errors[order[0]] == 0:
             return None
-        sides = self._sides(range(len(self.samples)))
+        sides = self.sides(range(len(self.samples)))
         flips = differing(list(every.values()), *sides)
         for group in self._groups(flips, every):
             tensors = [t for flip in group for t in decided(every[flip.node])]
             left = 0.0
             for some in (order[:FEW], order[FEW:]):
                 if _undone(left, errors[order[0]]):
-                    left = max([left, *self._errors(tensors, some)])
+                    left = max([left, *self.errors(tensors, some)])
             if _undone(left, errors[order[0]]):
                 nodes = [every[flip.node] for flip in group]
                 return Decided(
@@ -112,7 +113,7 @@ class Deciding:
         """Return the largest relative RMS error of a computed float that `nodes` read, if known."""
         floats = (v for node in nodes for v in operands(node) if is_float(v) and v.producer())
         names = list(dict.fromkeys(map(tensor_name, floats)))
-        sides = [side.get(names) for side in self._sides(chosen)]
+        sides = [side.get(names) for side in self.sides(chosen)]
         return max(
             (
                 relative_rms(true[name], found[name])
@@ -122,18 +123,43 @@ class Deciding:
             default=None,
         )
 
-    def _sides(self, chosen: Sequence[int]) -> tuple[Runner, Runner]:
+    def sides(self, chosen: Sequence[int]) -> tuple[Runner, Runner]:
+        """Return the reference and the candidate on samples, given by their places."""
         samples = self.samples.select(chosen)
         right = ModelRunner(self.network.model, samples, runtime=self.runtime)
         return right, self.candidate(samples)
 
-    def _errors(self, tensors: Sequence[TensorName], chosen: Sequence[int]) -> Iterator[float]:
+    def errors(self, tensors: Sequence[TensorName], chosen: Sequence[int]) -> Iterator[float]:
+        """Yield the error of each sample with the reference's values of some tensors."""
         found = self.given(tensors, self.samples.select(chosen))
         return (self.error(i, outputs) for i, outputs in zip(chosen, found, strict=True))
 
 
 def _undone(left: float, error: float) -> bool:
     return left <= MOST * error and left < error
+
+
+def worst_first(errors: Sequence[float]) -> list[int]:
+    """Return the places of samples, those with the largest errors first."""
+    return sorted(range(len(errors)), key=lambda i: -errors[i])
+
+
+def largest_left(errors: Sequence[float], left: Iterable[float]) -> float:
+    """Return the largest error that a trial leaves; inf if a sample shows that it is too large.
+
+    The largest must fall to `MOST`, and each failing sample's too unless it then passes, and no
+    passing sample may fail.
+
+    Args:
+        errors: The error of each sample before, ≥ 0, relative to what is allowed.
+        left: What the trial leaves of each, in the order of `worst_first`.
+    """
+    largest = 0.0
+    for i, own in zip(worst_first(errors), left, strict=True):
+        if own > min(MOST * max(errors), max(MOST * errors[i], 1.0)):
+            return inf
+        largest = max(largest, own)
+    return largest
 
 
 def given_to(

@@ -12,11 +12,12 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import propagation as stage
-from halfwise.fixing.propagation import MOST, computed, errors_of, follow, growth
+from halfwise.fixing.propagation import computed, errors_of, follow, growth
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.movement import carried
+from halfwise.judging.deciding import MOST
 from halfwise.records import Followed, Growth, NodeName
 from tests import models
 from tests.control import BOOL, MATRIX, graph

@@ -9,7 +9,7 @@ from halfwise.fixing.propagation import computed, errors_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.judging.channel import Channels, dominant
-from halfwise.judging.deciding import given_to
+from halfwise.judging.deciding import Deciding, given_to
 from halfwise.records import Channel, TensorName
 from tests import models
 from tests.unit.casing import names, prepare
@@ -43,14 +43,15 @@ def cause(ill: models.Ill) -> tuple[Channel | None, float]:
     low = emulate_typed(rewrite(prepared.network, prepared.roles, names(), FP16).model)
     trials = prepared.trials()
     errors = errors_of(trials, names(), lambda _done, _of: None)
-    look = Channels(
+    deciding = Deciding(
         prepared.network,
         prepared.roles,
-        lambda some: (ModelRunner(prepared.network.model, some), ModelRunner(low, some)),
-        lambda patch: given_to(low, prepared.network, patch=patch),
+        lambda some: ModelRunner(low, some),
+        given_to(low, prepared.network),
         trials.error,
         trials.samples,
     )
+    look = Channels(deciding, lambda patch: given_to(low, prepared.network, patch=patch))
     return look.cause(errors, computed(prepared.network, prepared.roles)), max(errors)
 
 
