@@ -159,9 +159,6 @@ def _become(command: Command, folder: Path) -> None:
         signal.signal(number, signal.SIG_DFL)
     os.chdir(command.folder or folder)
     sys.argv = ["halfwise", *command.arguments]
-    if not command.fresh:
-        # As `__main__` does first of all; on a busy machine a signal may come before that.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if command.before is not None:
         command.before()
     if command.fresh:

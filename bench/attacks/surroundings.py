@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -169,9 +170,18 @@ def _signalled(number: signal.Signals, seconds: float, *, background: bool = Fal
 
 
 def _send(number: signal.Signals, seconds: float) -> None:
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
-    timer.daemon = True
-    timer.start()
+    """Send this process a signal after that much of its processor time.
+
+    By the clock of a busy machine, it could come before the command itself begins.
+    """
+    begun = time.process_time()
+
+    def wait() -> None:
+        while time.process_time() - begun < seconds:
+            time.sleep(0.005)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _during(number: signal.Signals, seconds: float) -> Attack:
