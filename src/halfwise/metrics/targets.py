@@ -69,10 +69,7 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
     """Return the names of the float outputs; CaseError without any."""
     names = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
     if not names:
-        raise CaseError(
-            f"The metric needs a float output, but the model has only {shapes_of(outputs)}.",
-            OWN_METRIC,
-        )
+        raise _lacking("needs a float output", outputs)
     return names
 
 
@@ -80,11 +77,7 @@ def map_outputs(outputs: Outputs) -> tuple[str, ...]:
     """Return the names of the float outputs; CaseError if none has two axes of 8 or more."""
     names = float_outputs(outputs)
     if not any(sum(length >= _SIDE for length in outputs[name].shape) > 1 for name in names):
-        raise CaseError(
-            f"The metric psnr needs an image or a map [..., height, width], but the model has only "
-            f"{shapes_of(outputs)}.",
-            OWN_METRIC,
-        )
+        raise _lacking("psnr needs an image or a map [..., height, width]", outputs)
     return names
 
 
@@ -96,11 +89,7 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
         if outputs[name].ndim >= 3 and outputs[name].shape[-3] == 2
     )
     if not names:
-        raise CaseError(
-            f"The metric epe needs a flow output [..., 2, height, width], but the model has only "
-            f"{shapes_of(outputs)}.",
-            OWN_METRIC,
-        )
+        raise _lacking("epe needs a flow output [..., 2, height, width]", outputs)
     return names
 
 
@@ -114,11 +103,8 @@ def token_outputs(outputs: Outputs) -> tuple[str, ...]:
         return integers
     name = class_output(outputs)
     if outputs[name].ndim < 3 or outputs[name].shape[-1] == 1:
-        raise CaseError(
-            f"The metric token-agreement needs integers or scores [..., tokens, vocabulary], but "
-            f"the model has only {shapes_of(outputs)}.",
-            OWN_METRIC,
-        )
+        needs = "token-agreement needs integers or scores [..., tokens, vocabulary]"
+        raise _lacking(needs, outputs)
     return (name,)
 
 
@@ -206,6 +192,11 @@ def target_of(
 
 def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(length for length in shape if length != 1)
+
+
+def _lacking(needs: str, outputs: Outputs) -> CaseError:
+    text = f"The metric {needs}, but the model has only {shapes_of(outputs)}."
+    return CaseError(text, OWN_METRIC)
 
 
 def shapes_of(outputs: Outputs) -> str:
