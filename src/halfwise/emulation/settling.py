@@ -24,13 +24,14 @@ def settled(network: Network, samples: Samples) -> Network | None:
     It has operators of the same domains. None if nothing would change, if samples differ in shape,
     if weights are too large for one more copy (`is_large`), or if ONNX Runtime refuses the model.
     """
-    sample = next(iter(samples), None)
-    shapes = [{name: array.shape for name, array in each.items()} for each in samples]
-    if sample is None or any(s != shapes[0] for s in shapes) or is_large(network.model):
+    if is_large(network.model):
+        return None
+    shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
+    if not shapes or any(other != shapes[0] for other in shapes):
         return None
     model = network.copy()
     for value in model.graph.inputs:
-        value.shape = ir.Shape(sample[tensor_name(value)].shape)
+        value.shape = ir.Shape(shapes[0][tensor_name(value)])
     try:
         found = ir.from_proto(_optimised(ir.to_proto(model)))
         domains = {node.domain for node in found.graph.all_nodes()}

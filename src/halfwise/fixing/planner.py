@@ -23,7 +23,7 @@ from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
-from halfwise.fixing.trial import WORST, Trials
+from halfwise.fixing.trial import Trials
 from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name
@@ -193,9 +193,9 @@ class Planner:
         survey, started = partial(self.trials.survey, self.islands, self.watcher), time.monotonic()
         surveyed = self.budget.within("emulate", survey, None)
         if surveyed and self.settings.searches and self.original is None:
-            run, of = time.monotonic() - started, len(self.trials.samples)
-            work = run / of, of, WORST, len(frozenset[NodeName]().union(*evidence.certain))
-            self.watcher.note(expected(self.budget, self.settings, *work))
+            took, samples = time.monotonic() - started, len(self.trials.samples)
+            certain = len(frozenset[NodeName]().union(*evidence.certain))
+            self.watcher.note(expected(self.budget, self.settings, took, samples, certain))
 
     def _passed(self, kept: Assignment, excess: float, whole: bool) -> None:
         if self.settings.searches:

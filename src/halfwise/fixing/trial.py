@@ -183,7 +183,8 @@ class Trials:
     def results(self, kept: Assignment, indices: Iterable[int] | None = None) -> list[Computed]:
         """Return the outputs, or the failure, of samples with `kept` in FP32; all by default."""
         every = range(len(self.samples)) if indices is None else indices
-        return [self._emulate(self._full(kept), i) for i in every]
+        assignment = self._full(kept)
+        return [self._emulate(assignment, i) for i in every]
 
     def excess_of(self, results: Iterable[Computed]) -> float:
         """Return the error of given outputs of all samples, relative to what a trial may use."""

@@ -8,7 +8,7 @@ from halfwise.fixing.duration import expected
 def told(run, *, certain=0, budget=1500.0, time_budget=1800.0, samples=4):
     settings = Settings(budget=budget, time_budget=time_budget)
     whole = Budget(time_budget, work=budget * samples)
-    return expected(whole, settings, run, samples, 8, certain)
+    return expected(whole, settings, run * samples, samples, certain)
 
 
 def test_the_longest_time_is_that_of_the_work():

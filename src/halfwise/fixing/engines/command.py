@@ -1,13 +1,11 @@
 """`fix` with engines of one device: the emulation proposes plans, engines decide."""
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
 from halfwise.case import Case
 from halfwise.emulation.settling import settled
-from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.delivery import (
     delivered,
     folder_of,
@@ -100,9 +98,8 @@ def _settled(case: Case) -> Case | None:
     A builder compiles it differently, and may be right. With profiles of the user, it is not what
     was asked for.
     """
-    with suppress(CaseError, RunFailed):
-        network = settled(case.network, case.calibration + case.heldout)
-        if network is not None:
-            note = Note(kind="settled", severity="warning")
-            return replace(case, network=network, notes=(*case.notes, note))
-    return None
+    network = settled(case.network, case.calibration + case.heldout)
+    if network is None:
+        return None
+    note = Note(kind="settled", severity="warning")
+    return replace(case, network=network, notes=(*case.notes, note))

@@ -1,7 +1,6 @@
 """Rebuild a wrong engine in other ways, and measure which is right."""
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -96,7 +95,8 @@ class Cures:
         fusion = len(wrong) > len(inside) > 0
         if written:
             yield self._try(Cure(kind="written-out", nodes=written))
-        if (network := self._settled()) is not None:
+        case = self.engines.case
+        if (network := settled(case.network, case.calibration)) is not None:
             yield self._try(Cure(kind="settled"), self.engines.of(self._case(network)))
         if fusion:
             yield self._try(Cure(kind="marks", marks=inside))
@@ -145,13 +145,6 @@ class Cures:
 
     def _case(self, network: Network) -> Case:
         return replace(self.engines.case, network=network)
-
-    def _settled(self) -> Network | None:
-        """Return the model for the samples' shapes alone; None if these or nothing would differ."""
-        case = self.engines.case
-        with suppress(HalfwiseError):
-            return settled(case.network, case.calibration)
-        return None
 
 
 def _smallest(verdict: Verdict) -> float | None:

@@ -131,11 +131,11 @@ def _with_next(
         return run
     passed = run.verdict.passed
     model = load_model(candidate)
-    kind = {
-        "quantised": lost is not None and bool(quantised_nodes(model)),
-        "integers": bool(quantising(model)),
-    }
-    steps = after_verify(case, request, Path(candidate), passed=passed, **kind)
+    quantised = lost is not None and bool(quantised_nodes(model))
+    integers = bool(quantising(model))
+    steps = after_verify(
+        *(case, request, Path(candidate)), passed=passed, quantised=quantised, integers=integers
+    )
     return run.model_copy(update={"next_step": run.next_step or steps})
 
 
