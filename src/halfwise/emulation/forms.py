@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
     Attributes:
         wide: What FP32 consumers see.
-        low: What low consumers see, in FP32; None if there are none.
+        low: What low consumers see, in FP32; None if they round `wide` themselves.
     """
 
     wide: ir.Value
@@ -67,7 +67,8 @@ class Forms:
         limits: Tensors whose range is smaller than the format's.
         weights: The network's weights in the low format.
         fused: Values that low nodes pass on unrounded.
-        rounded: What low consumers see of values outside all branches, by name.
+        rounded: What low consumers see of constants, and of values outside all branches that
+            have a low version (`has_low_version`), by name.
         readings: Inputs of nodes that may have INT8.
         switches: Returns nodes that read the switches of some nodes in a branch; the last outputs
             them, bool[1] each.
@@ -87,6 +88,19 @@ class Forms:
     def has_low_reader(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
         """Return whether any node outside `beyond` that may be low reads `value` low."""
         return any(self._reads_low(node, slot) for node, slot in value.uses() if node not in beyond)
+
+    def has_low_version(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
+        """Return whether nodes outside `beyond` need a low version of `value` beside the other.
+
+        All other values exist once, and low nodes round what they read: that changes nothing if a
+        low node gave it. But fused values are not rounded between low nodes, a second rounding may
+        pass a limit that the first did not, and bodies are not rewritten per form.
+        """
+        if not is_float(value) or not self.has_low_reader(value, beyond):
+            return False
+        name = TensorName(value.name or "")
+        inner = (self.roles.part(n).decider != node_name(n) for n, _ in value.uses())
+        return name in self.fused or name in self.limits or any(inner)
 
     def _reads_low(self, node: ir.Node, slot: int) -> bool:
         return self.roles.part(node).reads_low(slot)
@@ -124,16 +138,13 @@ class Forms:
             wide = ir.val(f"{value.name}{path}", value.dtype or ir.DataType.FLOAT, value.shape)
             wide.type, low = value.type, None
             outputs.append(wide)
-            if self._leaves_low(value, nodes):
+            if self.has_low_version(value, nodes):
                 low = ir.val(f"{value.name}{path}::low", ir.DataType.FLOAT)
                 outputs.append(low)
             seen[value] = Seen(wide, low)
         branches = [ir.AttrGraph("then_branch", then), ir.AttrGraph("else_branch", other)]
         node = ir.Node("", "If", [condition], branches, outputs=outputs, name=f"{name}::if")
         return node, seen
-
-    def _leaves_low(self, value: ir.Value, nodes: Sequence[ir.Node]) -> bool:
-        return is_float(value) and self.has_low_reader(value, nodes)
 
     def branch(
         self,
@@ -172,7 +183,7 @@ class Forms:
         for value in given:
             wide, low = seen[value]
             outputs.append(wide)
-            if self._leaves_low(value, nodes):
+            if self.has_low_version(value, nodes):
                 assert low is not None
                 if low is wide:  # A graph cannot output one value twice.
                     made.append(new_node("Identity", [wide], f"{value.name}{path}::again"))
@@ -190,7 +201,7 @@ class Forms:
         seen = {}
         for old, new in zip(node.outputs, made[-1].outputs, strict=True):
             low = None
-            if is_float(old) and self.has_low_reader(old, nodes if form is Form.KEPT else ()):
+            if self.has_low_version(old, nodes if form is Form.KEPT else ()):
                 rounded = self.rounding(new, f"{old.name}{path}", old)
                 made += rounded.nodes
                 low = rounded.wide
@@ -198,12 +209,23 @@ class Forms:
         return made, seen
 
     def _low(
-        self, node: ir.Node, role: NodeRole, nodes: Sequence[ir.Node], scope: Scope, path: str
+        self,
+        node: ir.Node,
+        role: NodeRole,
+        nodes: Sequence[ir.Node],
+        known: dict[ir.Value, Seen],
+        path: str,
     ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
-        inputs = [
-            self._input(v, scope, low=low) for v, low in zip(node.inputs, role.inputs, strict=True)
-        ]
-        made = self._widen_weights(node, inputs, path)
+        """Return a low node; what it rounds first is added to what is `known` in the branch."""
+        made, inputs = list[ir.Node](), list[ir.Value | None]()
+        for slot, (value, low) in enumerate(zip(node.inputs, role.inputs, strict=True)):
+            if value is None or not low:
+                inputs.append(known[value].wide if value in known else value)
+                continue
+            steps, rounded = self._rounded(value, known, f"{node.name}{path}::in{slot}")
+            made += steps
+            inputs.append(rounded)
+        made += self._widen_weights(node, inputs, path)
         steps, results = self._compute_low(node, inputs, path)
         made += steps
         exact = role.role is Role.MOVEMENT and any(role.inputs) and not _is_mixed(node, role)
@@ -215,12 +237,16 @@ class Forms:
                 made += steps
         return made, seen
 
-    def _input(self, value: ir.Value | None, scope: Scope, *, low: bool) -> ir.Value | None:
-        if value is None:
-            return None
-        if value not in scope:
-            return self.rounded[value.name or ""] if low else value
-        return scope[value].low if low else scope[value].wide
+    def _rounded(
+        self, value: ir.Value, known: dict[ir.Value, Seen], prefix: str
+    ) -> tuple[Sequence[ir.Node], ir.Value]:
+        """Return what low nodes of a branch see of `value`, and the nodes that it takes."""
+        wide, low = known.get(value, Seen(value, self.rounded.get(value.name or "")))
+        if low is not None:
+            return (), low
+        rounded = self.rounding(wide, prefix, value)
+        known[value] = Seen(wide, rounded.wide)
+        return rounded.nodes, rounded.wide
 
     def _widen_weights(
         self, node: ir.Node, inputs: list[ir.Value | None], path: str
@@ -246,7 +272,7 @@ class Forms:
         """Return an output of a low node, as FP32 consumers and as low consumers see it."""
         if low and exact:
             return [], Seen(new, new)
-        if not low and not (is_float(old) and self.has_low_reader(old)):
+        if not low and not self.has_low_version(old):
             return [], Seen(new, None)
         is_fused = low and old.name in self.fused
         if is_fused and self._is_inner(old, nodes):

@@ -2,8 +2,9 @@
 
 Most trials of a search keep the beginning of the network in FP32, where every value is that of the
 reference. So a switched model may begin at one of a few cuts, with the tensors that cross it as
-inputs: an If either takes these, or computes everything before the cut. Results are equal to the
-bit, as the reference is computed by the same kernels from the same numbers.
+inputs. What lies between two cuts is in an If, which is skipped if the run begins later, and then
+gives the tensors that crossed the cut (others are empty, as nothing reads them). Results are equal
+to the bit, as the reference is computed by the same kernels from the same numbers.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.case import CPU, Case, Runtime, Sample, Settings
 from halfwise.emulation.ort import Session
@@ -28,7 +30,7 @@ CUTS = 5
 """Cuts of a network; on YOLOX nano, any number of them would save only a tenth of a run more."""
 FEWEST = 72
 """Nodes from which cuts pay: three stretches."""
-BYTES = 12 << 20
+BYTES = 8 << 20
 """Most bytes of tensors that are held: those of one sample of a detector at 640 × 640. Most runs of
 a search are on the sample that decides."""
 
@@ -39,13 +41,13 @@ class Start:
 
     Attributes:
         nodes: How many switchable nodes lie before it.
-        begins: The input of the switched model that says whether a run begins here, bool[].
-        given: Tensors of the network that cross the cut, each with the input that then takes it
-            (else it is empty) and its type.
+        skips: The input of the switched model that says whether a run begins here or later, bool[].
+        given: Tensors of the network that cross the cut, each with the input that takes it if a run
+            begins here, and its type.
     """
 
     nodes: int
-    begins: str
+    skips: str
     given: Mapping[TensorName, tuple[str, ir.DataType]]
 
 
@@ -86,6 +88,8 @@ class Cutter:
     rounded: dict[str, ir.Value]
     rounding: Callable[[ir.Value, str, ir.Value], Rounded]
     starts: list[Start] = field(default_factory=list)
+    _fed: dict[TensorName, ir.Value] = field(default_factory=dict)
+    _cut: list[ir.Node] = field(default_factory=list)
 
     def cut(self, given: Container[str | None], nodes: int) -> None:
         """Let runs begin after some nodes, if that is possible.
@@ -101,24 +105,29 @@ class Cutter:
         before = [node for node in every[:end] if node not in reading]
         crossing = _crossing(before, every[end:])
         wide = {value: name for name, value in self.rounded.items()}
-        known: dict[str | None, ir.Value] = {v.name: v for v in self.graph.inputs}
+        inputs = {v.name for v in self.graph.inputs}
         dtypes = {
             name: ir.DataType.FLOAT if value in wide else value.dtype or ir.DataType.FLOAT
             for value in crossing
-            if (name := TensorName(wide.get(value, value.name or ""))) not in known
+            if (name := TensorName(wide.get(value, value.name or ""))) not in inputs
         }
-        if not dtypes or not all(map(can_leave_if, crossing)):
+        part = [node for node in before if node not in self._cut]
+        leaving = _crossing(part, every[end:])
+        if not dtypes or not leaving or not all(map(can_leave_if, crossing)):
             return
         prefix = f"halfwise::start{len(self.starts)}"
-        begins = ir.val(prefix, ir.DataType.BOOL, ir.Shape([]))
-        fed = {name: ir.val(f"{prefix}::{name}", dtype) for name, dtype in dtypes.items()}
-        self.graph.inputs.extend([begins, *fed.values()])
-        known.update((name, value) for name, value in fed.items())
-        taken = [self._taken(v, wide, known, f"{v.name}::{prefix}") for v in crossing]
+        skips = ir.val(prefix, ir.DataType.BOOL, ir.Shape([]))
+        self.graph.inputs.append(skips)
+        for name, dtype in dtypes.items():
+            if name not in self._fed:
+                self._fed[name] = ir.val(f"{prefix}::{name}", dtype)
+                self.graph.inputs.append(self._fed[name])
+        known = {v.name: v for v in self.graph.inputs} | self._fed
+        taken = [self._taken(v, wide, known, f"{v.name}::{prefix}") for v in leaving]
         ends, steps = [one[-1].outputs[0] for one in taken], [n for one in taken for n in one]
-        begun = ir.Graph([], ends, nodes=steps, name=f"{prefix}::begun")
-        self._enclose(before, every[end - 1], crossing, begun, begins)
-        taking = {name: (value.name or "", dtypes[name]) for name, value in fed.items()}
+        skipped = ir.Graph([], ends, nodes=steps, name=f"{prefix}::skipped")
+        self._cut.append(self._enclose(part, every[end - 1], leaving, skipped, skips))
+        taking = {name: (self._fed[name].name or "", dtype) for name, dtype in dtypes.items()}
         self.starts.append(Start(nodes, prefix, taking))
 
     def _reading(self, nodes: Sequence[ir.Node]) -> set[ir.Node]:
@@ -149,12 +158,13 @@ class Cutter:
         before: Sequence[ir.Node],
         last: ir.Node,
         crossing: Sequence[ir.Value],
-        begun: ir.Graph,
-        begins: ir.Value,
-    ) -> None:
-        """Move nodes into a branch of an If, which takes their place."""
+        skipped: ir.Graph,
+        skips: ir.Value,
+    ) -> ir.Node:
+        """Move nodes into a branch of an If, which takes their place; return it."""
         inside = {*before, *(n for node in before for n in _within(node))}
-        outer = {v: ir.Value(name=v.name, type=v.type, shape=v.shape) for v in crossing}
+        # Without shapes: ONNX Runtime trusts those of an If's outputs, and some are empty.
+        outer = {v: ir.Value(name=v.name, type=v.type) for v in crossing}
         self.rounded.update({n: outer[v] for n, v in self.rounded.items() if v in outer})
         for value, new in outer.items():
             for use in list(value.uses()):
@@ -163,14 +173,13 @@ class Cutter:
         for i, value in enumerate(self.graph.outputs):
             if value in outer:
                 self.graph.outputs[i] = outer[value]
-        chosen = ir.Node(
-            "", "If", [begins], outputs=list(outer.values()), name=f"{begins.name}::if"
-        )
+        chosen = ir.Node("", "If", [skips], outputs=list(outer.values()), name=f"{skips.name}::if")
         self.graph.insert_after(last, chosen)
         self.graph.remove(before)
-        whole = ir.Graph([], list(crossing), nodes=before, name=f"{begins.name}::before")
-        chosen.attributes["then_branch"] = ir.AttrGraph("then_branch", begun)
+        whole = ir.Graph([], list(crossing), nodes=before, name=f"{skips.name}::before")
+        chosen.attributes["then_branch"] = ir.AttrGraph("then_branch", skipped)
         chosen.attributes["else_branch"] = ir.AttrGraph("else_branch", whole)
+        return chosen
 
 
 def _crossing(before: Sequence[ir.Node], after: Sequence[ir.Node]) -> list[ir.Value]:
@@ -194,10 +203,11 @@ class References:
         self, model: ir.Model, starts: Sequence[Start], runtime: Runtime = CPU, most: int = BYTES
     ) -> None:
         """Take the FP32 model, the cuts, where to run, and how many bytes may be held."""
-        self._model, self._starts, self._runtime, self._most = model, starts, runtime, most
+        self._model, self._runtime, self._most = model, runtime, most
+        self._every = self._starts = starts
         self._unused: dict[str, np.ndarray] = {}
         for start in starts:
-            self._unused[start.begins] = np.array(False)
+            self._unused[start.skips] = np.array(False)
             for taking, dtype in start.given.values():
                 self._unused[taking] = np.zeros(0, dtype.numpy())
         self._known: dict[str, Outputs] = {}
@@ -211,13 +221,13 @@ class References:
             sample: The sample.
             low_from: How many switchable nodes come before the first low one.
         """
+        known = self._of(sample) if any(s.nodes <= low_from for s in self._starts) else None
         possible = [start for start in self._starts if start.nodes <= low_from]
-        known = self._of(sample) if possible else None
-        if known is None:
+        if known is None or not possible:
             return self._unused
-        start = possible[-1]
-        given = {taking: known[name] for name, (taking, _) in start.given.items()}
-        return {**self._unused, start.begins: np.array(True), **given}
+        given = {taking: known[name] for name, (taking, _) in possible[-1].given.items()}
+        skipped = {s.skips: np.array(True) for s in self._every if s.nodes <= possible[-1].nodes}
+        return {**self._unused, **skipped, **given}
 
     def forget(self) -> None:
         """Free all tensors."""
@@ -241,13 +251,20 @@ class References:
             self._starts = ()
             return None
         self._each = _size(found)
-        if self._each <= self._most:
-            self._known[key] = found
-        return self._known.get(key)
+        self._known[key] = found
+        return found
 
     def _computed(self, sample: Sample) -> Outputs:
+        """Return the tensors at the cuts; cuts whose tensors are too large are given up."""
         names = dict.fromkeys(name for start in self._starts for name in start.given)
-        return Session(giving_out(self._model, names), runtime=self._runtime).run(sample)
+        found = Session(giving_out(self._model, names), runtime=self._runtime).run(sample)
+        held, starts = dict[str, NDArray[np.generic]](), list[Start]()
+        for start in self._starts:
+            both = held | {name: found[name] for name in start.given}
+            if _size(both) <= self._most:
+                held, starts = both, [*starts, start]
+        self._starts = starts
+        return held
 
 
 def _size(tensors: Outputs) -> int:

@@ -21,7 +21,7 @@ from halfwise.graph.model import is_standard, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
-LIVE_BYTES = 64 << 20, 256 << 20
+LIVE_BYTES = 40 << 20, 256 << 20
 """Lower and upper limit of the bytes of fetched tensors that `ElementProbe` keeps alive at a time.
 
 In between, it keeps as many as the model needs anyway: its weights, or two of its largest tensors.

@@ -1,12 +1,12 @@
 """Switched emulation: one model that runs any assignment, chosen by a Boolean input.
 
-Every float value exists twice: as FP32 consumers see it, and rounded, as low consumers see it. A
-node becomes an If with two forms. Low: it reads rounded inputs, and both versions of its output are
-rounded. Kept: it reads the FP32 versions, and only the second version of its output is rounded. So
-an edge is rounded if and only if one of its ends is low, as with the rewriter's Casts.
+A node becomes an If with two forms. Low: it rounds what it reads and what it gives. Kept: it does
+neither. So an edge is rounded if and only if one of its ends is low, as with the rewriter's Casts;
+to round twice changes nothing. A few values exist twice, as low and as FP32 consumers see them
+(`Forms.has_low_version`).
 
 Neighbours share a precision in most assignments. So stretches of nodes have three forms: all low
-and all kept, without switches or unread versions, and mixed, each node following its own switch.
+and all kept, without switches, and mixed, each node following its own switch.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -167,14 +167,15 @@ def _forget_claims(graph: ir.Graph) -> None:
 
 
 def _shorten(model: ir.Model) -> None:
-    """Replace the names of values that bodies compute by numbers.
+    """Drop the shapes of values that bodies compute, and replace their names by numbers.
 
-    ONNX Runtime stores each name a dozen times, on the heap from 16 characters on.
+    ONNX Runtime infers the shapes again. It stores each name a dozen times, on the heap from 16
+    characters on.
     """
     own = set(model.graph)
     inner = (v for n in model.graph.all_nodes() if n not in own for v in n.outputs if v.name)
     for number, value in enumerate(inner):
-        value.name = f"halfwise::{number:x}"
+        value.name, value.shape = f"halfwise::{number:x}", None
 
 
 class _Builder:
@@ -215,7 +216,7 @@ class _Builder:
                 self._switch(part[0])
             else:
                 for value in part[0].outputs:
-                    if is_float(value) and self.forms.has_low_reader(value):
+                    if self.forms.has_low_version(value):
                         self.rounded[_name(value)] = self._append_rounding(part[0], value)
         self.graph.inputs.append(self.is_low.input)
         cutter = Cutter(self.graph, self.is_low.input, self.rounded, self.forms.rounding)
@@ -261,7 +262,7 @@ class _Builder:
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
-        if not uses:
+        if not uses or not (value.name in self.low_io or self.forms.has_low_version(value)):
             return
         rounded = self.forms.rounding(value, f"{value.name}::in", value)
         wide = rounded.wide

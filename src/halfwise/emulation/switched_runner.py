@@ -71,5 +71,5 @@ class SwitchedRunner:
         self._session = Session(switched.model, runtime=self._runtime)
         self._references = References(switched.network, switches.starts, self._runtime)
         del switched
-        if len(switches.nodes) >= _MANY:
+        if len(switches.nodes) >= (_MANY if switches.alike else _MANY // 10):
             gc.collect()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from math import inf
 
+from halfwise.emulation.arena import give_back
 from halfwise.fixing.front import front, next_open, spread
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.planner import Int8Planner
@@ -232,6 +233,7 @@ class TradeOff:
             if not self._point(kept).serves:
                 return None
             self._scoring.look_inside(kept)
+            give_back()
             needs = self._scoring.needs(kept) or frozenset()
             if needs <= kept or not needs <= self._planner.choices:
                 return None if needs else kept
@@ -241,6 +243,7 @@ class TradeOff:
 
     def _measure(self, kept: Assignment) -> None:
         self._scoring.measure(kept, original=self._planner.is_safe and kept == self._all)
+        give_back()  # else a trial would need its memory on top of what files and scores took
 
     def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
         """Return the plan that keeps only a part, and the one without it; rules apply to both."""

@@ -304,6 +304,7 @@ class _Fix:
         path, followed = (below.growth, below.followed) if below else followed_of(*given)
         with self._stage("curve"):
             curve = self.trade_off.curve(found).model_copy(update={"unrepaired": self.unrepaired})
+        planner.trials.runner.release()
         if below is None:
             remarks = [*self.notes, *self.undone]
             remarks += plan_remarks(planner, found, followed, baseline)

@@ -1,12 +1,15 @@
 """Reads `.npz` and `.npy` files. Nothing is ever unpickled."""
 
+import math
+import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -22,10 +25,14 @@ _LENGTH_AT = 8
 """Byte offset of the header's length in a `.npy` file (numpy.lib.format)."""
 _HEADER_BYTES = 1 << 20
 """Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
+_NAMES_AT = 26
+"""Byte offset of the lengths of an entry's name and extra field (APPNOTE.TXT, 4.3.7)."""
+_BLOCK = 1 << 20
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
-    "Save large arrays as .npy, which is read in parts. If the array is small, the file is damaged."
+    "Save large arrays with np.savez or np.save, which do not compress: they are read in parts. If "
+    "the array is small, the file is damaged."
 )
 
 BROKEN = (
@@ -37,6 +44,7 @@ BROKEN = (
     OverflowError,
     zipfile.BadZipFile,
     zlib.error,
+    struct.error,
     KeyError,
     SyntaxError,
     TypeError,
@@ -82,6 +90,64 @@ def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDA
         chosen = [n for n in archive.files if wanted is None or n in wanted]
         refuse_too_large(archive, path.name, chosen)
         return {name: _read_member(archive, name, path) for name in chosen}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array lies in a file, in `np.memmap`'s terms.
+
+    Attributes:
+        offset: Its first byte.
+        dtype: Its type.
+        shape: Its shape.
+        order: "F" if the first axis varies fastest, else "C".
+    """
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+
+    def map(self, path: Path) -> NDArray[Any]:
+        """Map the array into memory, read-only; one without elements cannot be mapped."""
+        if not math.prod(self.shape):
+            return np.zeros(self.shape, self.dtype)
+        return np.memmap(path, self.dtype, "r", self.offset, self.shape, self.order)
+
+
+def find_npz(path: Path) -> dict[str, Place] | None:
+    """Return where the arrays of a `.npz` file lie, once their checksums are right.
+
+    None if any is compressed, as from `np.savez_compressed`: then they can only be read.
+
+    Raises:
+        CaseError: As for `read_npz`.
+    """
+    with _archive(path) as archive, path.open("rb") as file:
+        assert archive.zip is not None
+        entries = {name.removesuffix(".npy"): name for name in archive.zip.namelist()}
+        infos = {name: archive.zip.getinfo(entry) for name, entry in entries.items()}
+        if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
+            return None
+        return {name: _place(archive, info, file, name, path) for name, info in infos.items()}
+
+
+def _place(archive: NpzFile, info: zipfile.ZipInfo, file: BinaryIO, name: str, path: Path) -> Place:
+    where = f"{path.name}, array '{name}'"
+    try:
+        shape, fortran, dtype, header = _header(archive, info, where)
+        assert archive.zip is not None
+        with archive.zip.open(info) as member:
+            while member.read(_BLOCK):  # which compares checksums at the end
+                pass
+        if header + math.prod(shape) * dtype.itemsize != info.file_size:
+            raise ValueError("its header states another size")
+        file.seek(info.header_offset + _NAMES_AT)
+        names = sum(struct.unpack("<HH", file.read(4)))
+        offset = info.header_offset + _NAMES_AT + 4 + names + header
+        return Place(offset, dtype, shape, "F" if fortran else "C")
+    except BROKEN as error:
+        raise _unreadable(where, path, error) from error
 
 
 def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -137,22 +203,31 @@ def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path)
     assert archive.zip is not None
     entry, where = name if name in entries else f"{name}.npy", f"{path.name}, array '{name}'"
     try:
-        with archive.zip.open(entry) as member:
-            major = np.lib.format.read_magic(member)[0]
-            member.seek(0)
-            head = member.read(_LENGTH_AT + 4)
-            if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
-                raise ValueError("its header is too long")
-            member.seek(_LENGTH_AT)
-            read = np.lib.format.read_array_header_1_0
-            if major > 1:
-                read = np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(member)
-        if dtype.hasobject:
-            raise _pickled(where)
+        shape, _, dtype, _ = _header(archive, archive.zip.getinfo(entry), where)
         return np.broadcast_to(np.zeros((), dtype), shape)
     except BROKEN as error:
         raise _unreadable(where, path, error) from error
+
+
+def _header(
+    archive: NpzFile, info: zipfile.ZipInfo, where: str
+) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return an array's shape, whether it is in Fortran's order, its type and the header's size."""
+    assert archive.zip is not None
+    with archive.zip.open(info) as member:
+        major = np.lib.format.read_magic(member)[0]
+        member.seek(0)
+        head = member.read(_LENGTH_AT + 4)
+        if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
+            raise ValueError("its header is too long")
+        member.seek(_LENGTH_AT)
+        read = np.lib.format.read_array_header_1_0
+        if major > 1:
+            read = np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(member)
+        if dtype.hasobject:
+            raise _pickled(where)
+        return shape, fortran, dtype, member.tell()
 
 
 def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:

@@ -36,8 +36,8 @@ class Cut:
         low_from, begun = self.cut.switches.low_from(switch), []
         for _ in range(2):
             cuts = self.references.inputs(sample, low_from)
-            at = [s.nodes for s in self.cut.switches.starts if cuts[s.begins]]
-            begun.append(at[0] if at else 0)
+            at = [s.nodes for s in self.cut.switches.starts if cuts[s.skips]]
+            begun.append(at[-1] if at else 0)
             found = self.sessions[1].run({**sample, **cuts, SWITCH_INPUT: switch})
             for name, array in expected.items():
                 assert array.tobytes() == found[name].tobytes(), name
@@ -78,7 +78,13 @@ def test_memory_is_bounded_and_goes_to_samples_that_come_twice_as_often():
     assert both.begun(second, NODES) == [0, 0]
     assert both.begun(second, NODES)[0]
     assert both.begun(first, NODES) == [0, 0]
-    assert Cut(chain(12), most=one - 1).begun(first, NODES) == [0, 0]
+
+
+def test_cuts_whose_tensors_are_too_large_are_not_used():
+    size = 4 * 8
+    places = [start.nodes for start in Cut(chain(12)).cut.switches.starts]
+    assert Cut(chain(12), most=2 * size).begun(sample_of(1), NODES) == [0, places[1]]
+    assert Cut(chain(12), most=size - 1).begun(sample_of(1), NODES) == [0, 0]
 
 
 @pytest.mark.parametrize("low_io", [frozenset(), frozenset([TensorName("x")])])

@@ -351,4 +351,4 @@ def test_few_nodes_of_an_emulation_could_run_at_once(emulate):
     computed = [n for n in model.graph if n.op_type != "Constant"]
     made = {v for n in computed for v in n.outputs}
     ready = [n for n in computed if not made & set(n.inputs)]
-    assert 2 <= len(ready) <= 6
+    assert 1 <= len(ready) <= 6

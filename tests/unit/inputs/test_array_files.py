@@ -2,6 +2,7 @@ import io
 import os
 import zipfile
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from halfwise import memory
 from halfwise.errors import CaseError
-from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
+from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz
 from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.pairs import pair_files
 from halfwise.inputs.reading import load_array_files, load_paired_arrays
@@ -80,6 +81,39 @@ def test_npy_is_mapped_and_not_read(tmp_path):
     assert type(samples[0]["x"]) is np.ndarray
 
 
+def test_npz_is_mapped_where_it_is_not_compressed(tmp_path):
+    x = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+    arrays: dict[str, Any] = {
+        "x": x,
+        "f": np.asfortranarray(x),
+        "none": x[:0],
+        "half": x.astype(np.float16),
+    }
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **arrays)
+    assert find_npz(path) is None
+    np.savez(path, **arrays)
+    places = find_npz(path)
+    assert places is not None
+    found = {name: place.map(path) for name, place in places.items()}
+    assert isinstance(found["x"], np.memmap)
+    assert found["f"].flags.f_contiguous
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_byte_that_differs_is_an_error_where_npz_is_mapped(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.full((2, 4), 7, np.float32))
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float32(7).tobytes())] ^= 1
+    path.write_bytes(content)
+    spec = InputSpec("x", np.dtype(np.float32), (1, 4))
+    with pytest.raises(CaseError, match=r"not a readable \.npz file"):
+        load_array_files([path], [spec], path.name).samples[0]
+
+
 def broken(path, kind):
     np.save(path.with_suffix(".npy"), np.ones(1000))
     np.savez(path.with_suffix(".npz"), x=np.ones(1000))
@@ -122,8 +156,9 @@ def test_a_garbled_file_is_read_or_refused(tmp_path_factory, suffix, place, byte
     content[int(place * len(content))] = byte
     path = tmp_path_factory.getbasetemp() / f"garbled.{suffix}"
     path.write_bytes(content)
-    with suppress(CaseError):
-        (read_npy if suffix == "npy" else read_npz)(path)
+    for read in (read_npy,) if suffix == "npy" else (read_npz, find_npz):
+        with suppress(CaseError):
+            read(path)
 
 
 def test_object_arrays_are_never_unpickled(tmp_path):
