@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +72,10 @@ class Samples:
             labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
             marks=None if self.marks is None else tuple(self.marks[i] for i in chosen),
         )
+
+    def held(self) -> "Samples":
+        """Return the same samples; the last one stays loaded, and is the same object again."""
+        return replace(self, load=lru_cache(maxsize=1)(self.load))
 
     def told(self, step: Callable[[int, int, str], None]) -> "Samples":
         """Return the same samples; each calls `step(index, their number, "samples")` first."""

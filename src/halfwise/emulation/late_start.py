@@ -212,6 +212,7 @@ class References:
                 self._unused[taking] = np.zeros(0, dtype.numpy())
         self._known: dict[str, Outputs] = {}
         self._wanted: dict[str, int] = {}
+        self._last: tuple[Sample, str] | None = None
         self._each: int | None = None
 
     def inputs(self, sample: Sample, low_from: int) -> Mapping[str, np.ndarray]:
@@ -232,10 +233,13 @@ class References:
     def forget(self) -> None:
         """Free all tensors."""
         self._known.clear()
+        self._last = None
 
     def _of(self, sample: Sample) -> Outputs | None:
         """Return what is held for a sample; None if other samples need the memory more."""
-        key = hash_sample(sample)
+        if self._last is None or self._last[0] is not sample:
+            self._last = sample, hash_sample(sample)
+        key = self._last[1]
         self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
         if key in self._known or wanted < 2:
             return self._known.get(key)

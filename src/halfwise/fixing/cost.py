@@ -142,7 +142,8 @@ class CostModel:
         bf16 = self._following(fp32, bf16)
         own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
         low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
-        wanted = self._wanted(own, low_ends)
+        # Without INT8, a value has the type of the node that gives it, whatever reads it.
+        wanted = self._wanted(own, low_ends) if int8 or self._int8 else {}
         types: dict[TensorName, _Type] = dict(low_ends)
         computed: dict[TensorName, _Type] = {}
         casts = _Casts(self._times)
@@ -293,8 +294,9 @@ class _Type(Enum):
     @property
     def flops_per_byte(self) -> float:
         """Operations of a product in the time that memory takes to move one byte."""
-        rates = {_Type.INT8: FLOPS_PER_BYTE_INT8, _Type.FP32: FLOPS_PER_BYTE_FP32}
-        return rates.get(self, FLOPS_PER_BYTE_LOW)
+        if self is _Type.INT8:
+            return FLOPS_PER_BYTE_INT8
+        return FLOPS_PER_BYTE_FP32 if self is _Type.FP32 else FLOPS_PER_BYTE_LOW
 
     @property
     def made(self) -> "_Type":

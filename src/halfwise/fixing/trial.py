@@ -86,6 +86,7 @@ class Trials:
         self._full = lru_cache(maxsize=4)(self.resolve)
         self._order = list(range(len(self.samples)))
         self._totals = totals(self.references)
+        self.samples = self.samples.held()
 
     def survey(self, kept: Assignment, watcher: Watcher) -> list[float]:
         """Run every sample and return the excess of each; orders later trials, worst first.
@@ -219,7 +220,7 @@ class Trials:
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to the calibration; trials look at them first."""
         count = len(self.samples)
-        self.samples = self.samples + samples
+        self.samples = (self.samples + samples).held()
         self.references = [*self.references, *references]
         self._order = [*range(count, len(self.samples)), *self._order]
         self._watched = max(WORST, len(samples) + 1)

@@ -61,6 +61,7 @@ class Cut:
         unit = _ENTIRE / whole
         self._costs = [c if c == _NEVER else c * unit for c in self._costs]
         self._noise = [self._add_site(site) for site in sites]
+        self._ends = np.array(self._arcs, int).reshape(-1, 2)
         self._nodes = {n: v for n, v in self._vertex.items() if not isinstance(n, bool)}
 
     def _at(self, end: End) -> int:
@@ -110,10 +111,10 @@ class Cut:
 
         costs = np.array(self._costs)
         costs[self._noise] = added * (weight * _ENTIRE / (added.sum() or 1.0))
-        ends = [*self._arcs, *((0, self._vertex[n]) for n in always if n in self._vertex)]
-        whole = np.append(costs, np.full(len(ends) - len(costs), _NEVER))
+        ruled = [(0, self._vertex[n]) for n in always if n in self._vertex]
+        whole = np.append(costs, np.full(len(ruled), _NEVER))
         whole = np.minimum(np.rint(whole), _NEVER).astype(np.int64)
-        source, target = np.array(ends).T
+        source, target = np.append(self._ends, np.array(ruled, int).reshape(-1, 2), axis=0).T
         inner = (source != target) & (target != 0) & (source != 1)
         shape = (self._size, self._size)
         joined = coo_array((whole[inner], (source[inner], target[inner])), shape=shape).tocsr()
