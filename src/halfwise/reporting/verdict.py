@@ -307,7 +307,7 @@ def file_lines(verdict: Verdict) -> Iterator[str]:
         yield f"Not run as a file: {run.not_run}"
         return
     yield (
-        "When ONNX Runtime runs the file, without rounding each value: "
+        "When ONNX Runtime runs the file, not optimised, without rounding each value: "
         f"{_figure(run)}; emulated: {_figure(verdict)}."
     )
 
