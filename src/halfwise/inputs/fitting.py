@@ -11,6 +11,10 @@ from halfwise.errors import CaseError
 from halfwise.user_code import RAISED, described
 from halfwise.wording import dimensions, number, quoted
 
+ALIGNMENT = 64
+"""Bytes: as ONNX Runtime's own tensors. Its kernels sum in another order from other addresses, so
+results would depend on where in a file a sample lies."""
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -151,7 +155,7 @@ def conversion(stored: np.dtype[Any], spec: InputSpec) -> dict[str, str]:
 
 
 def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
-    """Return the array in the input's dtype, C-contiguous; a view if nothing changes.
+    """Return the array in the input's dtype, C-contiguous and aligned; a view if nothing changes.
 
     Args:
         array: Any shape, any dtype.
@@ -174,7 +178,17 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
         fitted = np.asarray(array, dtype=spec.dtype, order="C")
     if array.dtype.name == "float64" and spec.dtype.name == "float32":
         _check_overflow(array, fitted, spec, where)
-    return fitted
+    return _aligned(fitted)
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+    if not array.size or not array.__array_interface__["data"][0] % ALIGNMENT:
+        return array
+    buffer = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -buffer.__array_interface__["data"][0] % ALIGNMENT
+    copy = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halfwise import memory
 from halfwise.errors import CaseError
 from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz
-from halfwise.inputs.fitting import InputSpec
+from halfwise.inputs.fitting import ALIGNMENT, InputSpec
 from halfwise.inputs.pairs import pair_files
 from halfwise.inputs.reading import load_array_files, load_paired_arrays
 from halfwise.reporting.notes import told
@@ -101,6 +101,17 @@ def test_npz_is_mapped_where_it_is_not_compressed(tmp_path):
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_samples_are_aligned_wherever_they_lie(tmp_path, suffix):
+    path, x = tmp_path / f"a.{suffix}", np.arange(15, dtype=np.float32).reshape(5, 3)
+    (np.save if suffix == "npy" else np.savez)(path, x)
+    spec = InputSpec("arr_0", np.dtype(np.float32), ("n", 3))
+    samples = load_array_files([path], [spec], path.name).samples
+    for sample, row in zip(samples, x, strict=True):
+        assert sample["arr_0"].ctypes.data % ALIGNMENT == 0
+        np.testing.assert_array_equal(sample["arr_0"], row[np.newaxis])
 
 
 def test_a_byte_that_differs_is_an_error_where_npz_is_mapped(tmp_path):

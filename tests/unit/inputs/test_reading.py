@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.fitting import InputSpec
+from halfwise.inputs.fitting import ALIGNMENT, InputSpec
 from halfwise.inputs.pairs import pair_files
 from halfwise.inputs.reading import load_images, load_mapping, load_sequence, load_stream
 from halfwise.reporting.notes import told
@@ -121,11 +121,14 @@ def stream(tmp_path, body):
     return f"{path}:f"
 
 
-def test_a_mapping_is_understood_like_an_archive_and_not_copied():
-    array = np.zeros((3, 2), np.float32)
+def test_a_mapping_is_understood_like_an_archive_and_not_copied_where_it_is_aligned():
+    space = np.zeros(6 + ALIGNMENT // 4, np.float32)
+    start = -space.ctypes.data % ALIGNMENT // 4
+    array = space[start : start + 6].reshape(3, 2)
     samples = load_mapping({"x": array}, [X], "inputs").samples
     assert samples.ids == ("inputs[0]", "inputs[1]", "inputs[2]")
-    assert np.shares_memory(samples[1]["x"], array)
+    assert np.shares_memory(samples[0]["x"], array)
+    assert not np.shares_memory(samples[1]["x"], array)
 
 
 def test_a_sequence_holds_one_sample_each():

@@ -19,6 +19,7 @@ from halfwise.fixing.attribute.repairs import subtracting
 from halfwise.graph.dataflow import constant_behind, producers, reached, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import axes_of, square_of
+from halfwise.observing.cancelling import CENTRING
 from halfwise.records import Guard, NodeName
 
 _SEVERITY_OF_SUM = 0.9
@@ -99,7 +100,7 @@ _LINEAR = frozenset(("GlobalAveragePool", "Neg", "ReduceMean", "ReduceSum"))
 
 
 def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield cancellation guards: Add and Sub whose result is far smaller than their operands.
+    """Yield cancellation guards: Add, Sub and norms that take off most of what they read.
 
     Operands stored with the unit roundoff u = 2^-precision leave the result of a ± b with a
     relative error of up to u · max(|a|, |b|) / |a ± b| from each (Higham 2002, "Accuracy and
@@ -141,6 +142,8 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
         square = square_of(source.outputs[0]) if source.op_type in ("Mul", "Pow") else None
         return (square.value,) if square else hands_on(source)
 
+    if node.op_type in CENTRING:
+        return set(upstream(node.inputs[0], evidence.roles, hands_on))
     direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
     left, right = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
     return direct | (left ^ right)
