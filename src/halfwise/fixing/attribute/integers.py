@@ -1,6 +1,6 @@
 """What the low format cannot distinguish: positions, counts, phases, pixels, scores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +13,8 @@ from halfwise.records import Guard
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 """Operators whose float outputs hold integers."""
+_PROPORTIONAL = frozenset(("CumSum", "Div", "Mul", "ReduceSum", "Resize"))
+"""Operators that pass on the relative errors of what they read, whatever its size."""
 _COUNTING = frozenset(("Add", "Sub", "Sum", "CumSum", "ReduceSum"))
 """Operators whose results are integers if their operands are."""
 
@@ -32,7 +34,8 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       are the GridSample and the arithmetic that makes the grid.
     - "angle": Sin, Cos and Tan of angles whose half spacing exceeds `SIGNIFICANT` radians: from 32
       in FP16, from 4 in BF16. The nodes are the function and the producers of the angle
-      back to values below that limit, integers or constants.
+      back to values below that limit, integers or constants; factors and what a running sum adds
+      up are followed at any size, since their relative errors are the angle's.
     """
     for node in evidence.nodes.values():
         if node.op_type in _INTEGER_VALUED or _from_integer(node) or _counts(evidence, node):
@@ -128,7 +131,9 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         return []
     sample = evidence.sample(seen.worst_sample) if seen else ""
 
-    def large(source: ir.Node) -> list[ir.Value | None]:
+    def large(source: ir.Node) -> Sequence[ir.Value | None]:
+        if source.op_type in _PROPORTIONAL:
+            return source.inputs
         sizes = [(v, evidence.absmax(v)) for v in source.inputs]
         return [v for v, size in sizes if _half_spacing(evidence, size) > SIGNIFICANT]
 

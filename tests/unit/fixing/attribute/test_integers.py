@@ -72,11 +72,23 @@ def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(
     assert [g.nodes for g in found] == ([("angle", "sin")] if named else [])
 
 
-def test_producers_of_small_values_are_left_out() -> None:
+def test_producers_of_small_terms_are_left_out_but_those_of_small_factors_are_not() -> None:
     s = Sketch()
-    small = s.op("Tanh", s.input("x", [1]), name="small")
-    y = s.op("Sin", s.op("Mul", small, 1000.0, name="large"), name="sin")
-    assert only(guards(s, y, {"x": f32([1.0])}), "angle").nodes == ("large", "sin")
+    first = s.op("Tanh", s.input("x", [1]), name="first")
+    factor, term = (s.op("Tanh", first, name=name) for name in ("factor", "term"))
+    angle = s.op("Add", s.op("Mul", factor, 1000.0, name="large"), term, name="sum")
+    y = s.op("Sin", angle, name="sin")
+    found = only(guards(s, y, {"x": f32([1.0])}), "angle")
+    assert found.nodes == ("factor", "large", "sum", "sin")
+
+
+def test_a_running_sum_of_small_steps_is_a_large_angle() -> None:
+    s = Sketch()
+    step = s.op("Tanh", s.input("x", [400]), name="step")
+    phase = s.op("CumSum", step, np.array(0), name="phase")
+    y = s.op("Sin", phase, name="sin")
+    found = only(guards(s, y, {"x": np.ones(400, np.float32)}), "angle")
+    assert found.nodes == ("step", "phase", "sin")
 
 
 @pytest.mark.parametrize(
