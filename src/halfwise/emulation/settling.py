@@ -1,9 +1,9 @@
 """A model for one set of input shapes, as ONNX Runtime's basic optimisations leave it.
 
 Builders choose other forms for such a model, so a fault may vanish. TensorRT 8.6.0 exchanges two
-operands in an exported CLIP's attention, and does so too with fixed shapes and folded constants
-alone; ONNX Runtime's file gave a right engine (docs/tensorrt-measured.md). Nodes change: MatMul and
-Add become a Gemm, and Transposes move.
+operands in an exported CLIP's attention. Its engine is right if shapes are fixed and Transposes are
+behind the Split, where ONNX Runtime puts them; neither alone is enough
+(docs/tensorrt-measured.md). Nodes change: MatMul and Add become a Gemm, and Transposes move.
 """
 
 import onnx

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import helper
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
@@ -58,6 +59,28 @@ def test_a_product_with_a_bias_becomes_one_node():
     found = settled(network, data)
     assert found is not None
     assert [node.op_type for node in found.nodes()] == ["Gemm"]
+    same(network, found, data)
+
+
+def test_transposes_move_behind_the_split_of_an_attention():
+    """With them before it, TensorRT 8.6.0 exchanges two of the three."""
+    sketch = Sketch()
+    parts = sketch.op("Reshape", sketch.input("x", ["batch", 5, 24]), [0, 0, 3, 2, 4])
+    turned = sketch.op("Transpose", parts, perm=[2, 0, 3, 1, 4])
+    names = ["q", "k", "v"]
+    sketch.nodes.append(helper.make_node("Split", [turned], names, name="split", axis=0))
+    q, k, v = (sketch.op("Squeeze", name, [0]) for name in names)
+    scores = sketch.op("MatMul", q, sketch.op("Transpose", k, perm=[0, 1, 3, 2]))
+    y = sketch.op("MatMul", sketch.op("Softmax", scores, axis=-1), v, name="y")
+    network, data = sketch.network(y), samples((1, 5, 24))
+    found = settled(network, data)
+    assert found is not None
+    split = next(node for node in found.nodes() if node.op_type == "Split")
+    source = split.inputs[0]
+    assert source is not None
+    before = source.producer()
+    assert before is not None
+    assert before.op_type == "Reshape"
     same(network, found, data)
 
 
