@@ -85,8 +85,7 @@ class Trials:
         """Start with the samples in their own order."""
         self._full = lru_cache(maxsize=4)(self.resolve)
         self._order = list(range(len(self.samples)))
-        self._totals = totals(self.references)
-        self.samples = self.samples.held()
+        self.samples, self._totals = self.samples.held(), totals(self.references)
 
     def survey(self, kept: Assignment, watcher: Watcher) -> list[float]:
         """Run every sample and return the excess of each; orders later trials, worst first.
