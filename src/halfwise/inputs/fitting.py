@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.inputs.alignment import aligned
 from halfwise.user_code import RAISED, described
 from halfwise.wording import dimensions, number, quoted
-
-ALIGNMENT = 64
-"""Bytes: as ONNX Runtime's own tensors. Its kernels sum in another order from other addresses, so
-results would depend on where in a file a sample lies."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,7 @@ def format_inputs(specs: Sequence[InputSpec]) -> str:
     return ", ".join(f"{s.name} ({s.dtype.name} {dimensions(s.shape)})" for s in specs)
 
 
-# These conversions stay within the model's own precision; whether each value fits is checked when
-# a sample is loaded.
+# Within the model's own precision; whether each value fits is checked when a sample is loaded.
 _CHECKED_CASTS = {
     ("float64", "float32"): "nearest",
     ("int64", "int32"): "checked",
@@ -169,7 +165,7 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
     check_dtype(array.dtype, spec, where)
     if _is_text(spec.dtype):
         return _fit_text(array, spec, where)
-    # "V" is how NumPy sees bfloat16; structured types did not pass the dtype check.
+    # "V": bfloat16, as structured types did not pass the dtype check.
     if array.dtype.kind in "fV":
         _check_finite(array, spec, where)
     if array.dtype.kind == "i":
@@ -178,17 +174,7 @@ def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]
         fitted = np.asarray(array, dtype=spec.dtype, order="C")
     if array.dtype.name == "float64" and spec.dtype.name == "float32":
         _check_overflow(array, fitted, spec, where)
-    return _aligned(fitted)
-
-
-def _aligned(array: NDArray[Any]) -> NDArray[Any]:
-    if not array.size or not array.__array_interface__["data"][0] % ALIGNMENT:
-        return array
-    buffer = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -buffer.__array_interface__["data"][0] % ALIGNMENT
-    copy = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
+    return aligned(fitted)
 
 
 def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:

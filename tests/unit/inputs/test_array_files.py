@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from halfwise import memory
 from halfwise.errors import CaseError
+from halfwise.inputs.alignment import ALIGNMENT
 from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz
-from halfwise.inputs.fitting import ALIGNMENT, InputSpec
+from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.pairs import pair_files
 from halfwise.inputs.reading import load_array_files, load_paired_arrays
 from halfwise.reporting.notes import told

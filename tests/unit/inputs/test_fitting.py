@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from halfwise.errors import CaseError
+from halfwise.inputs.alignment import aligned
 from halfwise.inputs.fitting import (
     InputSpec,
     as_arrays,
@@ -68,7 +69,7 @@ def test_any_other_dtype_is_an_error_that_names_both(stored, wanted, named):
 
 
 def test_equal_arrays_are_not_copied():
-    array = np.ones((2, 2), np.float32)
+    array = aligned(np.ones((2, 2), np.float32))
     assert np.shares_memory(fit_values(array, spec(), "f"), array)
 
 

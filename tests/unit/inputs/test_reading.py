@@ -3,7 +3,8 @@ import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.fitting import ALIGNMENT, InputSpec
+from halfwise.inputs.alignment import ALIGNMENT
+from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.pairs import pair_files
 from halfwise.inputs.reading import load_images, load_mapping, load_sequence, load_stream
 from halfwise.reporting.notes import told
