@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import new_node
+from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import is_standard, tensor_name
 from halfwise.graph.roles import is_float
@@ -56,11 +57,15 @@ def observable(model: ir.Model) -> tuple[TensorName, ...]:
 
     These are the graph's FP32 inputs and the FP32 outputs of the main graph's nodes. Initializers,
     tensors inside subgraphs and unused outputs are left out: asking for an unused optional output
-    can make a kernel fail that would otherwise run.
+    can make a kernel fail that would otherwise run. The state of a Loop or Scan is never optional.
     """
-    wanted = set(model.graph.outputs)
-    computed = [v for n in model.graph for v in n.outputs if v.name and (v.uses() or v in wanted)]
+    computed = [v for n in model.graph for v in _made(n, set(model.graph.outputs)) if v.name]
     return tuple(tensor_name(v) for v in (*model.graph.inputs, *computed) if is_float(v))
+
+
+def _made(node: ir.Node, wanted: Container[ir.Value]) -> Iterator[ir.Value]:
+    states = carried(node)
+    return (v for v in node.outputs if v.uses() or v in wanted or v in states)
 
 
 class ExtremaProbe:

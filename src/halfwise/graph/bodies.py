@@ -77,6 +77,19 @@ def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
     return [(attribute.name, attribute.as_graph()) for attribute in graphs]
 
 
+def carried(node: ir.Node) -> Sequence[ir.Value]:
+    """Return the outputs of a Loop or Scan that hold its state; empty for other nodes.
+
+    The next run of the body reads them, whether or not anything reads the last of them. Their
+    number follows from the inputs: a Loop has two more, a Scan as many more as it scans.
+    """
+    if node.domain or node.op_type not in ("Loop", "Scan"):
+        return ()
+    scanned = node.attributes.get("num_scan_inputs")
+    others = 2 if scanned is None else scanned.as_int()
+    return node.outputs[: max(0, len(node.inputs) - others)]
+
+
 def _computes(node: ir.Node, types: Container[ir.DataType | None]) -> bool:
     if node.op_type in DATA_MOVEMENT | TYPE_BLIND | {"Constant"} or bodies_of(node):
         return False

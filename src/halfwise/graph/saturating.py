@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import Uses, uses_in
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
@@ -143,7 +144,7 @@ def fates(
     """Return the fate of each infinite tensor of a mixed model.
 
     Bodies of If, Loop and Scan are not searched: a node whose body reads such a tensor counts as
-    harmful.
+    harmful, and so does one whose state it is: its next run reads that.
 
     Args:
         graph: Main graph of the mixed model.
@@ -158,6 +159,8 @@ def fates(
         for value in node.outputs:
             if value.name in reader.infinite:
                 fate = found[tensor_name(value)] = Fate(given_out=value.is_graph_output())
+                if value in carried(node):
+                    fate.harmful[node_name(node)] = None
                 for user, slot in reader.uses.get(value, ()):
                     _add(fate, reader, found, value, user, slot)
     return {name: found[name] for name in infinite if name in found}

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.formats import FP16
-from halfwise.graph.bodies import Key, alike, bodies_in
+from halfwise.graph.bodies import Key, alike, bodies_in, carried
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import roles_of
@@ -185,3 +185,12 @@ def test_a_body_that_is_kept_reads_through_casts():
     assert alike(own, in_graph(mixed.graph))
     low = rewrite(network, roles, frozenset(), FP16).model
     assert not alike(own, in_graph(low.graph))
+
+
+def test_the_state_of_a_scan_comes_before_what_it_stacks():
+    outputs = [ir.Value(name=name) for name in ("state", "stacked")]
+    inputs = [ir.Value(name=name) for name in ("first", "rows")]
+    attributes = [ir.AttrInt64("num_scan_inputs", 1)]
+    node = ir.Node("", "Scan", inputs, attributes, outputs=outputs)
+    assert list(carried(node)) == outputs[:1]
+    assert list(carried(ir.Node("", "If", inputs[:1], outputs=[ir.Value(name="y")]))) == []

@@ -1,10 +1,12 @@
+import numpy as np
 import onnx_ir as ir
 from onnx import helper
 
+from halfwise.emulation.probe import observable
 from halfwise.graph.model import node_name
 from halfwise.graph.saturating import activations, fates, original
 from halfwise.records import NodeName, TensorName
-from tests.control import BOOL, MATRIX, graph
+from tests.control import BOOL, GO, MATRIX, STEP, graph
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -102,3 +104,22 @@ def test_what_a_body_does_with_an_infinity_is_unknown_and_so_harm() -> None:
         (fate,) = fate_of(s.network("y"), "large").values()
         assert list(fate.harmful) == ["choose"]
         assert not fate.ends
+
+
+def test_what_a_loop_carries_is_read_by_its_next_run() -> None:
+    """Nothing reads the last of the state; what was infinite before it the body has read."""
+    s = Sketch()
+    x = s.input("x", [2, 2])
+    step = [
+        helper.make_node("Add", ["sum", x], ["next"], "add"),
+        helper.make_node("Tanh", ["next"], ["row"], "bounded"),
+        helper.make_node("Identity", ["go"], ["on"], "on"),
+    ]
+    taken, given = [("i", STEP), ("go", GO), ("sum", MATRIX)], [("on", GO), ("next", MATRIX)]
+    body = graph("body", step, taken, [*given, ("row", MATRIX)])
+    trips = s.constant(np.array(3), "trips")
+    s.nodes.append(helper.make_node("Loop", [trips, "", x], ["sum_out", "y"], "loop", body=body))
+    network = s.network("y")
+    (fate,) = fate_of(network, "sum").values()
+    assert list(fate.harmful) == ["loop"]
+    assert TensorName("sum_out") in observable(network.model)
