@@ -8,7 +8,7 @@ from halfwise.graph.patterns.reading import moves
 from halfwise.graph.roles import is_float
 from halfwise.graph.writing import Writer
 
-_CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
+CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
 """Operators that give whole numbers for whole numbers, as they do for integers."""
 _STEPS = frozenset(("Ceil", "Floor", "Round"))
 _LARGEST = 2.0**31
@@ -92,7 +92,7 @@ def _operands(node: ir.Node) -> tuple[ir.Value, ...]:
     """Return the operands whose being whole makes the result whole; empty if nothing does."""
     if not is_standard(node):
         return ()
-    if node.op_type in _CLOSED:
+    if node.op_type in CLOSED:
         remainder = node.op_type == "Mod" and not all(_is_divisor(v) for v in node.inputs[1:])
         return () if remainder or len(node.inputs) > 2 else tuple(v for v in node.inputs if v)
     first = node.inputs[0] if node.inputs else None

@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded
 from halfwise.graph.dataflow import low_consumers, moves, producers, upstream
-from halfwise.graph.model import constant_array
+from halfwise.graph.integral import CLOSED, from_integer
+from halfwise.graph.model import constant_array, is_standard
 from halfwise.graph.roles import is_float
 from halfwise.records import Guard
 
@@ -15,8 +16,10 @@ _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 """Operators whose float outputs hold integers."""
 _PROPORTIONAL = frozenset(("CumSum", "Div", "Mul", "ReduceSum", "Resize"))
 """Operators that pass on the relative errors of what they read, whatever its size."""
-_COUNTING = frozenset(("Add", "Sub", "Sum", "CumSum", "ReduceSum"))
+_COUNTING = CLOSED | {"Clip", "CumSum", "ReduceMax", "ReduceMin", "ReduceSum", "Sum", "Where"}
 """Operators whose results are integers if their operands are."""
+_INDICES = (ir.DataType.INT32, ir.DataType.INT64)
+"""Types of indices and sizes."""
 
 
 def integer_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -24,7 +27,8 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
 
     - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
       Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16 (pytorch/pytorch#81926);
-      sums of such tensors above it;
+      what `_COUNTING` makes of such tensors above it; any float above it that becomes an index or
+      a size by a Cast to INT32 or INT64;
       and constants of integers if rounding makes different ones equal. The nodes are all that
       compute with them.
     - "grid": GridSample on an image with a side longer than that many pixels, because the grid
@@ -38,8 +42,12 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       up are followed at any size, since their relative errors are the angle's.
     """
     for node in evidence.nodes.values():
-        if node.op_type in _INTEGER_VALUED or _from_integer(node) or _counts(evidence, node):
-            yield from _integers(evidence, node)
+        if _holds_integers(evidence, node):
+            yield from _integers(evidence, node, node.outputs[0])
+        elif (value := _truncated(node)) is not None:
+            made = value.producer()
+            if made is None or not _holds_integers(evidence, made):
+                yield from _integers(evidence, made or node, value)
         elif node.op_type in ("Sin", "Cos", "Tan"):
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
@@ -48,20 +56,20 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
         yield from _integer_constant(evidence, value)
 
 
-def _from_integer(node: ir.Node) -> bool:
-    source = node.inputs[0] if node.inputs else None
-    return (
-        node.op_type == "Cast"
-        and source is not None
-        and source.dtype is not None
-        and source.dtype.is_integer()
-    )
+def _holds_integers(evidence: Evidence, node: ir.Node) -> bool:
+    return node.op_type in _INTEGER_VALUED or from_integer(node) or _counts(evidence, node)
+
+
+def _truncated(node: ir.Node) -> ir.Value | None:
+    """Return the float that a node casts to an index or a size; None if it does not."""
+    source = node.inputs[0] if is_standard(node, "Cast") else None
+    return source if is_float(source) and node.outputs[0].dtype in _INDICES else None
 
 
 def _counts(evidence: Evidence, node: ir.Node) -> bool:
-    """Return whether a node adds up integers."""
-    terms = [v for v in node.inputs if v is not None and is_float(v)]
-    return node.op_type in _COUNTING and all(_is_whole(evidence, v) for v in terms)
+    """Return whether a node computes integers from integers, as floats."""
+    read = [v for v in node.inputs if v is not None and is_float(v)]
+    return node.op_type in _COUNTING and bool(read) and all(_is_whole(evidence, v) for v in read)
 
 
 def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
@@ -76,7 +84,7 @@ def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
                 return False
         elif node is None:
             return False
-        elif node.op_type not in _INTEGER_VALUED and not _from_integer(node):
+        elif node.op_type not in _INTEGER_VALUED and not from_integer(node):
             if node.op_type not in _COUNTING and not moves(node, evidence.roles):
                 return False
             behind = [v for v in node.inputs if v is not None and is_float(v) and v not in seen]
@@ -85,10 +93,14 @@ def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
     return True
 
 
-def _integers(evidence: Evidence, node: ir.Node) -> list[Guard]:
-    value = node.outputs[0]
-    seen = evidence.observed(value)
-    if seen is None or seen.absmax <= evidence.fmt.largest_exact_integer:
+def _integers(evidence: Evidence, node: ir.Node, value: ir.Value) -> list[Guard]:
+    seen, fmt = evidence.observed(value), evidence.fmt
+    if seen is None or seen.absmax <= fmt.largest_exact_integer:
+        return []
+    # A mask of zeros and -1e4, say, counts nothing; one beyond the range has its own guards.
+    single = seen.detail is not None and seen.detail.smallest_nonzero == seen.absmax
+    largest = np.array([seen.absmax], np.float32)
+    if single and (seen.absmax > fmt.max or fmt.round(largest)[0] == largest[0]):
         return []
     return _counted(evidence, node, value, seen.absmax, evidence.sample(seen.worst_sample))
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from halfwise.formats import BF16, FP16
-from halfwise.records import InnerObservation
+from halfwise.records import InnerObservation, NodeName
 from halfwise.reporting.guards import message
-from tests.unit.fixing.attribute.observing import guards, inner, only
+from tests.unit.fixing.attribute.observing import Inputs, guards, inner, only
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -156,7 +156,7 @@ def test_a_suppression_names_what_makes_its_scores() -> None:
     assert (guard.node, guard.tensor, guard.nodes) == ("choice", "scores_out", ("scores",))
 
 
-@pytest.mark.parametrize(("rounds", "named"), [(True, ["ends", "begins"]), (False, [])])
+@pytest.mark.parametrize(("rounds", "named"), [(True, ["ends", "neg", "begins"]), (False, [])])
 def test_sums_of_integers_hold_integers(rounds, named) -> None:
     s = Sketch()
     durations = s.input("x", [1, 40])
@@ -169,4 +169,37 @@ def test_sums_of_integers_hold_integers(rounds, named) -> None:
     assert [g.node for g in some] == named
     if rounds:
         assert set(some[0].nodes) == {"ends", "begins", "neg"}
-        assert some[1].nodes == ("begins", "tanh")
+        assert some[2].nodes == ("begins", "tanh")
+
+
+def test_a_flat_index_holds_integers_whatever_made_it() -> None:
+    """y · width + x, with x clipped to the image."""
+    s = Sketch()
+    n = s.op("Cast", s.input("n", [8], 7), to=1, name="cast")
+    row = s.op("Floor", s.op("Div", n, 160.0, name="div"), name="row")
+    along = s.op("Clip", s.op("Add", n, 1.0, name="right"), 0.0, 159.0, name="along")
+    flat = s.op("Add", s.op("Mul", row, 160.0, name="rows"), along, name="flat")
+    y = s.op("Gather", s.input("x", [30000]), s.op("Cast", flat, to=7, name="index"), name="y")
+    inputs: Inputs = {"n": np.arange(25116, 25124), "x": np.zeros(30000, np.float32)}
+    found = {g.node: g for g in guards(s, y, inputs) if g.kind == "integer"}
+    assert found.keys() == {"cast", "right", "rows", "flat"}
+    assert found[NodeName("flat")].nodes == ("flat", "index")
+
+
+@pytest.mark.parametrize(("to", "named"), [(7, True), (6, True), (5, False)])
+def test_a_float_that_becomes_an_index_is_exact_or_wrong(to, named) -> None:
+    """Sound in INT16 is neither an index nor a size."""
+    s = Sketch()
+    place = s.op("Mul", s.input("x", [4]), 5000.0, name="place")
+    y = s.op("Cast", place, to=to, name="index")
+    found = guards(s, y, {"x": f32([0.1, 0.2, 0.5, 0.9])})
+    assert [(g.node, g.nodes) for g in found] == [("place", ("place", "index"))] * named
+
+
+@pytest.mark.parametrize(("value", "named"), [(-1e4, False), (-2999.0, True)])
+def test_a_mask_made_from_integers_counts_nothing(value, named) -> None:
+    s = Sketch()
+    off = s.op("Sub", 1.0, s.op("Cast", s.input("n", [4], 7), to=1, name="cast"), name="off")
+    y = s.op("Add", s.input("x", [4]), s.op("Mul", off, value, name="mask"), name="add")
+    found = guards(s, y, {"n": np.array([1, 0, 1, 0]), "x": f32([1, 2, 3, 4])})
+    assert ["mask" in g.node for g in found if g.kind == "integer"] == [True] * named
