@@ -40,7 +40,7 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
-from halfwise.metrics.recognised import recognise, support_of, task_scores
+from halfwise.metrics.recognised import is_tested, recognise, support_of, task_scores
 from halfwise.metrics.relative import finite_relative_rms, relative_error
 from halfwise.metrics.targets import Metric
 from halfwise.metrics.task import metric_loss, resolve
@@ -66,6 +66,7 @@ __all__ = [
     "fitting_metric",
     "has_to_see",
     "is_default",
+    "is_tested",
     "metric_loss",
     "recognise",
     "relative_error",

@@ -21,6 +21,8 @@ from halfwise.metrics.evidence import (
     Look,
     image_sizes,
     is_against,
+    is_decision,
+    is_share_of,
     whole_numbers,
     within_unit,
 )
@@ -79,6 +81,8 @@ def _in_several(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
 ) -> Iterator[Look]:
     for name, boxes in floats.items():
+        if is_decision(name):
+            continue
         for other, scores in floats.items():
             if other == name or len(scores) != len(boxes):
                 continue
@@ -160,24 +164,32 @@ def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evid
     """Return how to read rows of corners, score and class, in one of three orders.
 
     Six columns as in YOLOv10 and RT-DETR; seven, the image's number first, as in YOLOv7; seven as
-    in SSD's DetectionOutput.
+    in SSD's DetectionOutput. Where no row has a score that counts, all do if their scores fall from
+    row to row, as a TopK gives them: padding has equal ones.
     """
     width = arrays[0].shape[-1] if arrays[0].ndim else 0
     if any(array.ndim < 2 or array.shape[-1] != width for array in arrays):
         return None
     rows = np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
     for box, score, kind in _ORDERS.get(width, ()):
-        seen = rows[rows[:, score] >= _VISIBLE]
+        seen, fewest = rows[rows[:, score] >= _VISIBLE], 1
+        if not len(seen) and _is_ranked([array[..., score] for array in arrays]):
+            seen, fewest = rows, _FEWEST_ROWS
         whole = whole_numbers([rows[:, kind]])
         if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
         fractions = bool(np.any(seen[:, score] != np.rint(seen[:, score])))
-        evidence = Places(name, inputs).shown(seen[:, box : box + 4], fewest=1, shares=True)
+        evidence = Places(name, inputs).shown(seen[:, box : box + 4], fewest=fewest, shares=True)
         if fractions and evidence and seen[:, kind].min() >= 0:
             columns = (box, score, kind)
             how = Boxes(layout="final", corners=True, columns=columns, suppress=False)
             return how, evidence
     return None
+
+
+def _is_ranked(scores: Arrays) -> bool:
+    steps = [np.diff(array, axis=-1) for array in scores]
+    return all(bool(np.all(step <= 0)) for step in steps) and any(map(np.any, steps))
 
 
 def _listed(
@@ -265,11 +277,15 @@ def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
 
 
 def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
-    """Recognise [*, N, 4] with [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it."""
+    """Recognise [*, N, 4] with [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it.
+
+    Four logits and their probabilities are no boxes.
+    """
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         return False
     rows = boxes.shape[:-1]
     one_score = scores.shape == rows
     per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
     plausible = within_unit(scores) or within_unit(boxes)
-    return (one_score or per_class) and plausible
+    same = is_share_of(boxes, scores) or is_share_of(scores, boxes)
+    return (one_score or per_class) and plausible and not same

@@ -81,6 +81,11 @@ def is_against(kind: Kind, name: str) -> bool:
     return _tells(name, _AGAINST[kind]) and not begins(name, *_FOR.get(kind, ()))
 
 
+def is_decision(name: str) -> bool:
+    """Return whether a name says that an output scores choices, and calls nothing a box."""
+    return _tells(name, _DECISIONS) and "box" not in name.lower()
+
+
 def is_weights(name: str) -> bool:
     """Return whether a name says that an output holds weights, which are of no kind."""
     return any(word in name.lower() for word in _WEIGHTS)
@@ -187,6 +192,17 @@ def whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
 def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
     """Return whether all values are within [0, 1] and add up to 1 along an axis."""
     return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))
+
+
+def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> bool:
+    """Return whether `shares` are the softmax of `logits` along the last axis, or its sigmoid."""
+    if logits.shape != shares.shape or not np.isfinite(logits).all():
+        return False
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    with np.errstate(over="ignore"):
+        each = 1 / (1 + np.exp(-logits))
+    found = (powers / powers.sum(axis=-1, keepdims=True), each)
+    return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in found)
 
 
 def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:

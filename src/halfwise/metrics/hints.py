@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from halfwise.metrics.detection import finds_nothing
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs, Look
 from halfwise.metrics.kinds import METRIC_OF, first_of, looks
@@ -122,18 +123,29 @@ def fitting_metric(
 ) -> str | None:
     """Return the built-in metric that an output looks made for, shown or not.
 
-    None if the user gave a metric, or if no built-in metric fits.
+    None if the user gave a metric, if no built-in metric fits, or if FP32 finds nothing to judge.
     """
     if criterion.metric is not None:
         return None
-    found = (METRIC_OF[look.kind] for look in looks(references, inputs) if look.fits)
+    found = (
+        METRIC_OF[look.kind]
+        for look in looks(references, inputs)
+        if look.fits and not _finds_nothing(look, references)
+    )
     return next(found, None)
+
+
+def _finds_nothing(look: Look, references: Sequence[Outputs]) -> bool:
+    how = look.boxes
+    return how is not None and finds_nothing(first_of(references), look.outputs, how)
 
 
 def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
     metric = "with --metric detection-f1"
     if not look.shown:
         metric = "by your own detection metric with --metric file.py:function"
+    if _finds_nothing(look, references):
+        metric = f"on samples with something to detect, as FP32 detects nothing here, {metric}"
     advice = f"whose order and near-ties may change harmlessly: judge them {metric}."
     if len(look.outputs) > 1:
         names = " and ".join(map(repr, look.outputs[:2]))

@@ -56,6 +56,12 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     )
 
 
+def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
+    """Return whether outputs are recognised, and these samples test each of them."""
+    found = recognise(references, inputs)
+    return bool(found) and not any(untested_part(one, references, None) for one in found)
+
+
 def metric_of(one: Recognised) -> Metric:
     """Return the metric of recognised outputs, which reads only these.
 

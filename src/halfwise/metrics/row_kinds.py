@@ -155,7 +155,8 @@ def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
         return False
     if seen.mentions(*_CLASSES):
         return True
-    if not all(np.isfinite(array).all() for array in rows):
+    steps = len(seen.shape) == 3  # [N, steps, 1]: a number for each step, of no class
+    if steps or not all(np.isfinite(array).all() for array in rows):
         return False
     lengths = np.concatenate([np.linalg.norm(array, axis=-1) for array in rows])
     mean, other = lengths.mean(), {array.tobytes() for array in rows}

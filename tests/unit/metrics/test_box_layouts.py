@@ -98,3 +98,60 @@ def test_four_and_eighty_columns_may_be_read_two_ways() -> None:
     rows = np.concatenate([scenes.joined()[..., :4], 0.01 * RNG.random((1, 168, 80))], axis=-1)
     assert (read({"y": rows}) or (0, None))[1] is None
     assert (read({"y": rows.swapaxes(1, 2)}) or (0, None))[1] == Boxes(layout="transposed")
+
+
+def ranked(scores: NDArray[np.float64], **changed: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return rows of an end-to-end model without a detection: corners, scores, classes."""
+    count = len(scores)
+    low = RNG.random((count, 2)) * (60, 30)
+    parts = {
+        "box": np.concatenate([low, low + 4 + 30 * RNG.random((count, 2))], axis=1),
+        "score": scores[:, None],
+        "class": RNG.integers(0, 3, (count, 1)).astype(float),
+    }
+    columns = {**parts, **changed}
+    return np.concatenate(list(columns.values()), axis=1)[None].astype(np.float32)
+
+
+FALLING = np.sort(1e-3 * RNG.random(40))[::-1]
+
+
+def test_rows_in_the_order_of_their_scores_are_told_where_nothing_is_detected() -> None:
+    how = Boxes(layout="final", corners=True, columns=(0, 4, 5), suppress=False)
+    assert read({"y": ranked(FALLING)}) == (("y",), how)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ranked(FALLING[::-1]),
+        ranked(np.full(40, 1e-3)),  # padding
+        ranked(np.zeros(40)),
+        ranked(FALLING[:3]),
+        ranked(FALLING, box=64 * RNG.random((40, 4))),
+        ranked(FALLING, **{"class": 3 * RNG.random((40, 1))}),
+        ranked(FALLING - 0.5),
+        ranked(FALLING, box=np.sort(5000 * RNG.random((40, 4)))),
+    ],
+)
+def test_rows_that_are_not_ranked_boxes_are_not_read(rows: NDArray[np.float32]) -> None:
+    assert (read({"y": rows}) or (0, None))[1] is None
+
+
+SHARES = np.exp(LOGITS := RNG.standard_normal((9, 5, 4)))
+SHARES /= SHARES.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"logits": LOGITS, "probs": SHARES},
+        {"a": LOGITS, "b": SHARES},
+        {"a": LOGITS, "b": 1 / (1 + np.exp(-LOGITS))},
+        {"class_logits": LOGITS, "objects": RNG.random((9, 5))},
+    ],
+)
+def test_four_scores_and_their_probabilities_are_no_boxes(
+    outputs: dict[str, NDArray[np.float64]],
+) -> None:
+    assert read(outputs) is None

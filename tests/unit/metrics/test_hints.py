@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics import criterion_hints, fitting_metric
+from halfwise.metrics import criterion_hints, fitting_metric, is_tested
 from halfwise.metrics.hints import unvarying_hint
 from halfwise.records import Criterion
+from tests.unit.metrics.test_box_layouts import FALLING, ranked
 
 RNG = np.random.default_rng(7)
 
@@ -292,3 +293,23 @@ def test_empty_and_infinite_outputs_say_nothing():
     ):
         references = [{"y": one.astype(np.float32)}, {"y": other.astype(np.float32)}]
         assert unvarying_hint(Criterion(), references) == ()
+
+
+def test_boxes_of_which_none_is_detected_are_to_be_judged_on_other_samples() -> None:
+    inputs = {"image": (1, 3, 64, 128)}
+    rows = {"y": ranked(FALLING)}
+    (hint,) = criterion_hints(Criterion(), [rows], inputs)
+    assert "as FP32 detects nothing here, with --metric detection-f1" in hint
+    assert fitting_metric(Criterion(), [rows], inputs) is None
+    assert not is_tested([rows], inputs)
+    rows["y"][0, :9, 4] = 0.9
+    (hint,) = criterion_hints(Criterion(), [rows], inputs)
+    assert "detects nothing" not in hint
+    assert fitting_metric(Criterion(), [rows], inputs) == "detection-f1"
+    assert is_tested([rows], inputs)
+
+
+def test_one_number_for_each_step_is_of_no_class() -> None:
+    assert hints(load=normal(1, 16, 1)) == ()
+    assert "top1" in hints(logits=normal(1, 16, 1))[0]
+    assert "top1" in hints(y=normal(1, 16, 1, 1))[0]
