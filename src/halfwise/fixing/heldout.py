@@ -21,6 +21,7 @@ class HeldOut:
         left: Samples still unseen.
         left_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
+        filed: Those of them that failed only as ONNX Runtime runs the file.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class HeldOut:
         self._planner, self.left, self.left_references = planner, left, references
         self._watcher = watcher
         self.joined: list[str] = []
+        self.filed: list[str] = []
 
     def for_watcher(self, watcher: Watcher) -> "HeldOut":
         """Return the same samples for another search, which none of them has joined."""
@@ -38,7 +40,7 @@ class HeldOut:
     def over(self, planner: Planner) -> "HeldOut":
         """Return the samples left, for another planner that has the joined ones."""
         other = HeldOut(planner, self.left, self.left_references, self._watcher)
-        other.joined = [*self.joined]
+        other.joined, other.filed = [*self.joined], [*self.filed]
         return other
 
     @property
@@ -87,6 +89,7 @@ class HeldOut:
         references = [self.left_references[i] for i in chosen]
         planner.join(moved, references, found)
         if judged.as_file:
+            self.filed += moved.ids
             demand(planner, moved, tuple(references))
         self.left = self.left.select(rest)
         self.left_references = [self.left_references[i] for i in rest]

@@ -13,6 +13,7 @@ from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
     Engines,
+    Plan,
     Profile,
     Step,
     StepKind,
@@ -237,10 +238,17 @@ def next_steps(
         proof = _proving(case, request, out)
         # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
-        steps = other if other and idle else (*other, *built)
+        why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
+        steps = other if other and idle else (*other, *why, *built)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))
+
+
+def _keeps_all(plan: Plan) -> bool:
+    """Return whether all compute nodes stay in FP32, some of them for an unknown reason."""
+    unexplained = any(kept.kept_by == "search" and kept.guard is None for kept in plan.keep)
+    return len(plan.keep) >= plan.candidates and unexplained
 
 
 def _proving(case: Case, request: Request, out: Path | None) -> Step:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from halfwise.records import Criterion, Curve, Engines, Step, Verdict
 from halfwise.reporting.offers import offered
+from halfwise.reporting.tasks import weakest
 from halfwise.reporting.verdict import allowed
 from halfwise.wording import argument
 
@@ -33,6 +34,8 @@ def choosing(
     if over.metric is None and error > 1:
         numbers["error"] = error
         names["allowed"] = allowed(over)
+    if (weak := weakest(point.scores)) is not None:
+        numbers["evidence"], names["unit"] = weak.evidence or 0, weak.unit or ""
     return (
         Step(
             kind="choose",

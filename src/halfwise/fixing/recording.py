@@ -70,6 +70,7 @@ def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
         tolerance_factor=trials.factor,
         calibration=trials.samples.ids,
         joined=tuple(heldout.joined),
+        filed=tuple(heldout.filed),
         seen=trials.samples.marks or (),
         seconds_budget=settings.time_budget,
         budget=settings.budget,

@@ -202,6 +202,8 @@ class Search(Record):
         tolerance_factor: Fraction of the tolerance available to the search.
         calibration: Identifiers of the samples of the search, joined ones last.
         joined: Held-out samples that failed and joined the calibration samples.
+        filed: Those of them that passed in emulation and failed only as ONNX Runtime runs the file;
+            empty in older records.
         seconds_budget: Time limit of all optional work, in seconds.
         exhausted: Whether the budget ended the search.
         steps: Steps of the search, one line each.
@@ -221,6 +223,7 @@ class Search(Record):
     tolerance_factor: float
     calibration: tuple[str, ...]
     joined: tuple[str, ...]
+    filed: tuple[str, ...] = ()
     seconds_budget: float
     exhausted: bool
     steps: tuple[str, ...]

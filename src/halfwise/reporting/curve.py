@@ -21,7 +21,7 @@ from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.rungs import rung_name
-from halfwise.reporting.tasks import rests_on
+from halfwise.reporting.tasks import rests_on, weakest
 from halfwise.reporting.verdict import allowed, beyond_seen
 from halfwise.wording import count, listed, number, ratio, sentence, verb
 
@@ -155,11 +155,12 @@ def _change(point: Point | None, beside: Point | None) -> tuple[str, str]:
 
 def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines]) -> tuple[str, ...]:
     point = curve.points[place]
-    marks = {"this plan": curve.plan, "recommended": curve.recommended}
+    best = "recommended" if weakest(point.scores) is None else "recommended on little evidence"
+    marks = {"this plan": curve.plan, best: curve.recommended}
     told = [mark for mark, own in marks.items() if own == place]
     off = against(curve, point, devices) if place == curve.recommended else None
     if off is not None and not off.explained:
-        told = [mark for mark in told if mark != "recommended"]
+        told = [mark for mark in told if mark != best]
         told.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
     return (
@@ -233,15 +234,9 @@ def overflowing(run: Run) -> str:
     )
 
 
-FEW = 10
-"""Number of boxes, rows and the like below which a score is weak evidence: if ten are all right, up
-to one in four others may be wrong (95 %)."""
-
-
 def _doubt(point: Point) -> str:
-    if not any(score.evidence is not None and score.evidence < FEW for score in point.scores):
-        return ""
-    return " This is little evidence: judge it on more inputs."
+    weak = weakest(point.scores) is not None
+    return " This is little evidence: judge it on more inputs." if weak else ""
 
 
 def _off(curve: Curve, point: Point, run: Run) -> str:

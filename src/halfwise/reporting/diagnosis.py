@@ -162,15 +162,24 @@ def decided_signs(found: Decided) -> list[Sign]:
     return signs
 
 
-def decided_advice(found: Decided, criterion: Criterion, *, low: bool) -> tuple[str, ...]:
-    """Return what to do about decisions, one sentence each; with `low`, FP32 would help."""
+def decided_advice(
+    found: Decided, criterion: Criterion, *, low: bool, auto: bool
+) -> tuple[str, ...]:
+    """Return what to do about decisions, one sentence each.
+
+    Args:
+        found: The decisions.
+        criterion: What is acceptable.
+        low: Whether FP32 would help.
+        auto: Whether `--metric auto` recognises the outputs, and the samples test them.
+    """
     before = listed(_feeding(found)) if low else ""
     keep = f"Keep in FP32 what leads to these decisions: {before}." if before else ""
     tolerant = (
         ""
         if criterion.metric is not None
         else "Where both decisions are as good, judge by a metric of the task, which tolerates "
-        "them: --metric auto, or your own."
+        f"them: --metric {'auto, or your own' if auto else 'file.py:function'}."
     )
     return tuple(text for text in (keep, tolerant) if text)
 

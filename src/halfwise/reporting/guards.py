@@ -119,10 +119,9 @@ _WORDS: Mapping[GuardKind, str] = {
     "residual": "from {node} (Add) on, {elements:sum} on the stream add branches down to 1/{value} "
     "of it, less than {low}'s spacing there: up to {share:%} of it is lost",
     "mask": "mask constant {tensor} = {value} [plus a score goes beyond {low}'s {limit:6} to -inf "
-    "before {reader} ({op}), and a fully masked row becomes NaN|taken from a score goes beyond "
-    "{low}'s {lowest:6} to -inf before {reader} ({op}), and a fully masked row becomes NaN|is "
-    "selected before {reader} "
-    "({op}), at or beyond the edge of {low}'s range]",
+    "before {reader} ({op}), where a fully masked row would become NaN|taken from a score goes "
+    "beyond {low}'s {lowest:6} to -inf before {reader} ({op}), where a fully masked row would "
+    "become NaN|is selected before {reader} ({op}), at or beyond the edge of {low}'s range]",
     "margin": "{inside} ({op}) decides between scores that differ by [{value} of {low}'s spacing "
     "there|nothing at all][ (sample {sample})]",
     "infinite": "{tensor} [reaches {value}, beyond {low}'s {limit:6}: {elements:value} would be "
@@ -271,7 +270,8 @@ def flipped(
         "samples": found.samples,
         "allowed": allowed,
     }
-    if found.read is not None and isfinite(found.read):
+    # Floats that are exact until their reader rounds them say nothing.
+    if found.read and isfinite(found.read):
         facts["read"] = found.read
     return filled(_FLIPPED, facts)
 

@@ -150,7 +150,8 @@ class Report:
 
     Attributes:
         title: The result in one line.
-        passed: Whether the result is good; None if nothing was judged.
+        passed: Whether the result is good; None if nothing was judged, or if what passed is the
+            FP32 model.
         about: What was judged, in one line.
         parts: The rest, in reading order.
         caution: Warning against misreading the result, in one line; mostly empty.

@@ -14,7 +14,7 @@ from halfwise.reporting.remarks import in_words
 from halfwise.reporting.steps import steps_told
 from halfwise.reporting.trouble import low_name, mended, trouble
 from halfwise.reporting.verdict import thresholds
-from halfwise.reporting.view import caution, metric_lines, report
+from halfwise.reporting.view import caution, metric_lines, no_faster, report
 from halfwise.reporting.worth import cost_line, has_int8
 from halfwise.wording import number, shorten
 
@@ -28,7 +28,8 @@ def screen(run: Run) -> Report:
     whole, told = report(run), in_words(run)
     parts = present(
         brief_ladder(told),
-        lines_of("Result", _result(told)),
+        # Of the FP32 model there is nothing to tell that `caution` does not.
+        None if no_faster(told) and run.engines is None else lines_of("Result", _result(told)),
         lines_of(*_why(told)),
         commands("Next", steps_told(run.next_step)),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from halfwise.records import Step, StepKind
 from halfwise.reporting.remarks import MORE
+from halfwise.reporting.tasks import counted
 from halfwise.reporting.worth import near
 from halfwise.wording import capital, clean, command, count, filled, listed, ratio, verb
 
@@ -51,6 +52,8 @@ def _choose(step: Step) -> str:
     facts, what = step.numbers, _spared(step)
     if "error" in facts:
         what += f"; {ratio(facts['error'])} what {step.names['allowed']} allows"
+    if on := counted(int(facts.get("evidence", 0)), step.names.get("unit", "")):
+        what += f"; {on} only, so judge it on more inputs"
     which = "cheaper plan" if facts["cheaper"] else "plan"
     return f"Take the {which} that keeps {' and '.join(step.items)} ({what})"
 

@@ -1,6 +1,6 @@
 """Words on the metrics of several outputs in one verdict."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import rises, usual
 from halfwise.metrics.recognised import REL_MAX
@@ -80,10 +80,24 @@ def values_of(result: MetricResult) -> Iterator[str]:
 
 def rests_on(score: TaskScore | MetricResult) -> str:
     """Return what a score rests on, such as `on 3 boxes`; "" if unknown."""
-    if score.evidence is None or score.unit is None:
-        return ""
-    one = {"boxes": "box"}.get(score.unit, score.unit.removesuffix("s"))
-    return f"on {score.evidence} {verb(score.evidence, one, score.unit)}"
+    return "" if score.evidence is None else counted(score.evidence, score.unit or "")
+
+
+def counted(evidence: int, unit: str) -> str:
+    """Return what a score rests on, given its support; "" for an unknown unit."""
+    one = {"boxes": "box"}.get(unit, unit.removesuffix("s"))
+    return f"on {evidence} {verb(evidence, one, unit)}" if unit else ""
+
+
+FEW = 10
+"""Number of boxes, rows and the like below which a score is weak evidence: if ten are all right, up
+to one in four others may be wrong (95 %)."""
+
+
+def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
+    """Return the score that rests on least, if that is fewer than `FEW`; else None."""
+    few = [score for score in scores if score.evidence is not None and score.evidence < FEW]
+    return min(few, key=lambda score: score.evidence or 0, default=None)
 
 
 def below_one(score: MetricResult) -> str:

@@ -39,9 +39,9 @@ _UNGUARDED: Mapping[Reason, str] = {
     "effect": "unknown, effect measured",
     "unknown": "unknown, not lowered",
 }
+_UNKNOWN = ("effect", "unknown")
 
 _ASKED = ("margin", "headroom")
-_HELDOUT, _CALIBRATION = " on the held-out samples", " on the calibration samples"
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -62,16 +62,25 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     found = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""
     if seen := next((r for r in run.plan.remarks if r.kind == "seen-only"), None):
-        but = f"{_HELDOUT}, but not{_with_margin(seen.numbers)}{_CALIBRATION}"
+        but = _only_heldout(run, seen.numbers)
     elif "headroom" in guards and not but:
         but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
     elif run.plan.repairs and not (but or found):
         but = "; what happened inside was repaired"
         if run.search is not None and any((r.before or 0.0) > 1 for r in run.plan.repairs):
             asked = {"margin": run.search.tolerance_factor, "headroom": run.headroom}
-            but = f"{_HELDOUT}, but not{_with_margin(asked)}{_CALIBRATION}; that was repaired"
+            but = f"{_only_heldout(run, asked)}; that was repaired"
     fine = "The outputs are" if found or but else "Nothing is wrong: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
+
+
+def _only_heldout(run: Run, asked: Mapping[str, float]) -> str:
+    """Return that outputs pass on held-out samples only: how many are left, and what fails how."""
+    joined, filed = (run.search.joined, run.search.filed) if run.search else ((), ())
+    left = count(len(run.verdict.samples), "held-out sample")
+    where = f"{left} that did not join the search" if joined else "held-out samples"
+    only = f", {len(filed)} of which failed only as ONNX Runtime runs the file" if filed else ""
+    return f" on the {where}, but not{_with_margin(asked)} on the calibration samples{only}"
 
 
 def _with_margin(asked: Mapping[str, float]) -> str:
@@ -123,9 +132,9 @@ def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: 
 
 
 def _causes(run: Run, *, brief: bool) -> Iterator[str]:
-    """Yield a line per reason for kept nodes, most nodes first; merely possible causes say so.
+    """Yield a line per reason for kept nodes, known ones first, then those of most nodes.
 
-    Brief ones share a line, lest one be cut.
+    Merely possible causes say so. Brief ones share a line, lest one be cut.
     """
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
@@ -146,14 +155,14 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         reason = reason_of(kept, run.followed)
         kinds.setdefault(reason, Counter())[shorten(kept.op, 20)] += 1
     told = []
-    for reason, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
+    for reason, ops in sorted(kinds.items(), key=lambda i: (i[0] in _UNKNOWN, -i[1].total())):
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
         sure = reason in certain or reason in _UNGUARDED
         why = _UNGUARDED[reason].format(**names) if reason in _UNGUARDED else CAUSES[reason]
         if reason == "rule" and chosen:
             why = "the plan that was chosen"
-        because = "" if reason in ("effect", "unknown") else " because of that"
+        because = "" if reason in _UNKNOWN else " because of that"
         told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
     if brief and len(told) > 1:
         some = (f"{'' if sure else 'suspected: '}{why} ({n})" for sure, why, n, _ in told)

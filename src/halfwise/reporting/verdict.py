@@ -22,7 +22,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.reporting.tasks import allowed_together, figures, metrics_of
+from halfwise.reporting.tasks import FEW, allowed_together, figures, metrics_of, rests_on
 from halfwise.wording import count, filled, listed, number, percent, ratio, sentence, shorten, verb
 
 
@@ -94,7 +94,10 @@ def doubt(verdict: Verdict) -> str:
         return f": {', and '.join(doubts)}"
     if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
         few = upper_bound(0, len(verdict.samples)) > WEAK
-        return ", with no bound on the inputs that fail" if few else ""
+        told = ", too few to say how many inputs may fail" if few else ""
+        score = verdict.metric
+        weak = score.evidence is not None and score.evidence < FEW
+        return f"{told}; {sentence(score.name)} rests {rests_on(score)}" if weak else told
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
     return f"; up to {_share(bound.upper)} of inputs may fail ({percent(bound.confidence)} bound)"

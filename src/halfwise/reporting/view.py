@@ -93,7 +93,7 @@ def report(run: Run) -> Report:
         parts.append(Lines("Next", steps_told(run.next_step), whole=True))
     return Report(
         title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}",
-        passed=run.verdict.passed,
+        passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
         caution=" ".join(filter(None, (caution(run), offer(run)))),
@@ -124,11 +124,12 @@ def _samples(run: Run, what: str) -> str:
 
 def caution(run: Run) -> str:
     """Return a warning against misreading the verdict; "" if there is none."""
-    own = rung_caution(run.engines) or _no_faster(run) or nothing_in_int8(run)
+    own = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
     return " ".join(filter(None, (own, overflowing(run))))
 
 
-def _no_faster(run: Run) -> str:
+def no_faster(run: Run) -> str:
+    """Return a sentence if all compute nodes stay in FP32; else ""."""
     plan = run.plan
     if plan is None or len(plan.keep) < plan.candidates:
         return ""
@@ -244,9 +245,10 @@ def _figures(run: Run) -> Lines:
 def _remarks(run: Run) -> Lines | None:
     lines = [*followed_lines(run), *cut_lines(run), *(notes_beside(run.plan) if run.plan else ())]
     if run.search is not None and run.search.joined:
-        joined = count(len(run.search.joined), "held-out sample")
+        joined, filed = count(len(run.search.joined), "held-out sample"), len(run.search.filed)
+        how = f" ({filed} of them only as ONNX Runtime runs the file)" if filed else ""
         lines.append(
-            f"{joined} failed at first and joined the search; the verdict is on the others."
+            f"{joined} failed at first{how} and joined the search; the verdict is on the others."
         )
     lines += [f"Warning: {line}" for line in run.warnings]
     lines += [f"Hint: {line}" for line in run.verdict.hints]

@@ -53,6 +53,7 @@ def test_the_search_goes_on_until_the_file_passes(monkeypatch, options):
     assert fixed.verdict.as_file is not None
     assert fixed.verdict.as_file.passed
     assert fixed.search.joined
+    assert fixed.search.filed == fixed.search.joined
     assert any("fail as ONNX Runtime runs the file" in note for note in listener.notes)
 
 

@@ -31,7 +31,7 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
     first, second = fixed.heldout.samples.ids
     before = fixed.planner.trials.samples.ids
     assert heldout.join(failing(heldout, 1))
-    assert heldout.joined == [second]
+    assert (heldout.joined, heldout.filed) == ([second], [])
     assert heldout.samples.ids == (first,)
     assert len(heldout.references) == 1
     assert fixed.planner.trials.samples.ids == (*before, second)

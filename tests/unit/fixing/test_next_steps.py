@@ -21,7 +21,7 @@ from halfwise.reporting.steps import steps_told
 from tests import models
 from tests.unit.fixing.test_loop import found as outcome
 from tests.unit.reporting.engine_runs import engines
-from tests.unit.reporting.runs import verdict
+from tests.unit.reporting.runs import kept, verdict
 from tests.unit.reporting.test_worth import NEAR
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -229,3 +229,18 @@ def test_what_follows_a_diagnosis_has_its_options():
         *("halfwise", "fix", "my model.onnx", "--inputs", "x.npz", "--metric", "top1"),
         *("--target", "tensorrt", "-o", "runs/one.fixed"),
     )
+
+
+def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_step():
+    found = outcome(models.small(), allow_random=True)
+    same = Worth(cost=2.0, fp32=2.0)
+    known = kept("/a")
+    unknown = known.model_copy(update={"guard": None})
+
+    def first(*keep, candidates=2):
+        plan = found.plan.model_copy(update={"keep": keep, "candidates": candidates})
+        return steps(replace(found, plan=plan), verdict(), same).split(":")[0]
+
+    assert first(known, unknown) == "Find the first fault, from the inputs to the kernels"
+    assert first(known, known).startswith("Unless an engine")
+    assert first(unknown, candidates=2).startswith("Unless an engine")

@@ -34,3 +34,10 @@ def test_no_plan_is_taken_where_this_one_failed_by_its_task_or_on_noise():
     noise = failed.model_copy(update={"on_real_data": False})
     for judged, criterion in ((failed, task), (noise, Criterion())):
         assert choosing(itself, None, judged, criterion) == ()
+
+
+def test_little_evidence_is_told_where_the_plan_is_to_be_taken():
+    few = ONE.scores[0].model_copy(update={"evidence": 1, "unit": "boxes"})
+    made = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
+    (told,) = steps_told(choosing(made, None, verdict(), Criterion()))
+    assert "; on 1 box only, so judge it on more inputs)" in told

@@ -199,3 +199,4 @@ def test_what_a_score_rests_on_is_told():
     table = curve_table(run(curve=few.model_copy(update={"reference": (three,)})))
     assert table is not None
     assert "top1 on 1 box" in [column.title for column in table.columns]
+    assert any(row[-1] == "recommended on little evidence" for row in table.rows)

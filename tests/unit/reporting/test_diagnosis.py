@@ -88,6 +88,13 @@ FOUND = Decided.model_validate(
     {"flips": [FLIP], "nodes": ["exp", "round"], "error": 20, "left": 0.5, "samples": 4}
 )
 ALONE = FOUND.model_copy(update={"nodes": ("round",)})
+WHOLE = Criterion()
+
+
+def advised(
+    found: Decided, criterion: Criterion = WHOLE, *, low: bool = True, auto: bool = False
+) -> tuple[str, ...]:
+    return decided_advice(found, criterion, low=low, auto=auto)
 
 
 def test_the_cause_has_what_was_measured():
@@ -101,7 +108,7 @@ def test_the_cause_has_what_was_measured():
 def test_with_a_metric_errors_are_beside_the_default_tolerance():
     told = decided_cause(FOUND, "TF32 changes", Criterion(metric="top1"))
     assert told.endswith("0.5 × the default tolerance.")
-    assert not any("metric" in s for s in decided_advice(FOUND, Criterion(metric="top1"), low=True))
+    assert not any("metric" in s for s in advised(FOUND, Criterion(metric="top1")))
 
 
 def test_each_decision_and_what_leads_to_it():
@@ -112,9 +119,22 @@ def test_each_decision_and_what_leads_to_it():
 
 
 def test_fp32_is_advised_only_where_it_would_help_and_something_leads_there():
-    assert any("exp" in text for text in decided_advice(FOUND, Criterion(), low=True))
-    assert not any("exp" in text for text in decided_advice(FOUND, Criterion(), low=False))
-    assert not any("FP32" in text for text in decided_advice(ALONE, Criterion(), low=True))
+    assert any("exp" in text for text in advised(FOUND))
+    assert not any("exp" in text for text in advised(FOUND, low=False))
+    assert not any("FP32" in text for text in advised(ALONE))
+
+
+def test_a_metric_is_advised_only_if_it_would_be_accepted():
+    assert advised(ALONE)[0].endswith("--metric file.py:function.")
+    assert advised(ALONE, auto=True)[0].endswith("--metric auto, or your own.")
+
+
+def test_floats_that_are_exact_until_they_are_rounded_are_not_off_by_nothing():
+    for read, told in ((0.0, False), (1e-9, True)):
+        found = FOUND.model_copy(update={"read": read})
+        cause = decided_cause(found, "TF32 changes", Criterion())
+        assert ("reading floats that are off by <0.01 %" in cause) is told
+        assert "off by 0 %" not in cause
 
 
 def test_a_part_names_the_decisions():

@@ -148,3 +148,13 @@ def test_a_diagnosis_without_a_fault_has_the_answer_of_each_rung():
     told = parts(screen(diagnosis(passed=True)))["The ladder"]
     assert [row[0] for row in told.rows] == ["1", "2"]
     assert len(told.columns) == 3
+
+
+def test_of_the_fp32_model_the_causes_are_told_known_ones_first(capsys):
+    known, unknown = kept("/a", guard="margin"), [kept(f"/{i}", guard=None) for i in range(9)]
+    everything = run(plan=plan((known, *unknown), candidates=10), baseline=baseline(), guards=())
+    told = lines(capsys, everything)
+    assert "Result" not in told
+    (why,) = [line for line in told if "Causes: " in line]
+    assert why.startswith("  Causes: suspected: choices between nearly equal scores (1 node); ")
+    assert "Result" in lines(capsys, run())

@@ -4,9 +4,12 @@ import pytest
 
 from halfwise.records import Because, Criterion, Followed, NodeName, Remark, Repair, Unsupported
 from halfwise.reporting import trouble as module
+from halfwise.reporting.parts import Lines
+from halfwise.reporting.view import report
 from tests.unit.reporting.runs import (
     BROKEN,
     FIX,
+    HELDOUT,
     baseline,
     guard,
     kept,
@@ -65,6 +68,23 @@ def test_what_only_calibration_samples_need_is_told() -> None:
         "The outputs are within tolerance on the held-out samples, but not, with a margin of 0.8 "
         "and a headroom of 2, on the calibration samples."
     )
+
+
+def test_the_held_out_samples_that_are_left_and_how_the_others_failed_are_told() -> None:
+    asked = {"margin": 0.8, "own": 0, "pinned": 0}
+    seen = Remark(kind="seen-only", names={"low": "fp16"}, numbers=asked)
+    joined = search(joined=("a", "b", "c"), filed=("a", "b"))
+    left = verdict(samples=HELDOUT[:9])
+    whole = plan((kept("/a"),), remarks=(seen,))
+    made = run(plan=whole, baseline=verdict(), verdict=left, search=joined)
+    assert trouble(made).lines[0] == (
+        "The outputs are within tolerance on the 9 held-out samples that did not join the search, "
+        "but not, with a margin of 0.8, on the calibration samples, 2 of which failed only as ONNX "
+        "Runtime runs the file."
+    )
+    (remarks,) = (part for part in report(made).parts if part.title == "Remarks")
+    assert isinstance(remarks, Lines)
+    assert any("(2 of them only as ONNX Runtime runs the file)" in one for one in remarks.lines)
 
 
 def test_what_fails_on_calibration_samples_alone_and_was_repaired_is_told() -> None:

@@ -74,8 +74,12 @@ def test_few_samples_of_a_metric_have_no_bound_in_the_title():
         name="top1", reference=1.0, candidate=1.0, allowed_drop=0.01, passed=True, labelled=False
     )
     assert doubt(verdict(metric=score)) == ""
-    assert doubt(verdict(metric=score, samples=HELDOUT[:4])).startswith(", with no bound on")
+    assert doubt(verdict(metric=score, samples=HELDOUT[:4])).startswith(
+        ", too few to say how many inputs"
+    )
     assert doubt(verdict(samples=HELDOUT[:4])) == ""
+    one = score.model_copy(update={"evidence": 1, "unit": "rows"})
+    assert doubt(verdict(metric=one)) == "; top1 rests on 1 row"
 
 
 def test_no_sample_no_bound():

@@ -269,6 +269,7 @@ def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
 def test_a_plan_that_keeps_everything_is_told_first():
     everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
     assert "this is the FP32 model, and no faster" in report(everything).caution
+    assert report(everything).passed is None
     for made in (run(), run(plan=plan((), candidates=0), io="fp16"), verification()):
         assert report(made).caution == ""
 

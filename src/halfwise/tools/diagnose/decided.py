@@ -16,7 +16,7 @@ from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.model import normalise, tensor_name
 from halfwise.graph.roles import roles_of
 from halfwise.judging.deciding import Candidate, Deciding, Given, given_to
-from halfwise.metrics import Computed, Excess, Outputs, totals
+from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
 from halfwise.records import (
     BuildOutcome,
     Criterion,
@@ -103,7 +103,7 @@ def decided_rung(
     rung: Rung,
     found: Decided | None,
     what: str,
-    criterion: Criterion,
+    subject: Subject,
     *advice: Step,
     low: bool = True,
 ) -> Rung:
@@ -115,21 +115,24 @@ def decided_rung(
         rung: The rung.
         found: The decisions.
         what: What changes them, with its verb, such as `TF32 changes`.
-        criterion: What is acceptable.
+        subject: What is diagnosed.
         advice: What to do besides.
         low: Whether FP32 would help.
     """
     if found is None:
         return rung
+    case = subject.case
+    criterion = case.criterion
     if found.left > UNDONE:
         part = decided_part(found, criterion)
         return rung.model_copy(update={"evidence": (part, *rung.evidence), "decided": found})
+    auto = criterion.metric is None and is_tested(subject.references, case.input_shapes)
     return rung.model_copy(
         update={
             "cause": decided_cause(found, what, criterion),
             "nodes": tuple(flip.node for flip in found.flips),
             "evidence": (*decided_signs(found), *rung.evidence),
-            "advice": (*advice, *said(*decided_advice(found, criterion, low=low))),
+            "advice": (*advice, *said(*decided_advice(found, criterion, low=low, auto=auto))),
             "decided": found,
         }
     )

@@ -102,7 +102,7 @@ def _stand_in(subject: Subject) -> Rung:
         else said("Expect no engine to agree better; look for what amplifies rounding."),
     )
     what = f"{capital(_roundings(network))} changes"
-    return decided_rung(rung, decided, what, subject.case.criterion, *rung.advice, low=False)
+    return decided_rung(rung, decided, what, subject, *rung.advice, low=False)
 
 
 def _judged(engine: "_Judged") -> Rung:
@@ -133,7 +133,7 @@ def _judged(engine: "_Judged") -> Rung:
         evidence=tuple(signs),
     )
     what, low = f"The {side.label} changes", engine.name == "kernels"
-    return decided_rung(rung, found, what, engine.subject.case.criterion, low=low)
+    return decided_rung(rung, found, what, engine.subject, low=low)
 
 
 def _decided(engine: "_Judged", verdict: Verdict) -> Decided | None:

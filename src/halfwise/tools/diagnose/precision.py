@@ -93,7 +93,7 @@ def precision(subject: Subject) -> Rung:
     if any(told[guard].kind not in _OF_DECISIONS for guard in blamed):
         return rung
     found = _decided(subject, case, typed, verdict)
-    return decided_rung(rung, found, f"{low} changes", case.criterion, *rung.advice)
+    return decided_rung(rung, found, f"{low} changes", subject, *rung.advice)
 
 
 def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:

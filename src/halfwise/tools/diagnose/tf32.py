@@ -122,7 +122,7 @@ def tf32(subject: Subject) -> Rung:
         advice=() if verdict.passed else said(_OFF),
     )
     found = None if verdict.passed else _decided(subject, verdict, emulation.verdict, side)
-    return decided_rung(rung, found, "TF32 changes", subject.case.criterion, *rung.advice)
+    return decided_rung(rung, found, "TF32 changes", subject, *rung.advice)
 
 
 def _decided(
