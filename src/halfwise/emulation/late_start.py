@@ -227,7 +227,9 @@ class References:
         if known is None or not possible:
             return self._unused
         given = {taking: known[name] for name, (taking, _) in possible[-1].given.items()}
-        skipped = {s.skips: np.array(True) for s in self._every if s.nodes <= possible[-1].nodes}
+        # By place, as a cut that is not used may have as many switchable nodes before it.
+        before = self._every[: self._every.index(possible[-1]) + 1]
+        skipped = {start.skips: np.array(True) for start in before}
         return {**self._unused, **skipped, **given}
 
     def forget(self) -> None:

@@ -1,4 +1,5 @@
 import numpy as np
+import onnx
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,20 @@ def test_cuts_whose_tensors_are_too_large_are_not_used():
     places = [start.nodes for start in Cut(chain(12)).cut.switches.starts]
     assert Cut(chain(12), most=2 * size).begun(sample_of(1), NODES) == [0, places[1]]
     assert Cut(chain(12), most=size - 1).begun(sample_of(1), NODES) == [0, 0]
+
+
+def test_of_cuts_with_as_many_switches_before_them_each_may_be_too_large():
+    body = """g (float[1,4] x) => (float[1,400] y) <int64 one = {1}, int64[2] reps = {1, 100}>
+        { [n0] a = Neg (x) [n1] b = Neg (a) [n2] c = Cast <to = 7> (b) [i0] d = Add (c, one)
+          [i1] e = Add (d, one) [i2] f = Tile (e, reps) [i3] g = Add (f, one) [i4] h = Add (g, one)
+          [n3] i = Cast <to = 1> (h) [n4] j = Neg (i) [n5] y = Neg (j) }"""
+    header = '<ir_version: 8, opset_import: ["" : 17]>'
+    net = network_from_proto(onnx.parser.parse_model(header + body))
+    places = [start.nodes for start in Cut(net).cut.switches.starts]
+    assert len(set(places)) < len(places)
+    sample = {"x": np.arange(4, dtype=np.float32).reshape(1, 4)}
+    for most in (1 << 20, 3000, 100):
+        assert Cut(net, most=most).begun(sample, NODES)[1]
 
 
 @pytest.mark.parametrize("low_io", [frozenset(), frozenset([TensorName("x")])])
