@@ -245,9 +245,8 @@ class References:
         self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
         if key in self._known or wanted < 2:
             return self._known.get(key)
-        left = self._most - sum(map(_size, self._known.values()))
-        if self._each is not None and self._each > left:
-            rarest = min(self._known, key=self._wanted.__getitem__, default=None)
+        if self._each is not None and self._each > self._left():
+            rarest = self._rarest()
             if rarest is None or wanted <= 2 * self._wanted[rarest]:
                 return None
             del self._known[rarest]
@@ -257,8 +256,16 @@ class References:
             self._starts = ()
             return None
         self._each = _size(found)
+        while self._each > self._left() and (rarest := self._rarest()):
+            del self._known[rarest]  # Samples need not have one size.
         self._known[key] = found
         return found
+
+    def _left(self) -> int:
+        return self._most - sum(map(_size, self._known.values()))
+
+    def _rarest(self) -> str | None:
+        return min(self._known, key=self._wanted.__getitem__, default=None)
 
     def _computed(self, sample: Sample) -> Outputs:
         """Return the tensors at the cuts; cuts whose tensors are too large are given up."""

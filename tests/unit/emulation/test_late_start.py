@@ -14,6 +14,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.records import Criterion, NodeName, TensorName
 from tests.graphs import Drawn, graphs, plans
 from tests.unit.emulation.test_forms import chain
+from tests.unit.emulation.test_switched import network, node
 
 NODES = [NodeName(f"n{i}") for i in range(12)]
 
@@ -79,6 +80,17 @@ def test_memory_is_bounded_and_goes_to_samples_that_come_twice_as_often():
     assert both.begun(second, NODES) == [0, 0]
     assert both.begun(second, NODES)[0]
     assert both.begun(first, NODES) == [0, 0]
+
+
+def test_memory_is_bounded_if_a_sample_is_larger_than_the_last_one():
+    nodes = [node("Relu", a, b, name) for a, b, name in zip("xabc", "abcy", NODES, strict=False)]
+    net = network(nodes, shape=("n", 4))
+    row = 16 * len(Cut(net).cut.switches.starts)
+    both = Cut(net, most=9 * row)
+    small, large = ({"x": np.ones((rows, 4), np.float32)} for rows in (1, 9))
+    assert both.begun(small, NODES)[1]
+    assert both.begun(large, NODES)[1]
+    assert both.begun(small, NODES) == [0, 0]
 
 
 def test_cuts_whose_tensors_are_too_large_are_not_used():
