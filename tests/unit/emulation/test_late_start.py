@@ -51,7 +51,8 @@ class Cut:
 @given(graphs(), st.data())
 def test_a_run_that_begins_late_gives_the_same_bits(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)
-    both = Cut(net, size=data.draw(st.sampled_from([1, 3])))
+    size, most = (data.draw(st.sampled_from(each)) for each in ([1, 3], [1 << 20, 200, 50]))
+    both = Cut(net, size=size, most=most)
     for _ in range(3):
         both.begun(drawn.sample, data.draw(plans(net)))
 
