@@ -227,7 +227,9 @@ class References:
         if known is None or not possible:
             return self._unused
         given = {taking: known[name] for name, (taking, _) in possible[-1].given.items()}
-        skipped = {s.skips: np.array(True) for s in self._every if s.nodes <= possible[-1].nodes}
+        # By place, as a cut that is not used may have as many switchable nodes before it.
+        before = self._every[: self._every.index(possible[-1]) + 1]
+        skipped = {start.skips: np.array(True) for start in before}
         return {**self._unused, **skipped, **given}
 
     def forget(self) -> None:
@@ -243,9 +245,8 @@ class References:
         self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
         if key in self._known or wanted < 2:
             return self._known.get(key)
-        left = self._most - sum(map(_size, self._known.values()))
-        if self._each is not None and self._each > left:
-            rarest = min(self._known, key=self._wanted.__getitem__, default=None)
+        if self._each is not None and self._each > self._left():
+            rarest = self._rarest()
             if rarest is None or wanted <= 2 * self._wanted[rarest]:
                 return None
             del self._known[rarest]
@@ -255,8 +256,16 @@ class References:
             self._starts = ()
             return None
         self._each = _size(found)
+        while self._each > self._left() and (rarest := self._rarest()):
+            del self._known[rarest]  # Samples need not have one size.
         self._known[key] = found
         return found
+
+    def _left(self) -> int:
+        return self._most - sum(map(_size, self._known.values()))
+
+    def _rarest(self) -> str | None:
+        return min(self._known, key=self._wanted.__getitem__, default=None)
 
     def _computed(self, sample: Sample) -> Outputs:
         """Return the tensors at the cuts; cuts whose tensors are too large are given up."""

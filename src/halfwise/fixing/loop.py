@@ -304,7 +304,6 @@ class _Fix:
         path, followed = (below.growth, below.followed) if below else followed_of(*given)
         with self._stage("curve"):
             curve = self.trade_off.curve(found).model_copy(update={"unrepaired": self.unrepaired})
-        planner.trials.runner.release()
         if below is None:
             remarks = [*self.notes, *self.undone]
             remarks += plan_remarks(planner, found, followed, baseline)
@@ -313,6 +312,7 @@ class _Fix:
             assert isinstance(planner, Int8Planner)
             plan = int8_plan_of(below.plan, planner, found, placed, rewritten.casts)
         trials = planner.trials
+        trials.runner.release()  # after the remarks, which may try plans
         return Fixed(
             rewritten=rewritten,
             observations=planner.evidence.observations,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -109,10 +109,30 @@ class Place:
     order: Literal["C", "F"]
 
     def map(self, path: Path) -> NDArray[Any]:
-        """Map the array into memory, read-only; one without elements cannot be mapped."""
+        """Map the array into memory, read-only; one without elements cannot be mapped.
+
+        Raises:
+            CaseError: The file is gone, or shorter.
+        """
         if not math.prod(self.shape):
             return np.zeros(self.shape, self.dtype)
-        return np.memmap(path, self.dtype, "r", self.offset, self.shape, self.order)
+        try:
+            return np.memmap(path, self.dtype, "r", self.offset, self.shape, self.order)
+        except BROKEN as error:
+            raise _unreadable(path.name, path, error) from error
+
+
+def version_of(path: Path) -> tuple[int, ...]:
+    """Return numbers that change if the file at `path` is replaced or written.
+
+    Raises:
+        CaseError: There is no file.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise _unreadable(path.name, path, error) from error
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def find_npz(path: Path) -> dict[str, Place] | None:
@@ -123,24 +143,27 @@ def find_npz(path: Path) -> dict[str, Place] | None:
     Raises:
         CaseError: As for `read_npz`.
     """
-    with _archive(path) as archive, path.open("rb") as file:
+    with _archive(path) as archive:
         assert archive.zip is not None
         entries = {name.removesuffix(".npy"): name for name in archive.zip.namelist()}
         infos = {name: archive.zip.getinfo(entry) for name, entry in entries.items()}
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
             return None
-        return {name: _place(archive, info, file, name, path) for name, info in infos.items()}
+        return {name: _place(archive, info, name, path) for name, info in infos.items()}
 
 
-def _place(archive: NpzFile, info: zipfile.ZipInfo, file: BinaryIO, name: str, path: Path) -> Place:
+def _place(archive: NpzFile, info: zipfile.ZipInfo, name: str, path: Path) -> Place:
     where = f"{path.name}, array '{name}'"
     try:
         shape, fortran, dtype, header = _header(archive, info, where)
         assert archive.zip is not None
+        file = archive.zip.fp
+        assert file is not None
         with archive.zip.open(info) as member:
             while member.read(_BLOCK):  # which compares checksums at the end
                 pass
-        if header + math.prod(shape) * dtype.itemsize != info.file_size:
+        size = header + math.prod(shape) * dtype.itemsize
+        if not size == info.file_size == info.compress_size:
             raise ValueError("its header states another size")
         file.seek(info.header_offset + _NAMES_AT)
         names = sum(struct.unpack("<HH", file.read(4)))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz
+from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz, version_of
 from halfwise.inputs.fitting import InputSpec, as_arrays, format_inputs
 from halfwise.inputs.functions import load_function
 from halfwise.inputs.pairs import by_input
@@ -40,13 +40,13 @@ def load_array_files(
         CaseError: A file is broken or holds Python objects, or does not fit the model.
     """
     if files[0].suffix.lower() == ".npz":
-        find = lru_cache(maxsize=None)(find_npz)
+        find = lru_cache(maxsize=None)(lambda file, _version: find_npz(file))
         # What is compressed cannot be mapped, so the current file stays in memory: samples are
         # consecutive.
         unpacked = lru_cache(maxsize=1)(read_npz)
 
         def read(file: Path) -> Mapping[str, NDArray[Any]]:
-            places = find(file)
+            places = find(file, version_of(file))
             if places is None:
                 return unpacked(file)
             return {name: place.map(file) for name, place in places.items()}

@@ -136,15 +136,21 @@ def _centring_view(
         return None
 
     def visit(sample: int, x: NDArray[np.float32]) -> None:
+        if not x.size:
+            return
         mean = _mean(node, x) if constant is None else constant.reshape(-1, *[1] * (x.ndim - 2))
-        if x.size and np.broadcast_shapes(x.shape, mean.shape) == x.shape:
+        if np.broadcast_shapes(x.shape, mean.shape) == x.shape:
             add(cancellation(x, mean, -1, beyond=worst()), sample)
 
     return View((tensor_name(value),), visit)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _mean(node: ir.Node, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what a norm takes off f32[*S], broadcastable with it."""
+    """Return what a norm takes off a non-empty f32[*S], broadcastable with it.
+
+    It is NaN or inf, without a warning, where x or its sum is.
+    """
     first = 2
     if node.op_type == "LayerNormalization":
         first = node.attributes.get_int("axis", -1) % max(x.ndim, 1)

@@ -1,4 +1,5 @@
 import numpy as np
+import onnx
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.records import Criterion, NodeName, TensorName
 from tests.graphs import Drawn, graphs, plans
 from tests.unit.emulation.test_forms import chain
+from tests.unit.emulation.test_switched import network, node
 
 NODES = [NodeName(f"n{i}") for i in range(12)]
 
@@ -49,7 +51,8 @@ class Cut:
 @given(graphs(), st.data())
 def test_a_run_that_begins_late_gives_the_same_bits(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)
-    both = Cut(net, size=data.draw(st.sampled_from([1, 3])))
+    size, most = (data.draw(st.sampled_from(each)) for each in ([1, 3], [1 << 20, 200, 50]))
+    both = Cut(net, size=size, most=most)
     for _ in range(3):
         both.begun(drawn.sample, data.draw(plans(net)))
 
@@ -80,11 +83,36 @@ def test_memory_is_bounded_and_goes_to_samples_that_come_twice_as_often():
     assert both.begun(first, NODES) == [0, 0]
 
 
+def test_memory_is_bounded_if_a_sample_is_larger_than_the_last_one():
+    nodes = [node("Relu", a, b, name) for a, b, name in zip("xabc", "abcy", NODES, strict=False)]
+    net = network(nodes, shape=("n", 4))
+    row = 16 * len(Cut(net).cut.switches.starts)
+    both = Cut(net, most=9 * row)
+    small, large = ({"x": np.ones((rows, 4), np.float32)} for rows in (1, 9))
+    assert both.begun(small, NODES)[1]
+    assert both.begun(large, NODES)[1]
+    assert both.begun(small, NODES) == [0, 0]
+
+
 def test_cuts_whose_tensors_are_too_large_are_not_used():
     size = 4 * 8
     places = [start.nodes for start in Cut(chain(12)).cut.switches.starts]
     assert Cut(chain(12), most=2 * size).begun(sample_of(1), NODES) == [0, places[1]]
     assert Cut(chain(12), most=size - 1).begun(sample_of(1), NODES) == [0, 0]
+
+
+def test_of_cuts_with_as_many_switches_before_them_each_may_be_too_large():
+    body = """g (float[1,4] x) => (float[1,400] y) <int64 one = {1}, int64[2] reps = {1, 100}>
+        { [n0] a = Neg (x) [n1] b = Neg (a) [n2] c = Cast <to = 7> (b) [i0] d = Add (c, one)
+          [i1] e = Add (d, one) [i2] f = Tile (e, reps) [i3] g = Add (f, one) [i4] h = Add (g, one)
+          [n3] i = Cast <to = 1> (h) [n4] j = Neg (i) [n5] y = Neg (j) }"""
+    header = '<ir_version: 8, opset_import: ["" : 17]>'
+    net = network_from_proto(onnx.parser.parse_model(header + body))
+    places = [start.nodes for start in Cut(net).cut.switches.starts]
+    assert len(set(places)) < len(places)
+    sample = {"x": np.arange(4, dtype=np.float32).reshape(1, 4)}
+    for most in (1 << 20, 3000, 100):
+        assert Cut(net, most=most).begun(sample, NODES)[1]
 
 
 @pytest.mark.parametrize("low_io", [frozenset(), frozenset([TensorName("x")])])

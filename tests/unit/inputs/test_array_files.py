@@ -126,6 +126,41 @@ def test_a_byte_that_differs_is_an_error_where_npz_is_mapped(tmp_path):
         load_array_files([path], [spec], path.name).samples[0]
 
 
+def test_a_mapped_archive_that_changes_is_found_again_or_refused(tmp_path):
+    path, spec = tmp_path / "a.npz", InputSpec("x", np.dtype(np.float32), (1, 4))
+    np.savez(path, x=np.ones((1, 4), np.float32))
+    samples, found = load_array_files([path], [spec], path.name).samples, find_npz(path)
+    assert found is not None
+    assert samples[0]["x"].tolist() == [[1] * 4]
+    np.savez(tmp_path / "b.npz", elsewhere=np.full((1, 4), 2, np.float32))
+    (tmp_path / "b.npz").rename(path)
+    assert samples[0]["x"].tolist() == [[2] * 4]
+    path.write_bytes(b"PK")
+    for read in (lambda: samples[0], lambda: found["x"].map(path)):
+        with pytest.raises(CaseError, match=r"a\.npz is not a readable \.npz file"):
+            read()
+    path.unlink()
+    for read in (lambda: samples[0], lambda: found["x"].map(path)):
+        with pytest.raises(CaseError, match=r"There is no file .*a\.npz"):
+            read()
+
+
+def test_an_entry_that_states_more_than_it_holds_is_an_error(tmp_path):
+    """Else what follows it in the file would be taken for numbers."""
+    path, directory = tmp_path / "a.npz", b"PK\1\2"
+    header = io.BytesIO()
+    shape = {"descr": "<f4", "fortran_order": False, "shape": (1, 8)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", header.getvalue())
+    content = bytearray(path.read_bytes())
+    size = content.index(directory) + 24  # APPNOTE.TXT, 4.3.12
+    content[size : size + 4] = (len(header.getvalue()) + 32).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(CaseError, match="its header states another size"):
+        find_npz(path)
+
+
 def broken(path, kind):
     np.save(path.with_suffix(".npy"), np.ones(1000))
     np.savez(path.with_suffix(".npz"), x=np.ones(1000))

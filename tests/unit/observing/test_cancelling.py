@@ -154,3 +154,21 @@ def test_a_norm_of_what_lies_around_zero_does_not_cancel():
         { y = InstanceNormalization (x, s, b) }"""
     found = inner(body, 17, {"x": f32([[[-1, 1, -2, 2]]])})
     assert [value for _, kind, value, _ in found if kind == "cancellation"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("norm", "x"),
+    [
+        ("InstanceNormalization (x, s, b)", np.zeros((1, 2, 0))),
+        ("InstanceNormalization (x, s, b)", np.full((1, 2, 4), 3e38)),
+        ("GroupNormalization <num_groups = 1> (x, s, b)", np.full((1, 2, 2), [np.inf, -np.inf])),
+        ("LayerNormalization (x, s)", np.full((1, 1, 2), [np.inf, -np.inf])),
+    ],
+)
+def test_a_norm_of_nothing_or_without_a_finite_mean_has_no_cancellation(norm, x):
+    body = f"""g (float[1,N,M] x) => (float[1,N,M] y) <float[2] s = {{1, 1}}, float[2] b = {{0, 0}}>
+        {{ y = {norm} }}"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = inner(body, 21, {"x": x.astype(np.float32)})
+    assert "cancellation" not in {kind for _, kind, _, _ in found}

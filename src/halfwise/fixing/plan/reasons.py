@@ -9,6 +9,7 @@ from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.sensitivity import chain
+from halfwise.observing.cancelling import CENTRING
 from halfwise.records import (
     Because,
     Guard,
@@ -189,7 +190,10 @@ def _magnified(
     found: dict[NodeName, Guard] = {}
     nodes = {node_name(n): n for n in network.nodes()}
     for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
-        values = [v for v in nodes[guard.node].inputs if v is not None]
+        node = nodes[guard.node]
+        # A norm's scale and bias are applied to the result.
+        inputs = node.inputs[:1] if node.op_type in CENTRING else node.inputs
+        values = [v for v in inputs if v is not None]
         for name in dict.fromkeys(node_name(n) for v in values for n in chain(v, roles)):
             cause = causes.get(name)
             if name in wrong and (cause is None or cause.severity < 1):

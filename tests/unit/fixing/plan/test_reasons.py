@@ -81,6 +81,19 @@ def test_a_difference_magnifies_what_norms_and_quotients_round():
         assert causes["distance"] == "cancellation"
 
 
+def test_a_norm_magnifies_what_it_reads_and_not_its_scale():
+    s = Sketch()
+    x, style = s.input("x", [1, 4, 16]), s.input("style", [4])
+    read, scale = s.op("Exp", x, name="read"), s.op("Exp", style, name="scale")
+    norm = s.op("InstanceNormalization", read, scale, np.zeros(4, np.float32), name="norm")
+    network, kept = s.network(norm), names("read", "scale", "norm")
+    guards = (guard("norm", "cancellation", nodes=names("norm"), severity=1.2),)
+    found = kept_nodes(network, roles_of(network), kept, guards, {}, dict.fromkeys(kept, 2.0))
+    causes = {str(k.node): k.guard for k in found}
+    assert causes["read"] == causes["norm"] == "cancellation"
+    assert causes["scale"] is None
+
+
 def test_what_becomes_infinite_is_explained_by_what_leads_there():
     """Subnormal weights are a guard of the node's own, and gave nobody an infinity."""
     guards = (
