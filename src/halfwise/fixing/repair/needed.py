@@ -66,7 +66,7 @@ def catch_up(original: Planner, planner: Planner) -> None:
 
 def _core(repair: Repair) -> Repair:
     """Return a repair without its measurements."""
-    return repair.model_copy(update={"before": None, "after": None, "proof": None})
+    return repair.model_copy(update={"before": None, "after": None, "proof": None, "room": None})
 
 
 PART = 0.1
