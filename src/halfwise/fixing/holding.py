@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 
 import onnx_ir as ir
 
@@ -12,7 +13,7 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.infinities import Infinities
-from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.found import Found, clearly_cheaper
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
@@ -20,7 +21,7 @@ from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.file_run import flips, run_as_file
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
-from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Verdict
+from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
 from halfwise.reporting.reasons import under, with_failures
 from halfwise.wording import count, verb
 
@@ -28,6 +29,8 @@ FEW = 4
 """Samples on which decisions are compared and repairs tried: those with the largest errors."""
 MOST_TOLD = 3
 """Decisions named in a failed verdict."""
+LOOKED_AT = 4
+"""Known plans examined in place of one that is infinite inside."""
 
 Assignment = frozenset[NodeName]
 
@@ -240,6 +243,7 @@ class Holding:
         """Take the planner that holds nodes where a plan does not."""
         self._planner = planner
         self._inside, self._decisions = Infinities(planner), Decisions(planner)
+        self._instead: dict[tuple[Assignment, int], Assignment] = {}
 
     def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
         """Mark the harmless infinities in a verdict, whether it passed or failed."""
@@ -247,6 +251,9 @@ class Holding:
 
     def holds(self, found: Found, rewritten: Rewritten) -> bool:
         """Return whether a plan holds on the calibration samples; if not, hold more nodes.
+
+        None are held if a known plan that holds costs clearly less than with them: `sound` then
+        returns that one.
 
         Plans that fail, or that a range rule made, are not checked; a plan chosen by the user stays
         as it is.
@@ -260,6 +267,13 @@ class Holding:
         guards = infinite or self._decisions.guards(found.kept, rewritten)
         if not guards:
             return True
+        with_them = found.kept.union(*map(planner.holdable, guards))
+        if infinite and (other := self._cheaper(with_them)) is not None:
+            self._instead[found.kept, len(planner.trials.samples)] = other
+            planner.watcher.note(
+                f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it takes"
+            )
+            return False
         planner.hold(guards)
         many = len(guards)
         inside = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
@@ -270,6 +284,33 @@ class Holding:
             f"{count(len(planner.held_nodes), 'node')} held in FP32 in total"
         )
         return False
+
+    def _cheaper(self, kept: Assignment) -> Assignment | None:
+        """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
+        planner = self._planner
+        plans = [p for p, tried in planner.trials.tried.items() if tried.passed]
+        plans = [p for p in plans if planner.held_nodes <= p]
+        plans = clearly_cheaper(plans, planner.price, kept, planner.roles.computing)
+        for plan in sorted(plans, key=lambda p: (planner.price(p) or inf, len(p)))[:LOOKED_AT]:
+            passes = planner.trials.evaluate(plan, confirm=True).passed
+            if passes and not self._inside.guards(planner.rewrite(plan)[0]):
+                return plan
+        return None
+
+    def sound(self, found: Found) -> Found:
+        """Return what the search found, or the plan that `holds` found to take its place."""
+        other = self._instead.get((found.kept, len(self._planner.trials.samples)))
+        if other is None:
+            return found
+        note = Remark(kind="sounder", numbers={"kept": len(found.kept)})
+        return replace(
+            found,
+            kept=other,
+            minimal=False,
+            excess_without={},
+            nonfinite_without=frozenset(),
+            steps=(*found.steps, note),
+        )
 
     def told(
         self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]

@@ -1,6 +1,6 @@
 """Whether a passing plan is infinite inside, and what must be FP32 to avoid it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -51,6 +51,7 @@ def judge_infinities(
     inside: Mapping[TensorName, Nonfinite],
     samples: Samples,
     *,
+    keeping: Callable[[frozenset[NodeName]], ir.Model | None] = lambda _: None,
     accumulate: str = "fp32",
     runtime: Runtime = CPU,
 ) -> dict[TensorName, Fate]:
@@ -59,8 +60,9 @@ def judge_infinities(
     An infinity is harmless under two conditions. Every reader, directly or through data movement,
     has a finite limit that larger inputs keep (tanh, a clip, a comparison with a constant, a
     reciprocal that nothing multiplies) or is a Softmax that reads masks. And the reference is at
-    that limit at those very elements (`SATURATED`), on the samples checked. A NaN is never
-    harmless.
+    that limit at those very elements (`SATURATED`), on the samples checked; or the candidate is
+    there too if the infinite tensors, then finite, and those readers are in FP32: then the values
+    are wrong for another reason, which the outputs show. A NaN is never harmless.
 
     Args:
         candidate: The mixed model made from `network`.
@@ -70,6 +72,7 @@ def judge_infinities(
         fmt: The low format.
         inside: Tensors of the candidate with new NaN or infinities.
         samples: The samples that `inside` indexes.
+        keeping: Returns the candidate with further nodes in FP32; None if a rule forbids that.
         accumulate: Format of running sums inside low ops.
         runtime: Where to run.
 
@@ -92,14 +95,28 @@ def judge_infinities(
         return found
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
-    emulation = emulate_typed(candidate, accumulate=accumulate)
-    low, reference = (ElementProbe(m, runtime=runtime) for m in (emulation, network.model))
+    emulated = partial(emulate_typed, accumulate=accumulate)
+    low, reference = (
+        ElementProbe(m, runtime=runtime) for m in (emulated(candidate), network.model)
+    )
     check = _Check({e.reader: own[e.reader] for e in ends}, fmt)
-    for start in range(0, len(ends), AT_ONCE):
-        check.run(ends[start : start + AT_ONCE], low, reference, chosen)
+    check.run(ends, low, reference, chosen)
+    refuted = check.refuted
+    computed = (v for n in candidate.graph for v in n.outputs if v.name in found)
+    infinite = {
+        original(v, own) for v in computed if found[tensor_name(v)].ends.keys() & refuted.keys()
+    }
+    nodes = {node_name(n) for v in infinite if (n := v.producer()) is not None}
+    kept = keeping(frozenset(nodes.union(e.reader for e in refuted))) if nodes else None
+    if kept is not None:
+        again = _Check({e.reader: own[e.reader] for e in refuted}, fmt)
+        again.run([*refuted], low, ElementProbe(emulated(kept), runtime=runtime), chosen)
+        left = emulate(kept, chosen, accumulate=accumulate, runtime=runtime).nonfinite
+        refuted = refuted if any(v.name in left for v in infinite) else again.refuted
     for fate in found.values():
-        fate.harmful |= {e.reader: None for e in fate.ends if e in check.refuted}
-        fate.seen = bool(fate.ends) and fate.ends.keys() <= check.confirmed
+        fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
+        fate.wrong = bool(fate.ends.keys() & check.refuted.keys())
+        fate.seen = bool(fate.ends) and fate.ends.keys() <= check.confirmed and not fate.wrong
     return found
 
 
@@ -118,12 +135,15 @@ class _Check:
     def run(
         self, ends: Sequence[End], low: ElementProbe, reference: ElementProbe, samples: Samples
     ) -> None:
-        """Run the low side first, then the reference."""
-        low.run(samples, [View((e.tensor, e.result), partial(self._limit, e)) for e in ends], {})
-        reference.run(
-            samples, [View((self._names[e.reader],), partial(self._compare, e)) for e in ends], {}
-        )
-        self._limits.clear()
+        """Run the low side first, then the reference, for a few ends at a time."""
+        for start in range(0, len(ends), AT_ONCE):
+            few = ends[start : start + AT_ONCE]
+            low.run(samples, [View((e.tensor, e.result), partial(self._limit, e)) for e in few], {})
+            names = {e: (self._names[e.reader],) for e in few}
+            reference.run(
+                samples, [View(n, partial(self._compare, e)) for e, n in names.items()], {}
+            )
+            self._limits.clear()
 
     def _limit(
         self, end: End, sample: int, read: NDArray[np.float32], result: NDArray[np.generic]
@@ -277,6 +297,11 @@ class Infinities:
         if not inside:
             return {}
         planner, settings = self.planner, self.planner.settings
+
+        def keeping(nodes: frozenset[NodeName]) -> ir.Model | None:
+            made = planner.rewrite(rewritten.fp32 | nodes)[0]
+            return made.model if nodes <= made.fp32 else None
+
         return judge_infinities(
             rewritten.model,
             planner.case.network,
@@ -285,6 +310,7 @@ class Infinities:
             settings.fmt,
             inside,
             samples,
+            keeping=keeping,
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
@@ -308,4 +334,5 @@ def _fate(fates: Sequence[Fate]) -> dict[str, object]:
         return {"harmless": False}
     ending = [f for f in fates if f.ends]
     seen = "limit" if all(f.seen for f in ending) else "unseen"
+    seen = "wrong" if any(f.wrong for f in ending) else seen
     return {"harmless": True, "ends": seen if ending else "unread"}

@@ -338,7 +338,7 @@ class _Fix:
         if self.late >= LATE:
             self.planner.give_up()
         with self._stage("certify" if certify else "search"):
-            return self.planner.find(previous, certify=certify)
+            return self.holding.sound(self.planner.find(previous, certify=certify))
 
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
         """Return whether a failed verdict can improve: samples and plans are left.

@@ -30,10 +30,12 @@ class Rewritten:
     Attributes:
         model: The model; shares unchanged tensors with the network.
         casts: Number of Cast nodes inserted.
+        fp32: Names of the nodes that stay in FP32.
     """
 
     model: ir.Model
     casts: int
+    fp32: frozenset[NodeName]
 
 
 def low_type(fmt: Format) -> ir.DataType:
@@ -73,7 +75,7 @@ def rewrite(
     if bf16:
         made |= {ir.DataType.BFLOAT16: LowWeights(network.model, BF16)}
     casts = _Rewriter(graphs_of(model), roles, fp32, made, low_type(fmt), low_io, bf16).run()
-    return Rewritten(model, casts)
+    return Rewritten(model, casts, fp32)
 
 
 def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:

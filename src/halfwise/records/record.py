@@ -245,6 +245,7 @@ RemarkKind = Literal[
     "futile",
     "served",
     "dearer",
+    "sounder",
     "rationed",
     "another-sample",
     "passes",

@@ -89,6 +89,8 @@ class Repair(Record):
             measured.
         after: Error with it.
         proof: Proof that the function is the same; None until proven.
+        room: For "scale": how many times as large as on the search samples its tensors may become
+            until the first one overflows; None if not measured.
         advice: An equivalent line for the training or export code; "" for none.
     """
 
@@ -101,6 +103,7 @@ class Repair(Record):
     before: float | None = None
     after: float | None = None
     proof: Proof | None = None
+    room: float | None = None
     advice: str = ""
 
 

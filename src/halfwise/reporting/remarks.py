@@ -42,6 +42,8 @@ MORE = {
 EARLY: Mapping[RemarkKind, str] = {
     "dearer": "a plan with fewer passes too, but is predicted to cost more: conversions around the "
     "further nodes cost more than these save",
+    "sounder": "a plan with fewer passes too, but is infinite inside, and would cost more with "
+    "what prevents that",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
     "{most:d} plans, half as many as ranking all nodes one by one",
     "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "

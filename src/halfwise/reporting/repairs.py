@@ -4,7 +4,7 @@ And on those that a judged model names, made and proven again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 
 from halfwise.records import UNDONE, Criterion, Plan, Proof, Remade, Repair, RepairRule, Run
 from halfwise.reporting.parts import MOST_ROWS, Lines, lines_of
@@ -15,6 +15,8 @@ _SHOWN = 3
 """Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
 _ADVICE = 300
 """Most characters of an advice that are shown."""
+ROOM = 8.0
+"""Scaled tensors that may grow less than this are told."""
 DONE: Mapping[RepairRule, str] = {
     "scale": "scaled by powers of two",
     "fold": "folded into one",
@@ -68,6 +70,9 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
     if guards:
         fixed = [shorten(f"{at.kind} at {at.node}", 60) for at in guards]
         yield f"Fixed: {_few(fixed, ', ')}."
+    room = min((repair.room for repair in group if repair.room is not None), default=inf)
+    if 1 <= room < ROOM:
+        yield f"Scaled tensors stay in range up to {ratio(room)} the values seen."
     advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
     if advice:
         yield f"In the training or export code: {_few(advice, ' ')}"

@@ -295,6 +295,7 @@ _ENDS = {
     "it",
     "unseen": " that was seen: what reads them has a finite limit there, and no sample shows "
     "whether FP32 is at it",
+    "wrong": ": the values are wrong before, and give the same results with these nodes in FP32",
     "unread": ": nothing computes with them",
     None: "",
 }

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from halfwise.fixing.holding import Holding
+from halfwise.fixing.plan.found import Found
+from halfwise.records import NodeName
 from tests import models
 from tests.models import Ill
 from tests.unit.fixing.test_loop import Listener, found, kept
+from tests.unit.fixing.test_planner import planner
 from tests.unit.graph.sketch import Sketch, f32
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -103,6 +107,25 @@ def test_both_are_held_one_after_the_other_and_told():
     (note,) = [n for n in listener.notes if "the outputs pass, but" in n]
     assert "3 tensors are infinite inside; 4 nodes held" in note
     assert fixed.verdict.as_file is not None
+
+
+@pytest.mark.parametrize("dear", [False, True])
+def test_a_known_plan_that_holds_and_costs_less_is_taken_instead(monkeypatch, dear):
+    own = planner(models.small_token())
+    few = frozenset[NodeName]()
+    larger = frozenset(map(NodeName, models.small_token().kept)) | {min(own.roles.computing)}
+    assert all(own.trials.evaluate(kept, confirm=True).passed for kept in (few, larger))
+    prices = {few: 1.0, larger: 3.0 if dear else 1.1, own.roles.computing: 4.0}
+    monkeypatch.setattr(own, "price", lambda kept: prices.get(kept, 2.0))
+    holding = Holding(own)
+    plan = Found(few, True, True, {}, frozenset(), {}, False, ())
+    assert not holding.holds(plan, own.rewrite(few)[0])
+    assert bool(own.held) == dear
+    taken = holding.sound(plan)
+    assert taken.kept == (few if dear else larger)
+    assert taken.minimal == dear
+    assert [step.kind for step in taken.steps] == ([] if dear else ["sounder"])
+    assert dear or holding.holds(taken, own.rewrite(larger)[0])
 
 
 def test_a_rule_about_ranges_is_taken_at_its_word():

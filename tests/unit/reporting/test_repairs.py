@@ -51,6 +51,15 @@ def test_each_repair_is_told_with_its_numbers_and_what_code_could_do():
     )
 
 
+@pytest.mark.parametrize(
+    ("rooms", "told"), [((9.0, None), ""), ((9.0, 3.9), "3.9 ×"), ((0.5,), "")]
+)
+def test_that_scaled_tensors_have_little_room_is_told(rooms, told):
+    found = lines(*(SCALED.model_copy(update={"room": room}) for room in rooms))
+    said = f"Scaled tensors stay in range up to {told} the values seen."
+    assert [line for line in found if "stay in range" in line] == ([said] if told else [])
+
+
 def test_with_a_metric_the_error_that_a_repair_saves_is_not_told():
     judged = Criterion(metric="top1", metric_drop=0.01)
     assert "/b.0; in FP32 equal bit for bit" in lines(SCALED, criterion=judged)[1]

@@ -277,13 +277,14 @@ def test_a_limit_is_told_only_where_the_reference_was_seen_to_be_at_it():
     plain = nonfinite_in(True, True)
     tensors = plain.intermediate_nonfinite
     told = {}
-    for end in ("limit", "unseen", "unread", None):
+    for end in ("limit", "unseen", "wrong", "unread", None):
         each = tuple(t.model_copy(update={"ends": end}) for t in tensors)
         found = inside(plain.model_copy(update={"intermediate_nonfinite": each}))
         assert found is not None
         told[end] = found.lines[1]
     assert [end for end, line in told.items() if "FP32 is at it" in line] == ["limit", "unseen"]
     assert "no sample shows whether FP32 is at it" in told["unseen"]
+    assert told["wrong"].startswith("They do no harm: the values are wrong before")
     assert told["unread"] == "They do no harm: nothing computes with them."
 
 

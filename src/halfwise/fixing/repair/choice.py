@@ -239,7 +239,9 @@ class _Choosing:
                 "repair-failing", **({"after": error} if not tried.trials.metric else {})
             )
         found = {"before": effect.before, "after": effect.after, "proof": proof}
-        added = tuple(repair.model_copy(update=found) for repair in some)
+        added = tuple(
+            repair.model_copy(update={**found, "room": room(tried, repair)}) for repair in some
+        )
         tried.case = replace(tried.case, repairs=self._made_already(added))
         return None
 
@@ -288,6 +290,18 @@ class _Effect:
         gone = any(guard.severity >= 1 for guard in self.answered) and not self.new
         pairs = ((self.before, self.after), self.beside)
         return gone and all(after <= max(1.0, before) for before, after in pairs)
+
+
+def room(planner: Planner, repair: Repair) -> float | None:
+    """Return how many times larger the tensors that `repair` scales may become until one overflows.
+
+    Args:
+        planner: With the repair.
+        repair: Any; None if it scales nothing that was seen.
+    """
+    seen = planner.evidence.observations.tensors
+    largest = max((o.absmax for o in seen if o.tensor in repair.exponents), default=0.0)
+    return planner.settings.fmt.overflow_threshold / largest if largest else None
 
 
 def named(repair: Repair) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Evidence
 from halfwise.fixing.attribute.ranges import ADDENDS
@@ -22,6 +22,14 @@ _OCTAVE = 0.25
 bit: it is one element of many."""
 _SHARES = (1e-3, 1e-2, 0.1, 0.5, 1.0)
 """Shares of the elements at which the slope of a loss changes; it never exceeds the true loss."""
+ROOM = 6
+"""Octaves that should stay free on both sides, beyond the headroom: 2^6 and more squares of values
+eight times as large as those seen."""
+_SPARE = 0.03
+"""Cost of missing room: of its square above, in octaves, as overflow is worse than lost bits; and
+of what would be lost below, as a share."""
+FARTHEST = 30
+"""The largest exponent of a tensor: FP16 spans 40 binades, so none needs more."""
 Line = tuple[float, float]
 
 
@@ -32,14 +40,32 @@ class Loss:
     Attributes:
         limit: The largest e that fits the range; None if any does.
         lines: (a, b): the cost is at least a - b·e, for each; 0 at least.
+        least: The same for the smallest element alone.
     """
 
     limit: int | None = None
     lines: tuple[Line, ...] = ()
+    least: Line = (0.0, 0.0)
 
     def cost(self, e: int) -> float:
         """Return the loss, ignoring the range."""
-        return max(0.0, 0.0, *(a - b * e for a, b in self.lines))
+        return max(0.0, *(a - b * e for a, b in (*self.lines, self.least)))
+
+    def with_room(self) -> "Loss":
+        """Return the loss of all but the smallest element, plus a little for missing `ROOM`.
+
+        It weighs room above against bits, while the true loss pays for every bit of the smallest
+        element up to the very limit.
+        """
+        many = Loss(lines=self.lines)
+
+        def cost(e: int) -> float:
+            short = 0 if self.limit is None else max(0, e + ROOM - self.limit)
+            return many.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
+
+        costs = [(e, cost(e)) for e in range(-FARTHEST, FARTHEST + 1)]
+        slopes = {round(b - a, 9): (e, a) for (e, a), (_, b) in pairwise(costs)}
+        return Loss(self.limit, tuple((a - slope * e, -slope) for slope, (e, a) in slopes.items()))
 
 
 NOTHING = Loss()
@@ -112,7 +138,7 @@ def _tensor(
     histogram = seen.detail.histogram
     binades = {histogram.first + i: n for i, n in enumerate(histogram.counts) if n}
     lines = _lines(binades, fmt, weight)
-    return Loss(limit, (*lines, _accurate(fmt, seen, weight)) if weight else lines)
+    return Loss(limit, lines, _accurate(fmt, seen, weight) if weight else (0.0, 0.0))
 
 
 def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> Loss:
@@ -130,7 +156,7 @@ def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> L
     seen = evidence.observed(constant.node.outputs[0]) if added else None
     if seen is not None and seen.detail is not None:
         a, b = _accurate(fmt, seen, BIT)
-        lines = (*lines, (min(a, 0.0), b))
+        return Loss(limit, lines, (min(a, 0.0), b))
     return Loss(limit, lines)
 
 

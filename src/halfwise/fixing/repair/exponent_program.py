@@ -17,15 +17,14 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.fixing.repair.exponent_losses import NOTHING, Loss
+from halfwise.fixing.repair.exponent_losses import FARTHEST, NOTHING, Loss
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
 
 Vector = NDArray[np.float64]
+Places = Mapping[TensorName, frozenset[TensorName]]
 _Problem = Callable[[], tuple[Vector | None, bool]]
 
-FARTHEST = 30
-"""The largest exponent of a tensor: FP16 spans 40 binades, so none needs more."""
 _LARGEST_FACTOR = 14
 """Exponent of a Mul: 2^±14 and everything between are normal in FP16."""
 _OVERFLOW = 1000.0
@@ -71,12 +70,14 @@ class Solution:
     Attributes:
         exponents: By name, edges and constants included.
         worth: Their cost: Muls and losses, excluding the size of exponents.
+        places: The tensors with Muls behind them, and the edges that these are for.
         complete: Whether no limit ended the search.
     """
 
     exponents: Mapping[TensorName, int]
     worth: float
     complete: bool
+    places: Places = field(default_factory=dict)
 
 
 def solve(
@@ -86,6 +87,7 @@ def solve(
     allowance: Allowance,
     *,
     multiplying: bool = True,
+    places: Places | None = None,
 ) -> Solution:
     """Return the exponents of least cost.
 
@@ -96,17 +98,19 @@ def solve(
         allowance: What is left for programs; once it is used up, the best known exponents are
             taken, 0 at first.
         multiplying: Whether Muls may be inserted.
+        places: Those to insert, if they are known.
     """
     if not free:
         return Solution({}, 0.0, complete=True)
     if not allowance.covers(len(free)):
         return Solution({}, math.inf, complete=False)
     search = _Search(_Program(found, free, losses), len(free), allowance)
-    search.take({})
+    search.take(places or {})
     # Whatever Muls gain, one costs as much.
-    if multiplying and search.worth >= MUL:
+    if places is None and multiplying and search.worth >= MUL:
         search.run()
-    return Solution(search.best, search.worth, search.complete)
+    muls = search.program.multiplied_by(search.best)
+    return Solution(search.best, search.worth, search.complete, muls)
 
 
 @dataclass
@@ -120,7 +124,7 @@ class _Search:
     lowest: float = math.inf
     worth: float = math.inf
     complete: bool = True
-    tried: list[Mapping[TensorName, frozenset[TensorName]]] = field(default_factory=list)
+    tried: list[Places] = field(default_factory=list)
 
     def run(self) -> None:
         """Find places for Muls, then remove those worth less than they cost."""
@@ -137,7 +141,7 @@ class _Search:
             if self.take({t: edges for t, edges in kept.items() if t != tensor}):
                 kept = self.program.multiplied_by(self.best)
 
-    def take(self, places: Mapping[TensorName, frozenset[TensorName]]) -> bool:
+    def take(self, places: Places) -> bool:
         """Take the solution with Muls at `places` if it is the best; return whether it was."""
         if places in self.tried:
             return False
@@ -235,7 +239,7 @@ class _Program:
         costs[list(self.sizes.values())] += weights
         return self._problem(costs, self.rows)
 
-    def placed(self, places: Mapping[TensorName, frozenset[TensorName]]) -> "_Problem":
+    def placed(self, places: Places) -> "_Problem":
         """Return the program with Muls behind the tensors `places`, for these edges of each."""
         rows = self.rows.copy()
         for tensor in self.sizes:
@@ -340,7 +344,7 @@ class _Program:
         if loss.limit is not None:
             over = self._variable(_OVERFLOW, 0, np.inf)
             self.rows.add({column: -1.0, over: 1.0}, -loss.limit)
-        if loss.lines:
+        if lines := [line for line in (*loss.lines, loss.least) if line[1]]:
             lost = self._variable(1.0, 0, np.inf)
-            for a, b in loss.lines:
+            for a, b in lines:
                 self.rows.add({lost: 1.0, column: b}, a)

@@ -6,9 +6,10 @@ if they find none, Muls are inserted.
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 from halfwise.fixing.repair.exponent_losses import Loss
-from halfwise.fixing.repair.exponent_program import MUL, WORK, Allowance, solve
+from halfwise.fixing.repair.exponent_program import MUL, WORK, Allowance, Solution, solve
 from halfwise.graph.dataflow import reached
 from halfwise.graph.scaling import Relations
 from halfwise.records import TensorName
@@ -53,10 +54,28 @@ def assigned(
             solution = solve(found, piece, losses, allowance, multiplying=multiplying)
             limited = limited - piece if solution.complete else limited | piece
             if multiplying or solution.worth < MUL:
-                settled |= solution.exponents
+                settled |= _centred(found, solution, losses, allowance)
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
     return settled, sum(name in limited for name in problems)
+
+
+def _centred(
+    found: Relations,
+    solution: Solution,
+    losses: Mapping[TensorName, Loss],
+    allowance: Allowance,
+) -> Mapping[TensorName, int]:
+    """Return other exponents of the same names, with the same Muls, that leave more room.
+
+    The same ones if that takes too much work, or would leave nothing scaled. Constants need no
+    room: they do not grow.
+    """
+    names, places, roomy = frozenset(solution.exponents), solution.places, cache(Loss.with_room)
+    growing = names & losses.keys() - found.constants.keys()
+    grow = {name: roomy(losses[name]) for name in growing}
+    centred = solve(found, names, {**losses, **grow}, allowance, places=places)
+    return centred.exponents or solution.exponents
 
 
 def around(found: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:

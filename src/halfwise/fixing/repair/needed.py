@@ -66,7 +66,7 @@ def catch_up(original: Planner, planner: Planner) -> None:
 
 def _core(repair: Repair) -> Repair:
     """Return a repair without its measurements."""
-    return repair.model_copy(update={"before": None, "after": None, "proof": None})
+    return repair.model_copy(update={"before": None, "after": None, "proof": None, "room": None})
 
 
 PART = 0.1
@@ -75,6 +75,9 @@ PART = 0.1
 SEARCHED = 0.5
 """Share of the remaining budget for a search without repairs if nodes are kept in spite of them;
 else `PART`."""
+
+LOOKED_AT = 4
+"""How often a plan is corrected for infinities inside."""
 
 LEAST = 1.0
 """Up to this predicted cost, relative to all low, no plan that keeps nodes is searched."""
@@ -160,17 +163,37 @@ def _searched(original: Planner, kept: Assignment, part: float) -> None:
 
 
 def _best(original: Planner) -> Assignment | None:
-    """Return the cheapest plan that passed, also on the samples that joined since."""
+    """Return the cheapest plan that passed, also on the samples that joined since.
+
+    With what it must keep so that nothing is infinite inside: that is in its price.
+    """
+    inside = Infinities(original)
     passed = [kept for kept, tried in original.trials.tried.items() if tried.passed]
     best: Assignment | None = None
     rank = partial(_rank, original, original)
     for kept in sorted(passed, key=rank):
         if best is not None and rank(kept) >= rank(best):
             break
-        passes = original.trials.evaluate(kept, confirm=True).passed
-        if passes and (best is None or rank(kept) < rank(best)):  # BF16 was tried by now
-            best = kept
+        whole = _sound(original, kept, inside)
+        if whole is not None and (best is None or rank(whole) < rank(best)):  # BF16 was tried
+            best = whole
     return best
+
+
+def _sound(planner: Planner, kept: Assignment, inside: Infinities) -> Assignment | None:
+    """Return a plan with what must be kept so that nothing is infinite inside; None if it fails.
+
+    Other infinities appear only once the first ones are gone.
+    """
+    for _ in range(LOOKED_AT):
+        if not planner.trials.evaluate(kept, confirm=True).passed:
+            return None
+        planner.budget.spend("pass", len(planner.trials.samples))
+        guards = inside.guards(planner.rewrite(kept)[0])
+        if not guards:
+            return kept
+        kept = kept.union(*map(planner.holdable, guards))
+    return None
 
 
 def _is_dearer(

@@ -2,9 +2,10 @@ import time
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from halfwise.fixing.repair import exponent_regions
-from halfwise.fixing.repair.exponent_losses import Loss
+from halfwise.fixing.repair.exponent_losses import BIT, ROOM, Loss
 from halfwise.fixing.repair.exponent_regions import SIZES, assigned, pieces
 from halfwise.graph.scaling import completed, relations
 from halfwise.records import TensorName
@@ -19,7 +20,7 @@ def test_problems_far_from_each_other_are_solved_apart_and_add_up():
     exponents, left = assigned(found, LIMITS, LIMITS)
     assert left == 0
     tensors = {str(n): e for n, e in exponents.items() if n in found.tensors}
-    assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3)
+    assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3 - ROOM)
     one, other = pieces(found, exponents.keys())
     assert one | other == exponents.keys()
     absorbed = {relation.absorber for relation in found.equations}
@@ -37,7 +38,7 @@ def test_a_larger_part_is_taken_where_a_small_one_needs_a_mul():
     found = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
     middle = TensorName("max9_out")
     exponents, _ = assigned(found, [middle], {middle: Loss(-2)})
-    assert exponents["first_out"] == exponents["max24_out"] == -2  # type: ignore[index]
+    assert exponents["first_out"] == exponents["max24_out"] == -2 - ROOM  # type: ignore[index]
     assert all(
         exponents[n] == exponents[e.tensor] for n, e in found.edges.items() if n in exponents
     )
@@ -49,7 +50,25 @@ def test_muls_stand_where_no_weights_are():
     found = relations(s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model)
     total = TensorName("sum_out")
     exponents, _ = assigned(found, [total], {total: Loss(-1)})
-    assert exponents["sum_out"] == exponents["x@sum:1"] == -1  # type: ignore[index]
+    assert exponents["sum_out"] == exponents["x@sum:1"] == -1 - ROOM  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("loss", "least", "most"),
+    [
+        # The smallest element, which no exponent brings into range, does not use up the room.
+        (Loss(9, least=(40.0, 1.0)), 1, 6),
+        # Nor do one in a hundred elements; half of them take all of it.
+        (Loss(6, ((0.01 * BIT * 40, 0.01 * BIT),), least=(40.0, 1.0)), 0, 5),
+        (Loss(6, ((0.5 * BIT * 40, 0.5 * BIT),)), 6, 6),
+        # Nothing is lost anywhere from -20 to 6: room on both sides.
+        (Loss(-4, ((-BIT * 20, BIT),)), -14, -10),
+    ],
+)
+def test_what_is_scaled_keeps_room_on_both_sides(loss, least, most):
+    name = TensorName("mm0_out")
+    exponents, _ = assigned(chain(1.0, 1.0), [name], {name: loss})
+    assert least <= exponents[name] <= most
 
 
 def test_without_work_nothing_is_assigned_and_what_was_left_is_counted():

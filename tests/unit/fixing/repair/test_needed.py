@@ -125,6 +125,12 @@ def exponents(fixed: Fixed) -> dict[str, int]:
     return {name: e for repair in fixed.plan.repairs for name, e in repair.exponents.items()}
 
 
+def test_a_plan_without_repairs_counts_with_what_keeps_it_finite_inside():
+    original = planner(models.small_token())
+    assert original.trials.evaluate(frozenset(), confirm=True).passed
+    assert needed._best(original) == models.small_token().kept
+
+
 def test_what_a_joined_sample_needs_is_repaired_not_kept(found):
     alone: list[Rule] = [rule for rule in rules.RULES if rule.name in ALONE]
     ill = growing(7)

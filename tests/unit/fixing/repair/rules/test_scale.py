@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halfwise import api
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair import exponent_program
+from halfwise.fixing.repair.exponent_losses import ROOM
 from halfwise.fixing.repair.rules.scale import Scale
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
@@ -68,11 +70,34 @@ def test_a_norm_is_scaled_where_its_squares_overflow():
         "root_out": 1e3,
     }
     (repair,) = Scale().propose(seen(norm(), large))
-    named = {"project_out": -3, "square_out": -6, "mean_out": -6, "eps_out": -6, "root_out": -3}
-    assert repair.exponents == named
+    root, square = -6, -12  # six octaves more than needed
+    named = {"project_out": root, "square_out": square, "mean_out": square, "eps_out": square}
+    assert repair.exponents == named | {"root_out": root}
     assert repair.nodes == ("project", "eps")
     assert {("square", "square"), ("overflow", "mean")} <= {(g.kind, g.node) for g in repair.guards}
-    assert repair.advice == "Scale constant_1 by 2^-6, w by 2^-3."
+    assert repair.advice == "Scale constant_1 by 2^-12, w by 2^-6."
+
+
+def test_a_repaired_norm_of_quiet_sound_holds_for_louder_sound_too():
+    """Its smallest squares are zero at any exponent; they must not use up the room above."""
+    sound = np.random.default_rng(0).normal(size=(24, 1, 64)).astype(np.float32)
+    sound[:, :, :1] *= 1e-7
+    sound *= np.geomspace(1e-5, 1e-3, 24, dtype=np.float32)[:, None, None]
+    inputs, louder = {"x": sound}, {"x": 4 * sound}
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 64]), f32(np.eye(64)), name="project")
+    mean = s.op("ReduceMean", s.op("Mul", value, value, name="square"), name="mean", axes=[-1])
+    root = s.op("Sqrt", s.op("Add", mean, f32(1e-12), name="eps"), name="root")
+    proto = s.proto(s.op("Div", value, root, name="divide"))
+    fixed = api.fix(proto, inputs)
+    assert fixed.run.verdict.passed
+    assert fixed.run.plan
+    assert fixed.model
+    (repair,) = fixed.run.plan.repairs
+    assert (repair.rule, fixed.run.plan.keep) == ("scale", ())
+    assert repair.room
+    assert repair.room >= 2 ** (ROOM - 1)
+    assert api.verify(proto, fixed.model, louder).run.verdict.passed
 
 
 def test_a_healthy_model_and_one_in_a_format_with_the_range_of_fp32_stay():
@@ -88,7 +113,7 @@ def test_problems_apart_are_repaired_apart():
         value = s.op("Tanh", s.op("MatMul", value, f32(np.eye(4)), name=f"b{i}"), name=f"t{i}")
     evidence = seen(s.network(value), {"a0_out": 1e5, "a1_out": 1e6})
     repairs = list(Scale().propose(evidence))
-    assert [r.exponents for r in repairs] == [{"a0_out": -2}, {"a1_out": -5}]
+    assert [r.exponents for r in repairs] == [{"a0_out": -2 - ROOM}, {"a1_out": -5 - ROOM}]
     assert [r.nodes for r in repairs] == [("a0", "b0"), ("a1", "b1")]
 
 
