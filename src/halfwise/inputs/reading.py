@@ -144,7 +144,7 @@ def _apply(
 def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:
     """Load samples from input name → array, interpreted like the content of a `.npz` file.
 
-    Nothing is copied; each sample is checked here, one at a time.
+    Each sample is checked here, one at a time, and copied when it is loaded if it is not aligned.
 
     Raises:
         CaseError: The arrays do not fit the model, or a value is NaN, infinite or out of range.
@@ -156,8 +156,7 @@ def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: st
 def load_sequence(items: object, specs: Sequence[InputSpec], where: str) -> LoadedSamples:
     """Load one sample from each mapping of input name → array in a sequence.
 
-    Nothing is copied; each sample is checked here. Arrays have the model's rank, or lack its batch
-    axis.
+    Each sample is checked here. Arrays have the model's rank, or lack its batch axis.
 
     Raises:
         CaseError: It is not a sequence, is empty, or a sample does not fit the model; names the
