@@ -75,7 +75,8 @@ class Samples:
 
     def held(self) -> "Samples":
         """Return the same samples; the last one stays loaded, and is the same object again."""
-        return replace(self, load=lru_cache(maxsize=1)(self.load))
+        is_held = hasattr(self.load, "cache_info")
+        return self if is_held else replace(self, load=lru_cache(maxsize=1)(self.load))
 
     def told(self, step: Callable[[int, int, str], None]) -> "Samples":
         """Return the same samples; each calls `step(index, their number, "samples")` first."""

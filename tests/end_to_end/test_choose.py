@@ -18,7 +18,8 @@ def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     assert "top1 1 (at least 0.99; on 3 rows) on 3 held-out samples" in told
     assert "Plans to choose from" in told
     assert "Take the cheaper plan that keeps top1 (0 nodes kept at 1 ×; " in ended.out
-    assert "× what rel max ≤ 1e−5 allows): halfwise choose run -o run.chosen" in ended.out
+    assert "× what rel max ≤ 1e−5 allows; on 3 rows only" in ended.out
+    assert "so judge it on more inputs): halfwise choose run -o run.chosen" in ended.out
     ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")
     assert ended.code == 0
     assert "judged by: top1" in " ".join(ended.err.split())

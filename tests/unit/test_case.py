@@ -34,6 +34,15 @@ def test_a_sample_is_loaded_when_it_is_asked_for():
     assert values(made) == [5, 6, 7]
 
 
+def test_a_held_sample_is_the_same_object_until_another_is_asked_for():
+    samples = Samples(("a", "b"), lambda i: {"x": np.array([i])}).held()
+    first = samples[0]
+    assert samples[0] is first
+    assert samples[1]["x"] == [1]
+    assert samples[0] is not first
+    assert samples.held() is samples
+
+
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_index_outside_is_refused(index):
     made, loaded = samples(5, 6, 7)
