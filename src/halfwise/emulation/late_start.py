@@ -249,7 +249,6 @@ class References:
             rarest = self._rarest()
             if rarest is None or wanted <= 2 * self._wanted[rarest]:
                 return None
-            del self._known[rarest]
         try:
             found = self._computed(sample)
         except RunFailed:  # for want of memory or time: the trial itself may still run
@@ -257,7 +256,7 @@ class References:
             return None
         self._each = _size(found)
         while self._each > self._left() and (rarest := self._rarest()):
-            del self._known[rarest]  # Samples need not have one size.
+            del self._known[rarest]
         self._known[key] = found
         return found
 

@@ -144,9 +144,7 @@ def find_npz(path: Path) -> dict[str, Place] | None:
         CaseError: As for `read_npz`.
     """
     with _archive(path) as archive:
-        assert archive.zip is not None
-        entries = {name.removesuffix(".npy"): name for name in archive.zip.namelist()}
-        infos = {name: archive.zip.getinfo(entry) for name, entry in entries.items()}
+        infos = _entries(archive)
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
             return None
         return {name: _place(archive, info, name, path) for name, info in infos.items()}
@@ -183,8 +181,8 @@ def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
         CaseError: As for `read_npz`.
     """
     with _archive(path) as archive:
-        entries = frozenset(archive.zip.namelist() if archive.zip else ())
-        return {name: _stand_in(archive, name, entries, path) for name in archive.files}
+        infos = _entries(archive)
+        return {name: _stand_in(archive, info, name, path) for name, info in infos.items()}
 
 
 def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -222,11 +220,18 @@ def _archive(path: Path) -> Iterator[NpzFile]:
     )
 
 
-def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path) -> NDArray[Any]:
+def _entries(archive: NpzFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the entry of each array."""
     assert archive.zip is not None
-    entry, where = name if name in entries else f"{name}.npy", f"{path.name}, array '{name}'"
+    named = frozenset(archive.zip.namelist())
+    entries = {name: name if name in named else f"{name}.npy" for name in archive.files}
+    return {name: archive.zip.getinfo(entry) for name, entry in entries.items()}
+
+
+def _stand_in(archive: NpzFile, info: zipfile.ZipInfo, name: str, path: Path) -> NDArray[Any]:
+    where = f"{path.name}, array '{name}'"
     try:
-        shape, _, dtype, _ = _header(archive, archive.zip.getinfo(entry), where)
+        shape, _, dtype, _ = _header(archive, info, where)
         return np.broadcast_to(np.zeros((), dtype), shape)
     except BROKEN as error:
         raise _unreadable(where, path, error) from error
