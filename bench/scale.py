@@ -6,7 +6,10 @@ loading them. All else is *planning and rewriting*: loading and checking the mod
 emulations and probes, guards, the search, placing Casts, rewriting, writing the result. It runs on
 one thread, so its processor time tells how it grows on a busy machine too.
 
-`python bench/scale.py MODEL INPUTS RUN` runs `halfwise fix` and prints these three as JSON.
+The search is measured without repairs, which would leave nothing to find. With repairs the models
+are fixed once more: all faults are mended, after a longer wait.
+
+`python bench/scale.py MODEL INPUTS RUN [OPTIONS]` runs `halfwise fix` and prints these three.
 """
 
 from __future__ import annotations
@@ -42,9 +45,11 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     figures: list[Figure] = []
     planning, processor = {}, {}
     for nodes in (FEW, MANY):
-        run, spent = fixed(bench.folder / f"scale-{nodes}", nodes)
+        folder = bench.folder / f"scale-{nodes}"
+        run, spent = fixed(folder, nodes)
         planning[nodes], processor[nodes] = spent["planning"], spent["processor"]
         figures += [*found(nodes, run), *times(nodes, run, spent)]
+        figures += repaired(nodes, *command(folder, "repaired"))
     few, many = (comparing(bench.folder / f"scale-{nodes}") for nodes in (FEW, MANY))
     told = f"{few:.2g} and {many:.2g} s, each node with its TF32 form"
     figures.append(
@@ -62,13 +67,18 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 def fixed(folder: Path, nodes: int) -> tuple[Run, dict[str, float]]:
     """Return the run on a model of so many nodes, and what `main` prints."""
     folder.mkdir()
-    files = [folder / name for name in ("model.onnx", "inputs.npz", "run")]
-    onnx.save(repeated_blocks.model(nodes, FAULTS), files[0])
-    np.savez(files[1], x=repeated_blocks.samples(SAMPLES))
-    command = [sys.executable, __file__, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    onnx.save(repeated_blocks.model(nodes, FAULTS), folder / "model.onnx")
+    np.savez(folder / "inputs.npz", x=repeated_blocks.samples(SAMPLES))
+    return command(folder, "run", "--no-repair")
+
+
+def command(folder: Path, run: str, *options: str) -> tuple[Run, dict[str, float]]:
+    """Return what `fixed` does, of a model that is there already."""
+    files = [folder / name for name in ("model.onnx", "inputs.npz", run)]
+    words = [sys.executable, __file__, *map(str, files), *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode not in FINISHED:
-        raise CommandFailed(f"halfwise fix of {nodes} nodes: {done.stderr.strip()[-300:]}")
+        raise CommandFailed(f"halfwise fix of {files[0]}: {done.stderr.strip()[-300:]}")
     return report(files[2]), json.loads(done.stdout.splitlines()[-1])
 
 
@@ -93,20 +103,30 @@ def found(nodes: int, run: Run) -> list[Figure]:
     ]
 
 
-def times(nodes: int, run: Run, spent: dict[str, float]) -> list[Figure]:
-    """Return where the time went."""
-    stages = ", ".join(f"{s} {t:.1f} s" for s, t in run.cost.stage_seconds.items())
+def repaired(nodes: int, run: Run, spent: dict[str, float]) -> list[Figure]:
+    """Return whether repairs mend all faults, and what that takes."""
+    assert run.plan is not None
     return [
-        reported(f"{nodes} nodes: planning and rewriting (s)", spent["planning"]),
-        reported(f"{nodes} nodes: the same, processor time (s)", spent["processor"]),
-        reported(f"{nodes} nodes: evaluation (s)", spent["evaluation"]),
-        reported(f"{nodes} nodes: sessions (s)", spent["sessions"]),
-        reported(f"{nodes} nodes: whole (s)", spent["whole"], stages),
-        reported(f"{nodes} nodes: evaluations", run.cost.evaluations),
+        equal(f"{nodes} nodes: repaired: kept nodes", len(run.plan.keep), 0),
+        equal(f"{nodes} nodes: repaired: verdict passed", run.verdict.passed, wanted=True),
+        *times(nodes, run, spent, "repaired: "),
     ]
 
 
-def main(model: str, inputs: str, run: str) -> None:
+def times(nodes: int, run: Run, spent: dict[str, float], how: str = "") -> list[Figure]:
+    """Return where the time went."""
+    stages = ", ".join(f"{s} {t:.1f} s" for s, t in run.cost.stage_seconds.items())
+    return [
+        reported(f"{nodes} nodes: {how}planning and rewriting (s)", spent["planning"]),
+        reported(f"{nodes} nodes: {how}the same, processor time (s)", spent["processor"]),
+        reported(f"{nodes} nodes: {how}evaluation (s)", spent["evaluation"]),
+        reported(f"{nodes} nodes: {how}sessions (s)", spent["sessions"]),
+        reported(f"{nodes} nodes: {how}whole (s)", spent["whole"], stages),
+        reported(f"{nodes} nodes: {how}evaluations", run.cost.evaluations),
+    ]
+
+
+def main(model: str, inputs: str, run: str, *options: str) -> None:
     """Run `halfwise fix` as the command line does, and print where the seconds went."""
     spent = {"evaluation": 0.0, "sessions": 0.0, "inside": 0.0}
 
@@ -125,7 +145,8 @@ def main(model: str, inputs: str, run: str) -> None:
 
     timed(onnxruntime.InferenceSession, "run", "evaluation")
     timed(onnxruntime.InferenceSession, "__init__", "sessions")
-    sys.argv = ["halfwise", "fix", model, "--inputs", inputs, "--allow-random", "-o", run]
+    given = ("--inputs", inputs, "--allow-random", "-o", run, *options)
+    sys.argv = ["halfwise", "fix", model, *given]
     started, busy = time.perf_counter(), time.thread_time()
     try:
         cli.main()

@@ -1,8 +1,8 @@
 """A case: a network, real samples in two parts, what is acceptable, and how to look for a plan."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,10 @@ from halfwise.records import (
 
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
+
+HELD_BYTES = 4 << 20
+"""Samples that stay loaded between trials: reading one of a few kilobytes takes as long as a tenth
+of its run, while larger ones would be seen in the peak memory (`bench/overhead.py`, `peak.py`)."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,11 @@ class Samples:
         )
 
     def held(self) -> "Samples":
-        """Return the same samples; the last one stays loaded, and is the same object again."""
-        is_held = hasattr(self.load, "cache_info")
-        return self if is_held else replace(self, load=lru_cache(maxsize=1)(self.load))
+        """Return the same samples; those loaded last stay loaded, and are the same objects again.
+
+        As many as `HELD_BYTES` hold, and at least one.
+        """
+        return self if isinstance(self.load, _Held) else replace(self, load=_Held(self.load))
 
     def told(self, step: Callable[[int, int, str], None]) -> "Samples":
         """Return the same samples; each calls `step(index, their number, "samples")` first."""
@@ -102,6 +108,27 @@ class Samples:
             labels=(self.labels or ()) + (other.labels or ()) if both else None,
             marks=(self.marks or ()) + (other.marks or ()) if marked else None,
         )
+
+
+class _Held:
+    """Loads samples, and keeps the latest."""
+
+    def __init__(self, load: Callable[[int], Sample]) -> None:
+        self._load, self._kept, self._bytes = load, OrderedDict[int, Sample](), 0
+
+    def __call__(self, index: int) -> Sample:
+        if index in self._kept:
+            self._kept.move_to_end(index)
+            return self._kept[index]
+        sample = self._kept[index] = self._load(index)
+        self._bytes += _bytes_of(sample)
+        while self._bytes > HELD_BYTES and len(self._kept) > 1:
+            self._bytes -= _bytes_of(self._kept.popitem(last=False)[1])
+        return sample
+
+
+def _bytes_of(sample: Sample) -> int:
+    return sum(array.nbytes for array in sample.values())
 
 
 class Column(Sequence[NDArray[Any]]):

@@ -34,13 +34,29 @@ def test_a_sample_is_loaded_when_it_is_asked_for():
     assert values(made) == [5, 6, 7]
 
 
-def test_a_held_sample_is_the_same_object_until_another_is_asked_for():
+def test_held_samples_are_the_same_objects_again():
     samples = Samples(("a", "b"), lambda i: {"x": np.array([i])}).held()
     first = samples[0]
-    assert samples[0] is first
     assert samples[1]["x"] == [1]
-    assert samples[0] is not first
+    assert samples[0] is first
     assert samples.held() is samples
+
+
+def test_of_large_samples_only_those_loaded_last_are_held(monkeypatch):
+    monkeypatch.setattr("halfwise.case.HELD_BYTES", 20)
+    loaded = []
+
+    def load(index):
+        loaded.append(index)
+        return {"x": np.zeros(1 if index < 3 else 4, np.int64)}
+
+    samples = Samples(("a", "b", "c", "large"), load).held()
+    for index in (0, 1, 0, 2, 0, 1):
+        assert samples[index]["x"].shape == (1,)
+    assert loaded == [0, 1, 2, 1]
+    large = samples[3]
+    assert samples[3] is large
+    assert loaded == [0, 1, 2, 1, 3]
 
 
 @pytest.mark.parametrize("index", [-1, 3])

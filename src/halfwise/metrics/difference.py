@@ -14,6 +14,7 @@ A pair of elements is one of:
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ def is_discrete(dtype: DTypeLike) -> bool:
     Raises:
         CaseError: The dtype is complex.
     """
-    name = np.dtype(dtype).name
+    name = _name(np.dtype(dtype))
     if name.startswith("complex"):
         raise CaseError(
             f"An output of type {name} cannot be judged: complex numbers have no tolerance.",
@@ -45,7 +46,13 @@ def is_discrete(dtype: DTypeLike) -> bool:
 
 
 def _is_text(dtype: np.dtype[Any]) -> bool:
-    return not dtype.name.startswith(("float", "bfloat", "int", "uint", "bool"))
+    return not _name(dtype).startswith(("float", "bfloat", "int", "uint", "bool"))
+
+
+@lru_cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """Return the dtype's name, which NumPy makes anew each time: slow beside a small output."""
+    return dtype.name
 
 
 def _slices(size: int) -> Iterator[slice]:
