@@ -199,24 +199,31 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 
 def costs(folder: Path, megabytes: int) -> list[Figure]:
-    """Return the figures of a model of about `megabytes`, made in `folder`."""
+    """Return the figures of a model of about `megabytes`, made in `folder`.
+
+    The plan, and what it takes, are those without repairs, which leave nothing to keep.
+    """
     model, samples, broken = make(folder, megabytes)
     size = model.stat().st_size + model.with_name("large.onnx.data").stat().st_size
-    out = folder / "large"
+    out, given = folder / "large", ["--inputs", str(samples), "--allow-random"]
     what = f"{size / 1e9:.2f} GB model"
-    fixing = watched(
-        ["fix", str(model), "--inputs", str(samples), "--allow-random", "-o", str(out)]
-    )
+    repairing = watched(["fix", str(model), *given, "-o", str(folder / "repaired")])
+    mended = report(folder / "repaired")
+    fixing = watched(["fix", str(model), *given, "--no-repair", "-o", str(out)])
     run = report(out)
     assert run.plan is not None
+    assert mended.plan is not None
     kept = frozenset(k.node for k in run.plan.keep)
-    mixed = str(out / "model.onnx")
-    verifying = watched(["verify", str(model), mixed, "--inputs", str(samples), "--allow-random"])
+    verifying = watched(["verify", str(model), str(out / "model.onnx"), *given])
     stages = ", ".join(f"{name} {s:.0f} s" for name, s in run.cost.stage_seconds.items())
     figures = [
         equal(f"{what}: passed on held-out samples", run.verdict.passed, wanted=True),
         equal(f"{what}: kept nodes are the planted ones", kept == broken, wanted=True),
         reported(f"{what}: kept nodes", len(kept), f"{len(broken)} planted"),
+        equal(f"{what}: repaired, passed", mended.verdict.passed, wanted=True),
+        reported(f"{what}: repaired, kept nodes", len(mended.plan.keep)),
+        reported(f"{what}: repaired, peak memory / size of the model", repairing.resident / size),
+        reported(f"{what}: repaired, seconds", repairing.seconds),
     ]
     for name, peaks, note in (("fix", fixing, stages), ("verify", verifying, "")):
         figures += [

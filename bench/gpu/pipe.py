@@ -61,9 +61,11 @@ class Answer:
 class Pipe:
     """A worker in a process of its own. Use it in a `with`."""
 
-    def __init__(self, command: Sequence[str], tactic_sources: Sequence[str] | None) -> None:
+    def __init__(
+        self, command: Sequence[str], tactic_sources: Sequence[str] | None, worker: Path = WORKER
+    ) -> None:
         """Start the worker file with the interpreter that `command` ends in."""
-        started = [*command, "-u", str(WORKER)]
+        started = [*command, "-u", str(worker)]
         self._process = subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._unpacker = _FRAMES.Unpacker()
         self._sent = 0
