@@ -75,9 +75,9 @@ def _wider(planner: Planner, found: Found) -> Iterator[Remark]:
     """Yield the tolerance that the explained nodes alone would meet, if most are unexplained."""
     named, case = planner.explained, planner.case
     computing = planner.roles.computing
-    if len(found.kept - named) <= NOTABLE * len(computing) or case.metric is not None:
+    if len(found.needed - named) <= NOTABLE * len(computing) or case.metric is not None:
         return
-    explained, trials = found.kept & named, planner.trials
+    explained, trials = found.needed & named, planner.trials
     errors = planner.budget.within("notes", lambda: trials.errors(explained), None)
     if errors is not None:
         fmt = planner.settings.fmt

@@ -24,7 +24,7 @@ _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 Reason = (
     GuardKind
     | Literal["rule", "model", "engine", "flip", "origin", "channel"]
-    | Literal["accumulated error", "effect", "unknown"]
+    | Literal["accumulated error", "effect", "spare", "unknown"]
 )
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
@@ -33,7 +33,7 @@ most of it (`Decided`); "origin": FP32 at this node and others
 next to it removes most of it (`Origin`); "channel": it leads to a channel that carries most of it
 (`Channel`);
 "accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
-shows why. "unknown": it was not lowered.
+shows why. "spare": less would cost more. "unknown": it was not lowered.
 """
 
 CAUSES: dict[Reason, str] = {
@@ -72,7 +72,8 @@ _CARRIED = (
     "the error falls from {whole} × to {left} × {allowed}"
 )
 _FOLLOWED: Mapping[Reason, str] = {
-    "accumulated error": "Accumulated error: what no guard explains grows with depth"
+    "accumulated error": "Accumulated error: what no guard explains grows with depth",
+    "spare": "Not needed: a plan that lowers it passes too, but costs more because of conversions",
 }
 _READS_BEYOND = "it reads what may overflow"
 
@@ -173,6 +174,8 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
     if kept.guard is not None:
         return kept.guard
     facts = kept.because or Because()
+    if kept.spare:
+        return "spare"
     if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
         return "unknown"
     if followed is None or facts.nonfinite:
@@ -233,8 +236,12 @@ def _why(
         return f"Kept by the rule {facts.rule}{reads}."
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
-    inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
-    if guard is None and effect:
+    inside = (
+        ", and values inside its bodies are not observed"
+        if kept.op in _BODIES and not kept.spare
+        else ""
+    )
+    if guard is None and (effect or kept.spare):
         return f"{_followed(kept, followed, inside, metric)}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:

@@ -40,8 +40,8 @@ MORE = {
 
 
 EARLY: Mapping[RemarkKind, str] = {
-    "dearer": "a plan with fewer passes too, but is predicted to cost more: conversions around the "
-    "further nodes cost more than these save",
+    "dearer": "a plan with {kept:d} passes too, but is predicted to cost more: conversions around "
+    "the further nodes cost more than these save",
     "sounder": "a plan with fewer passes too, but is infinite inside, and would cost more with "
     "what prevents that",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "

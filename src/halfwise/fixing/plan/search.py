@@ -8,7 +8,7 @@ Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
@@ -116,11 +116,11 @@ class Search:
         cheaper = clearly_cheaper(plans, self.price, kept, self._everything)
         found = confirmed(cheaper, self.rank, kept, self.evaluate, self._everything)
         if is_dearer := found != self._everything:
-            self._best = found
             # What single nodes do was seen in the smaller plan.
-            self._excess_without, self._nonfinite_without = {}, set()
+            self._best, self._excess_without, self._nonfinite_without = found, {}, set()
             self._note("dearer", kept=len(kept))
-        return self._found(minimal=self._minimal and not is_dearer)
+        spare = found - kept if is_dearer and kept <= found else frozenset[NodeName]()
+        return replace(self._found(minimal=self._minimal and not is_dearer), spare=spare)
 
     def _hopeless(self) -> Found:
         self._note("hopeless")
