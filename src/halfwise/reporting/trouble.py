@@ -8,12 +8,9 @@ from halfwise.records import Followed, Plan, Run, Verdict
 from halfwise.reporting.guards import (
     CAUSES,
     Reason,
-    appears,
-    carried,
-    flipped,
-    followed_over,
     reason_of,
 )
+from halfwise.reporting.origins import appears, carried, flipped, followed_over
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
