@@ -42,8 +42,8 @@ def followed_of(
         watcher: Receives progress.
         stage: Begins and ends a stage of the run.
     """
-    explained = found.kept & planner.explained
-    if found.kept == explained or not planner.settings.searches:
+    explained = found.needed & planner.explained
+    if found.needed == explained or not planner.settings.searches:
         return (), None
     work = lambda: _followed(planner, explained, watcher, stage)  # noqa: E731
     return planner.budget.within("growth", work, ((), None))

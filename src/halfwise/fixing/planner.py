@@ -18,7 +18,7 @@ from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.narrowing import Narrowing
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.plan.held import with_each_lowered
+from halfwise.fixing.plan.held import not_yet_alone, with_each_lowered
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
@@ -252,10 +252,10 @@ class Planner:
             numbers = {"limit": limit, "kept": len(kept)}
             return self._given(kept, Remark(kind="by-range", numbers=numbers))
         found = self._search().run(previous, certify=certify)
-        held = found.kept & self.held_nodes - frozenset(self.forced.kept)
-        if not (certify and held) or found.exhausted:
+        alone = not_yet_alone(found, self.held_nodes) - frozenset(self.forced.kept)
+        if not (certify and alone) or found.exhausted:
             return found
-        return with_each_lowered(found, held, self.trials.evaluate, self.budget)
+        return with_each_lowered(found, alone, self.trials.evaluate, self.budget)
 
     def _search(self) -> Search:
         free = self.choices - frozenset(self.forced.lowered)

@@ -6,7 +6,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.planner import Planner
-from halfwise.records import NodeName, Plan, Remark, Search
+from halfwise.records import KeptNode, NodeName, Plan, Remark, Search
 from halfwise.wording import typed
 
 
@@ -54,13 +54,28 @@ def plan_of(
         settings.fmt,
         placed,
         casts,
-        keep=tuple(k.model_copy(update={"precision": types[k.node]}) for k in keep),
+        keep=tuple(
+            (_spare(k) if k.node in found.spare else k).model_copy(
+                update={"precision": types[k.node]}
+            )
+            for k in keep
+        ),
         minimal=found.minimal,
         lowered=forced.lowered,
         remarks=remarks,
         low_io=planner.low_io,
     )
     return plan.model_copy(update={"repairs": planner.case.repairs})
+
+
+def _spare(kept: KeptNode) -> KeptNode:
+    """Return a node that a dearer plan lowers: no guard says why it is kept."""
+    because = (
+        None
+        if kept.because is None
+        else kept.because.model_copy(update={"guard": None, "spare": True})
+    )
+    return kept.model_copy(update={"guard": None, "unknown": False, "because": because})
 
 
 def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:

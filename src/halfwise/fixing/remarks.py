@@ -53,7 +53,7 @@ def plan_remarks(
         and not (followed.origin or followed.decided)
         and not followed.out_of_time
     ):
-        yield from _wider(planner, found)
+        yield from _wider(planner, found, accumulates=followed.accumulates)
 
 
 def _islands_fail(planner: Planner) -> bool:
@@ -71,18 +71,23 @@ def _looked_at(planner: Planner) -> Iterator[Remark]:
         yield Remark(kind="first-look", numbers={"samples": looked, "size": len(seen.samples)})
 
 
-def _wider(planner: Planner, found: Found) -> Iterator[Remark]:
-    """Yield the tolerance that the explained nodes alone would meet, if most are unexplained."""
+def _wider(planner: Planner, found: Found, *, accumulates: bool) -> Iterator[Remark]:
+    """Yield the tolerance that the explained nodes alone would meet, if most are unexplained.
+
+    That no node is at fault is known only where the error `accumulates` along the graph.
+    """
     named, case = planner.explained, planner.case
     computing = planner.roles.computing
-    if len(found.kept - named) <= NOTABLE * len(computing) or case.metric is not None:
+    if len(found.needed - named) <= NOTABLE * len(computing) or case.metric is not None:
         return
-    explained, trials = found.kept & named, planner.trials
+    explained, trials = found.needed & named, planner.trials
     errors = planner.budget.within("notes", lambda: trials.errors(explained), None)
     if errors is not None:
         fmt = planner.settings.fmt
         note = tolerance_note(errors, case.criterion, trials.factor, fmt, len(explained))
-        yield from filter(None, (note,))
+        if note is not None:
+            unknown = {} if accumulates else {"unknown": ""}
+            yield note.model_copy(update={"names": {**note.names, **unknown}})
 
 
 def tolerance_note(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
 from halfwise.graph.model import constant_array, small_constant, tensor_name
-from halfwise.graph.patterns.reading import split_constant
+from halfwise.graph.patterns.reading import readers, split_constant
 from halfwise.graph.roles import is_float
 from halfwise.observing.statistics import varies
 
@@ -18,6 +18,10 @@ CENTRING = frozenset(
     ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
 )
 """Operators that subtract a mean from what they read."""
+
+EXPONENTS = (-8.0, 12.0)
+"""Exponents between which an exponential neither vanishes beside 1 nor overflows in FP16: e⁻⁸ is
+below FP16's unit roundoff 2⁻¹¹, and e¹² is beyond 65504."""
 
 # The drawn elements' median is within 0.4 % of the true median's rank, and finding it takes 2 ms.
 _MEDIAN_ELEMENTS = 1 << 16
@@ -45,9 +49,14 @@ def cancellation(
     *,
     constant: bool = False,
     positive: bool = False,
+    exponent: bool = False,
     beyond: float = -np.inf,
 ) -> float:
     """Return the median over elements of max(|a|, |b|) / |a ± b|.
+
+    If the result is the exponent of e, the relative error of the power is the absolute one of the
+    exponent: then of max(|a|, |b|) itself, over the exponents within `EXPONENTS` but zero, where
+    both operands are the same number.
 
     Args:
         a: f32[*A].
@@ -57,12 +66,13 @@ def cancellation(
             to a constant, such as 1 in 1 - mask, rounds to the same number as the constant.
         positive: Whether only results above zero count, because readers clamp the others: for
             example, most pairs of boxes do not overlap, and their differences are dropped.
+        exponent: Whether the result is only an exponent of e.
         beyond: Smaller medians are not computed: finding a median takes longer than all the rest.
 
     Returns:
-        At least 0.5; inf if most results are zero. Elements do not count if an operand is not
-        finite or both are zero; NaN if none are left, or if the median is at most `beyond`. Of more
-        than 2¹⁶ elements, 2¹⁶ are drawn at random with a fixed seed.
+        At least 0.5 unless `exponent`; inf if most results are zero. Elements do not count if an
+        operand is not finite or both are zero; NaN if none are left, or if the median is at most
+        `beyond`. Of more than 2¹⁶ elements, 2¹⁶ are drawn at random with a fixed seed.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     wide_a, wide_b = (
@@ -77,13 +87,15 @@ def cancellation(
     with np.errstate(divide="ignore", invalid="ignore"):
         total = combine(wide_a, wide_b, dtype=np.float64)
         counts = np.isfinite(largest) & (largest > 0)
-        if constant:
+        if constant or exponent:
             counts &= total != 0
+        if exponent:
+            counts &= (total > EXPONENTS[0]) & (total < EXPONENTS[1])
         if positive:
             counts &= total > 0
         if not counts.all():
             largest, total = largest[counts], total[counts]
-        ratio = np.divide(largest, np.abs(total), dtype=np.float64)
+        ratio = np.divide(largest, 1.0 if exponent else np.abs(total), dtype=np.float64)
     # If the median exceeds `beyond`, so do at least half of the elements.
     if 2 * np.count_nonzero(ratio > beyond) < ratio.size:
         return float("nan")
@@ -114,15 +126,18 @@ def _sum_view(
     if not varying or not all(map(is_float, operands)):
         return None
 
-    constant, positive = len(varying) < len(operands), _clamped_at_zero(node.outputs[0])
+    counting = {
+        "constant": len(varying) < len(operands),
+        "positive": _clamped_at_zero(node.outputs[0]),
+        "exponent": is_exponent(node.outputs[0]),
+    }
 
     def visit(sample: int, *arrays: NDArray[np.float32]) -> None:
         seen = dict(zip(varying, arrays, strict=True))
         a, b = (
             np.asarray(seen[v] if v in seen else constant_array(v), np.float32) for v in operands
         )
-        ratio = cancellation(a, b, sign, constant=constant, positive=positive, beyond=worst())
-        add(ratio, sample)
+        add(cancellation(a, b, sign, **counting, beyond=worst()), sample)
 
     return View(tuple(map(tensor_name, varying)), visit)
 
@@ -161,6 +176,15 @@ def _mean(node: ir.Node, x: NDArray[np.float32]) -> NDArray[np.float32]:
     shape = (x.shape[0], x.shape[1], *[1] * (x.ndim - 2))
     mean = np.mean(parts, axis=2)
     return np.repeat(mean, x.shape[1] // mean.shape[1], axis=1).reshape(shape)
+
+
+def is_exponent(value: ir.Value) -> bool:
+    """Return whether every reader of `value`, perhaps behind a mask, raises e to it."""
+    uses = [(node, slot) for node, slot, _ in readers(value)]
+    masked = [node.outputs[0] for node, slot in uses if node.op_type == "Where" and slot]
+    rest = [node for node, slot in uses if not (node.op_type == "Where" and slot)]
+    is_read = bool(uses) and not value.is_graph_output()
+    return is_read and all(n.op_type == "Exp" for n in rest) and all(map(is_exponent, masked))
 
 
 def _clamped_at_zero(value: ir.Value) -> bool:

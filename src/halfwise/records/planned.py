@@ -62,6 +62,7 @@ class Because(Record):
         contribution: What the node or its group alone adds to the error, over what is allowed.
         opposed: Rules that lower other nodes, if even all free nodes in FP32 fail; otherwise None.
         beside: The convolution left out of INT8, without which this sum has no kernel, or None.
+        spare: Whether a plan that lowers it passes too and costs more. False in older records.
     """
 
     guard: int | None = None
@@ -72,6 +73,7 @@ class Because(Record):
     contribution: float | None = None
     opposed: tuple[str, ...] | None = None
     beside: NodeName | None = None
+    spare: bool = False
 
 
 BudgetEnd = Literal["work", "seconds", "interrupt"]
@@ -108,6 +110,11 @@ class KeptNode(Record):
     error_without: float | None = None
     unknown: bool = False
     because: Because | None = None
+
+    @property
+    def spare(self) -> bool:
+        """Whether it is kept only because less would cost more."""
+        return self.because is not None and self.because.spare
 
 
 class AdjustedConstant(Record):

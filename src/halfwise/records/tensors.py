@@ -69,9 +69,10 @@ class InnerObservation(Record):
             ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
             ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "cancellation": median over
             elements of max(|a|, |b|) / |a ± b| in Add, Sub and norms, which subtract a mean; inf if
-            most results are zero (zeros of a constant operand do not count). "margin": for ArgMax,
-            ArgMin and TopK, the smallest gap between the last chosen and the first rejected score
-            divided by the low format's spacing at that score; for NonMaxSuppression, the gap
+            most results are zero (zeros of a constant operand do not count). Of max(|a|, |b|)
+            if the result is only an exponent of e, over the exponents that matter. "margin": for
+            ArgMax, ArgMin and TopK, the smallest gap between the last chosen and the first rejected
+            score divided by the low format's spacing at that score; for NonMaxSuppression, the gap
             between any two competing scores.
             "roundoff": for inputs of logarithms, denominators and negative powers, the largest
             relative error of the result if everything is rounded to the low format's precision.

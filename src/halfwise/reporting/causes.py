@@ -129,7 +129,9 @@ def _unexplained(run: Run) -> Iterator[Causes]:
     bare = [
         kept
         for kept in keep
-        if kept.guard is None and not kept.unknown and kept.kept_by in ("search", "engine")
+        if kept.guard is None
+        and not (kept.unknown or kept.spare)
+        and kept.kept_by in ("search", "engine")
     ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"

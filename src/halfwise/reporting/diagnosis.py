@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from halfwise.records import Criterion, Decided, NodeName, Run, Rung, RungName, Sign
-from halfwise.reporting.guards import flipped
+from halfwise.reporting.origins import flipped
 from halfwise.reporting.parts import (
     MOST_ROWS,
     Column,

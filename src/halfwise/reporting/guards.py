@@ -1,22 +1,20 @@
 """Words on suspicions (guards), and on why nodes stay in FP32."""
 
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite
+from math import inf
 from typing import Literal
 
 from halfwise.records import (
     Because,
-    Channel,
-    Decided,
     Followed,
     Guard,
     GuardKind,
     KeptBy,
     KeptNode,
     NodeName,
-    Origin,
 )
-from halfwise.wording import capital, filled, listed, number, percent, shorten, verb
+from halfwise.reporting.origins import appears, carried, flipped, followed_over
+from halfwise.wording import capital, filled, number, percent
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on observations inside a passing plan, which its outputs do not show."""
@@ -24,7 +22,7 @@ _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 Reason = (
     GuardKind
     | Literal["rule", "model", "engine", "flip", "origin", "channel"]
-    | Literal["accumulated error", "effect", "unknown"]
+    | Literal["accumulated error", "effect", "spare", "unknown"]
 )
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
@@ -33,7 +31,7 @@ most of it (`Decided`); "origin": FP32 at this node and others
 next to it removes most of it (`Origin`); "channel": it leads to a channel that carries most of it
 (`Channel`);
 "accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
-shows why. "unknown": it was not lowered.
+shows why. "spare": less would cost more. "unknown": it was not lowered.
 """
 
 CAUSES: dict[Reason, str] = {
@@ -61,18 +59,9 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
     "model": "Kept by the model itself: its file has this node in FP32 among lower ones.",
     "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
 }
-_FLIPPED = (
-    "{lead}{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
-    "[, reading floats that are off by {read:%}]; with the reference's decisions instead, the "
-    "error falls from {error} × to {left} × {allowed}"
-)
-_CARRIED = (
-    "channel {index:d} of {size:d} (axis {axis:d}) of {tensor} carries most of the error"
-    "[: it is off by {error:%}, the other channels by {rest:%}]; with FP32's values there alone, "
-    "the error falls from {whole} × to {left} × {allowed}"
-)
 _FOLLOWED: Mapping[Reason, str] = {
-    "accumulated error": "Accumulated error: what no guard explains grows with depth"
+    "accumulated error": "Accumulated error: what no guard explains grows with depth",
+    "spare": "Not needed: a plan that lowers it passes too, but costs more because of conversions",
 }
 _READS_BEYOND = "it reads what may overflow"
 
@@ -98,9 +87,10 @@ _WORDS: Mapping[GuardKind, str] = {
     "[and values as small as {smallest} depend on it"
     "|which matters once a value is near zero, but none seen is below {least}"
     "|which matters once a value is near zero]",
-    "cancellation": "operands rounded to {low} [cancel in {inside} ({op}): they are {value} times "
-    "the result, which keeps an error of about {share:%}|mostly cancel to zero in {inside} ({op})]"
-    "[ (sample {sample})]",
+    "cancellation": "operands rounded to {low} [cancel in {inside} ({op}): they reach {exponent} "
+    "where e is raised to the result, which leaves an error of about {share:%}|cancel in {inside} "
+    "({op}): they are {value} times the result, which keeps an error of about {share:%}|mostly "
+    "cancel to zero in {inside} ({op})][ (sample {sample})]",
     "floor": "{node} ({op}) adds up terms that cancel, so that in {low} [results are off by up to "
     "{error:%}|its smallest results are nothing but rounding error]; {reader} ({reader_op}) needs "
     "small values to be relatively exact and reads some that are off by {read:itself}",
@@ -173,11 +163,13 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
     if kept.guard is not None:
         return kept.guard
     facts = kept.because or Because()
+    if kept.spare:
+        return "spare"
     if not facts.nonfinite and (kept.error_without, facts.contribution) == (None, None):
         return "unknown"
-    if followed is None or facts.nonfinite:
-        return "effect"
-    return _reason_of_error(kept.node, followed)
+    reason = "effect" if followed is None else _reason_of_error(kept.node, followed)
+    # What only adds to an error is no cause of NaN or infinities.
+    return reason if reason == "origin" or not facts.nonfinite else "effect"
 
 
 def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
@@ -233,8 +225,12 @@ def _why(
         return f"Kept by the rule {facts.rule}{reads}."
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
-    inside = ", and values inside its bodies are not observed" if kept.op in _BODIES else ""
-    if guard is None and effect:
+    inside = (
+        ", and values inside its bodies are not observed"
+        if kept.op in _BODIES and not kept.spare
+        else ""
+    )
+    if guard is None and (effect or kept.spare):
         return f"{_followed(kept, followed, inside, metric)}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:
@@ -246,66 +242,6 @@ def _why(
         doubt = "suspected, not tried alone: "
     names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
     return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{inside}{effect}."
-
-
-def flipped(
-    found: Decided, node: NodeName | None = None, allowed: str = "what the search allows"
-) -> str:
-    """Return what decisions do to the error, as a clause.
-
-    Args:
-        found: The decisions.
-        node: A node that leads to them; None for the decisions themselves.
-        allowed: What errors are multiples of.
-    """
-    names = [flip.node for flip in found.flips]
-    facts: dict[str, str | float] = {
-        "lead": "" if node is None or node in names else "this node leads to decisions: ",
-        "nodes": listed(names),
-        "decides": verb(len(names), "decides", "decide"),
-        "elements": sum(flip.elements for flip in found.flips),
-        "of": sum(flip.of for flip in found.flips),
-        "error": found.error,
-        "left": found.left,
-        "samples": found.samples,
-        "allowed": allowed,
-    }
-    # Floats that are exact until their reader rounds them say nothing.
-    if found.read and isfinite(found.read):
-        facts["read"] = found.read
-    return filled(_FLIPPED, facts)
-
-
-def carried(found: Channel, error: float, allowed: str) -> str:
-    """Return what the error of a channel does, as a clause.
-
-    Args:
-        found: The channel.
-        error: Error of the outputs with the candidate's own values there.
-        allowed: What errors are multiples of.
-    """
-    facts: dict[str, str | float] = {
-        "index": found.index,
-        "size": found.size,
-        "axis": found.axis,
-        "tensor": shorten(found.tensor),
-        "error": found.error if isfinite(found.error) else "",
-        "rest": found.rest if isfinite(found.rest) else "",
-        "whole": error,
-        "left": found.left,
-        "allowed": allowed,
-    }
-    return filled(_CARRIED, {name: fact for name, fact in facts.items() if fact != ""})
-
-
-def followed_over(metric: str | None) -> str:
-    """Return what errors are multiples of where they are followed: no metric has a part of them."""
-    return "what the search allows" if metric is None else "the default tolerance"
-
-
-def appears(origin: Origin) -> str:
-    """Return the verb for an error at its origin: what it reads may have most of it already."""
-    return "starts" if origin.read is None else "grows"
 
 
 def _followed(kept: KeptNode, followed: Followed | None, inside: str, metric: str | None) -> str:

@@ -40,8 +40,8 @@ MORE = {
 
 
 EARLY: Mapping[RemarkKind, str] = {
-    "dearer": "a plan with fewer passes too, but is predicted to cost more: conversions around the "
-    "further nodes cost more than these save",
+    "dearer": "a plan with {kept:d} passes too, but is predicted to cost more: conversions around "
+    "the further nodes cost more than these save",
     "sounder": "a plan with fewer passes too, but is infinite inside, and would cost more with "
     "what prevents that",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
@@ -94,10 +94,11 @@ REMARKS: Mapping[RemarkKind, str] = {
     "[; this plan keeps {plan:d}.]",
     "seen-only": "With {start}, held-out samples pass and calibration samples fail, at a margin of "
     "{margin}[ and a headroom of {headroom}].",
-    "tolerance": "No single node is at fault: with [all but {kept:d} of the nodes|every node] low, "
-    "{low} rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
-    "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, use "
-    "{options} if the task allows it, or judge the task itself with --metric.",
+    "tolerance": "[No node was found{unknown} at fault|No single node is at fault]: with [all but "
+    "{kept:d} of the nodes|every node] low, {low} rounding adds up to {error} of the largest "
+    "reference value[ of some {slices}] (SNR {snr:dB}) on the calibration samples. To keep "
+    "[no more than {kept:node}|none] in FP32, use {options} if the task allows it, or judge the "
+    "task itself with --metric.",
     "first-look": "With everything low, all samples pass at half the tolerance, so halfwise looked "
     "for values that vanish or cancel on {samples:d} of {size:d} calibration samples only, and "
     "found none; ranges are of all samples.",

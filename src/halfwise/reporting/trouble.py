@@ -8,12 +8,9 @@ from halfwise.records import Followed, Plan, Run, Verdict
 from halfwise.reporting.guards import (
     CAUSES,
     Reason,
-    appears,
-    carried,
-    flipped,
-    followed_over,
     reason_of,
 )
+from halfwise.reporting.origins import appears, carried, flipped, followed_over
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.tasks import wrong_parts
 from halfwise.reporting.verdict import non_finite
@@ -36,10 +33,12 @@ _UNGUARDED: Mapping[Reason, str] = {
     "origin": "error that {verb} at {origin}",
     "channel": "error that channel {index} of {tensor} carries",
     "accumulated error": "accumulated error",
+    "spare": "conversions, which would cost more than lowering saves",
     "effect": "unknown, effect measured",
     "unknown": "unknown, not lowered",
 }
 _UNKNOWN = ("effect", "unknown")
+_LAST = ("spare", *_UNKNOWN)
 
 _ASKED = ("margin", "headroom")
 
@@ -132,7 +131,7 @@ def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: 
 
 
 def _causes(run: Run, *, brief: bool) -> Iterator[str]:
-    """Yield a line per reason for kept nodes, known ones first, then those of most nodes.
+    """Yield a line per reason for kept nodes, causes first, then those of most nodes.
 
     Merely possible causes say so. Brief ones share a line, lest one be cut.
     """
@@ -155,7 +154,7 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         reason = reason_of(kept, run.followed)
         kinds.setdefault(reason, Counter())[shorten(kept.op, 20)] += 1
     told = []
-    for reason, ops in sorted(kinds.items(), key=lambda i: (i[0] in _UNKNOWN, -i[1].total())):
+    for reason, ops in sorted(kinds.items(), key=lambda i: (i[0] in _LAST, -i[1].total())):
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
         sure = reason in certain or reason in _UNGUARDED
@@ -207,7 +206,7 @@ def followed_lines(run: Run) -> Iterator[str]:
         return
     found, keep, own = run.followed, run.plan.keep, len(run.plan.own)
     start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
-    lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
+    lacking = sum(k.guard is None and k.kept_by == "search" and not k.spare for k in keep)
     allowed = followed_over(run.criterion.metric)
     on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
     yield (

@@ -21,7 +21,9 @@ from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from halfwise.reporting.remarks import remark as in_words
 from tests import models
+from tests.models.depth import one_channel
 from tests.unit.graph.sketch import Sketch, f32
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -526,12 +528,19 @@ def test_the_tolerance_that_rounding_needs_is_told_and_is_enough():
     """Nothing in the deep model is at fault: the tolerance asks for more than FP16 has."""
     fixed = found(models.deep(), rel_max=5e-4)
     [remark] = [r for r in fixed.plan.remarks if r.kind == "tolerance"]
+    assert in_words(remark).startswith("No single node is at fault: ")
     told = float(remark.names["options"].removeprefix("--rel-max ").split()[0])
     assert told > 5e-4
     again = found(models.deep(), rel_max=told)
     assert again.verdict.passed
     assert kept(again) == set()
     assert all(r.kind != "tolerance" for r in again.plan.remarks)
+
+
+def test_an_error_that_does_not_accumulate_may_have_a_place():
+    """One channel carries it here: that no node was found does not show that none is at fault."""
+    [remark] = [r for r in found(one_channel()).plan.remarks if r.kind == "tolerance"]
+    assert in_words(remark).startswith("No node was found at fault: ")
 
 
 def test_a_fault_is_not_taken_for_rounding(normal):

@@ -172,3 +172,17 @@ def test_a_norm_of_nothing_or_without_a_finite_mean_has_no_cancellation(norm, x)
         warnings.simplefilter("error")
         found = inner(body, 21, {"x": x.astype(np.float32)})
     assert "cancellation" not in {kind for _, kind, _, _ in found}
+
+
+@pytest.mark.parametrize(
+    ("more", "value"), [("", 99.0), ("z = Neg (d)", 101 / 2), ("z = Where (m, d, x)", 101 / 2)]
+)
+def test_of_exponents_alone_the_operands_count(more, value):
+    """e⁻⁹⁰ is nothing, e⁰ is exact, and of the others the larger operand is 90 to 101."""
+    ends = ", float[5] z" if more else ""
+    body = f"""g (float[5] x, float[5] y, bool[5] m) => (float[5] e{ends})
+        {{ d = Sub (x, y) w = Where (m, d, x) e = Exp (w) {more} }}"""
+    x, y = f32([10, 99, 100, 101, 90]), f32([100, 98, 100, 99, 88])
+    sample = {"x": x, "y": y, "m": np.ones(5, bool)}
+    found = [value for op, kind, value, _ in inner(body, 17, sample) if kind == "cancellation"]
+    assert found[0] == pytest.approx(value)

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName
-from halfwise.reporting.guards import _WORDS, explained, message, told_of, worded
+from halfwise.reporting.guards import _WORDS, explained, message, reason_of, told_of, worded
 from halfwise.store import read_run, write_run
 from tests.unit.casing import names
 from tests.unit.reporting.runs import guard, run
@@ -87,3 +87,14 @@ def test_a_name_at_the_start_of_a_reason_keeps_its_letters() -> None:
     assert told.why.startswith("choose decides 3 of 9 values differently")
     (told,) = explained((kept,), (), 1.0, "top1", found)
     assert "the default tolerance" in told.why
+
+
+def test_an_infinity_starts_where_fp32_removes_it():
+    """No guard knows what overflows inside a body; what only adds to an error explains no NaN."""
+    found = Followed.model_validate(
+        {"kept": (), "error": math.inf, "tried": ("/If",), "accumulates": True}
+        | {"origin": {"node": "/If", "kept": ("/If",), "error": 0.05}}
+    )
+    beside = KeptNode(node=NodeName("/Add"), op="Add", because=Because(nonfinite=True))
+    assert reason_of(beside, found) == "effect"
+    assert reason_of(beside.model_copy(update={"node": NodeName("/If")}), found) == "origin"

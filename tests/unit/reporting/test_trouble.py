@@ -317,3 +317,17 @@ def test_every_kept_node_has_a_reason_on_the_first_screen(node, found, why):
     (*_, line) = trouble(run(plan=plan(three), followed=told), brief=True).lines
     assert f"{why} (1 node)" in line
     assert "squares that overflow inside the op (1 node)" in line
+
+
+def test_what_is_kept_only_because_less_costs_more_is_no_lack_of_a_guard():
+    spare = kept("/b", guard=None, error_without=None, because=Because(spare=True))
+    followed = Followed(
+        kept=(), error=2.0, tried=(), origin=None, accumulates=False, samples=1, out_of_time=False
+    )
+    made = run(plan=plan((kept("/a"), spare)), followed=followed)
+    assert (
+        "Cause: conversions, which would cost more than lowering saves; 1 node kept because of "
+        "that (1 Pow)."
+    ) in trouble(made).lines
+    told = " ".join(module.followed_lines(made))
+    assert told.startswith("No guard explains 0 of 2 kept nodes.")

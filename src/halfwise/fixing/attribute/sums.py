@@ -19,7 +19,7 @@ from halfwise.fixing.attribute.repairs import subtracting
 from halfwise.graph.dataflow import constant_behind, producers, reached, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import axes_of, square_of
-from halfwise.observing.cancelling import CENTRING
+from halfwise.observing.cancelling import CENTRING, is_exponent
 from halfwise.records import Guard, NodeName
 
 _SEVERITY_OF_SUM = 0.9
@@ -106,6 +106,8 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
     relative error of up to u · max(|a|, |b|) / |a ± b| from each (Higham 2002, "Accuracy and
     Stability of Numerical Algorithms", 1.7). A guard is raised if this, with the median of the
     ratio over the elements, exceeds `SIGNIFICANT`: a ratio above 20.5 in FP16 and 2.6 in BF16.
+    If the result is only an exponent of e, u · max(|a|, |b|) itself is the relative error of the
+    power (`halfwise.observing.cancelling.cancellation`).
 
     The nodes are the subtraction and the producers of its operands, through data movement and
     through nodes that pass errors on unchanged (sums, means, factors). A square passes on twice the
@@ -120,11 +122,14 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
         if error <= SIGNIFICANT:
             continue
         zeros = math.isinf(seen.value)
+        facts = evidence.inner(seen) | {"share": None if zeros else min(error, 1.0)}
+        if node.op_type in ("Add", "Sub") and is_exponent(node.outputs[0]):
+            facts |= {"exponent": seen.value}
         yield from evidence.guard(
             "cancellation",
             node,
             node.outputs[0],
-            facts=evidence.inner(seen) | {"share": None if zeros else min(error, 1.0)},
+            facts=facts,
             fix=evidence.norm_fix(node, subtracting(node)),
             nodes=[node, *_origins(evidence, node)],
             severity=_SEVERITY_OF_ZEROS if zeros else graded(Band.INEXACT, error / SIGNIFICANT),

@@ -46,6 +46,7 @@ class Found:
         contributions: Per node, what it or its group contributes alone, if measured.
         exhausted: Whether the budget ended the search.
         steps: Remarks on what happened.
+        spare: Kept nodes that a smaller plan lowers, which passes too but costs more.
         r2: R² of predicted against actual differences between plans; None if unknown.
     """
 
@@ -58,6 +59,12 @@ class Found:
     exhausted: bool
     steps: tuple[Remark, ...]
     r2: float | None = None
+    spare: Nodes = frozenset()
+
+    @property
+    def needed(self) -> Nodes:
+        """The kept nodes, without those kept only because less would cost more."""
+        return self.kept - self.spare
 
     @property
     def futile(self) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from math import inf, log
 
+import numpy as np
+
 from halfwise.fixing.plan.cut import Cut, Terms
 from halfwise.fixing.plan.sites import Site, Sites, explained
 from halfwise.records import NodeName
@@ -72,6 +74,10 @@ class Guide:
             return [*between(first, middle), *between(middle, last)]
 
         return list(dict.fromkeys(between(0, len(WEIGHTS) - 1)))
+
+    def cheapest(self, always: Nodes) -> Nodes:
+        """Return the plan of least cost of all that keep at least `always`."""
+        return self._cut.kept(np.zeros(len(self._all)), 0.0, always)
 
     def r2(self, tried: Iterable[tuple[Nodes, float]]) -> float | None:
         """Return R², the share of differences between errors that predictions explain, if known.

@@ -8,15 +8,16 @@ Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
+from halfwise.fixing.plan.closing import cheaper_plans
 from halfwise.fixing.plan.contribution import MANY, Futile, gains, is_spread, lowerable, rankings
 from halfwise.fixing.plan.extension import NEAR, extensions
-from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, clearly_cheaper, confirmed
+from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, confirmed
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.fixing.plan.halving import lowered
@@ -112,15 +113,14 @@ class Search:
             self.budget.leave_out("certify" if certify else "search")
             return self._ended(exhausted=True)
         self._best = kept = kept | self.forced
-        plans = [plan | self.forced for plan in self.passing] if is_last else []
-        cheaper = clearly_cheaper(plans, self.price, kept, self._everything)
-        found = confirmed(cheaper, self.rank, kept, self.evaluate, self._everything)
+        known = [plan | self.forced for plan in self.passing] if is_last else []
+        plans = cheaper_plans(kept, known, self.guide, self.price, self._everything)
+        found = confirmed(plans, self.rank, kept, self.evaluate, self._everything)
         if is_dearer := found != self._everything:
-            self._best = found
-            # What single nodes do was seen in the smaller plan.
-            self._excess_without, self._nonfinite_without = {}, set()
+            self._best, self._excess_without, self._nonfinite_without = found, {}, set()
             self._note("dearer", kept=len(kept))
-        return self._found(minimal=self._minimal and not is_dearer)
+        spare = frozenset(found - kept if is_dearer and kept <= found else ())
+        return replace(self._found(minimal=self._minimal and not is_dearer), spare=spare)
 
     def _hopeless(self) -> Found:
         self._note("hopeless")

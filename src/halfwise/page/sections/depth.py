@@ -3,8 +3,8 @@
 from halfwise.page.columns import drawn, front_coded
 from halfwise.page.section import Section
 from halfwise.page.stored import Stored
-from halfwise.reporting.guards import appears
 from halfwise.reporting.nodes import grown_with
+from halfwise.reporting.origins import appears
 
 
 def depth(stored: Stored) -> Section | None:

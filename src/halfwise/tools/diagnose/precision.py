@@ -147,6 +147,8 @@ def _cause(fixed: Fixed, low: str) -> str:
     if not fixed.found.passed:
         return f"{low} breaks the model, and the search found no plan that passes."
     more = "" if fixed.plan.minimal else "; the search did not finish, so fewer may do"
+    if fixed.found.spare:
+        more = f"; {len(fixed.found.needed)} would do too, but cost more"
     return (
         f"{low} breaks the model. With the graph as it is, keeping {count(kept, 'node')} in "
         f"FP32 is enough{more}."

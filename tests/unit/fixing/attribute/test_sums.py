@@ -233,3 +233,26 @@ def test_nothing_is_told_without_statistics() -> None:
     assert "residual" not in kinds(
         guards(*stream(12, 0.0025), X_OF_RESIDUAL, fmt=BF16, details=False)
     )
+
+
+@pytest.mark.parametrize(("rate", "masked"), [(1.75, True), (1.75, False), (0.1, True)])
+def test_exponents_are_differences_whose_absolute_error_counts(rate: float, masked: bool) -> None:
+    """Decay between any two steps: most differences are large, and few of their powers count.
+
+    Those from -8 on are 4 on average, and their operands 10 times as large; the error of a power is
+    that of the operands.
+    """
+    s, n = Sketch(), 48
+    total = s.op("CumSum", s.input("x", [4, n, 1]), s.constant(np.array(1)), name="total")
+    left = s.op("Sub", total, s.op("Transpose", total, perm=[0, 2, 1], name="flip"), name="between")
+    if masked:
+        left = s.op("Where", s.constant(np.tril(np.ones((n, n), bool))), left, f32(-1e4), name="w")
+    x = np.random.default_rng(0).uniform(0.3 * rate, 1.7 * rate, (4, n, 1))
+    told = found(s, s.op("Exp", left, name="decay"), -x.astype(np.float32))
+    if rate < 1:
+        assert told == []
+        return
+    (guard,) = told
+    assert (guard.node, set(guard.nodes)) == ("between", {"between", "total"})
+    assert guard.severity > 1
+    assert "where e is raised to the result, which leaves an error of about 2" in message(guard)

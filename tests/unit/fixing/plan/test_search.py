@@ -385,6 +385,8 @@ def test_one_node_fewer_is_not_delivered_where_it_costs_clearly_more(dearer, kep
     assert found.minimal is (kept == names(1))
     assert [s.kind for s in found.steps].count("dearer") == (not found.minimal)
     assert found.excess_without.keys() == (names(1) if found.minimal else frozenset())
+    assert found.spare == found.kept - names(1)
+    assert found.needed == names(1)
     searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1, 2))
     searching.price = lambda kept: {names(1): dearer, names(1, 2): 1.0}.get(kept, 0.9)
     assert searching.run().kept == names(1)  # both gain nothing
