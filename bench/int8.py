@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ POINTS = 0.005
 MACS = 0.8
 COST = 0.7
 EVALUATIONS = 0.5
+FEW = 8
+"""Candidates up to which all plans are tried."""
 COMPARED = 8
 """Samples on which files and emulations are compared."""
 CALIBRATION = 48
@@ -303,6 +306,7 @@ class Found:
             reported(f"{name}: cost kept out of INT8", own.extra, peers),
             reported(f"{name}: {metric} lost on held-out samples by plain MinMax", self.plain()),
             self._evaluated(whole),
+            *self._cheapest(),
             *self._equal(),
         ]
         if not self.task.trained:
@@ -311,6 +315,17 @@ class Found:
         what = f"{name}: top-1 lost on all {len(self.case.heldout)} held-out images"
         shares = at_least(f"{name}: multiply-accumulates in INT8", self.macs, MACS)
         return [*figures, at_most(what, own.heldout, POINTS), shares]
+
+    def _cheapest(self) -> list[Figure]:
+        """Return the least cost of all plans that pass, if there are few candidates."""
+        if not self.own.left or len(self.candidates) > FEW:
+            return []
+        counts = range(len(self.candidates) + 1)
+        plans = [frozenset(p) for n in counts for p in combinations(sorted(self.candidates), n)]
+        passing = (p for p in plans if self.trials.evaluate(p, confirm=True).passed)
+        least = min(map(self.price_of, passing))
+        what = f"{self.task.name}: least cost of all {len(plans)} plans, of those that pass"
+        return [reported(what, least)]
 
     def _evaluated(self, candidates: int) -> Figure:
         tried = self.own.evaluations

@@ -161,7 +161,8 @@ class TradeOff:
         """Measure the shown points on all samples, cheapest ends first, and score them."""
         trials = self._planner.trials
         self._measure(plan)
-        trials.excess(self._planner.islands)
+        if self._may_evaluate:
+            trials.excess(self._planner.islands)
         self._settle(plan)
         for _ in range(MEASURED):
             self._budget.check()

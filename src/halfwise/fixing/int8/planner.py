@@ -16,7 +16,7 @@ from halfwise.fixing.evidence import Evidence
 from halfwise.fixing.plan.cut import Terms
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.guide import Guide
-from halfwise.fixing.plan.rationed import Rationed
+from halfwise.fixing.plan.rationed import RESERVED, Rationed
 from halfwise.fixing.plan.rules import Forced, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.planner import Planner
@@ -112,10 +112,9 @@ class Int8Planner(Planner):
 
     @property
     def passes_below(self) -> bool:
-        """Whether the plan below was seen to pass on all samples; those that joined may fail it."""
+        """Whether the plan below was seen to pass on all samples, except those that joined."""
         known = self.below.trials.exact(self.fp32)
-        joined = len(self.trials.samples) > len(self.case.calibration)
-        return not joined and known is not None and known <= 1
+        return known is not None and known <= 1
 
     @property
     def ration(self) -> int:
@@ -216,7 +215,8 @@ class Int8Planner(Planner):
         search.safe = self.passes_below
         # A sum that is left out with its convolution takes one more.
         used = lambda: self.trials.evaluations + bool(self.sums)  # noqa: E731
-        return Rationed.of(search, self.ration, used)
+        joins = len(self.case.heldout) > 1
+        return Rationed.of(search, self.ration, used, RESERVED if joins else 0.0)
 
     def _counted(self) -> Terms:
         return Terms(dict.fromkeys(self.choices, 1.0))

@@ -3,18 +3,18 @@
 A ranking of nodes one by one takes as many evaluations as there are nodes. Here most come from the
 predicted cost, which is free: plans of least cost for their predicted error, from a minimum cut,
 are tried where the expected saving is largest: the probability that a plan passes, times what it
-saves. Contributions are measured for groups only. Then nodes are lowered in order of error per cost
-saved, several at once: twice as many after a plan that passes, half after one that fails. A plan is
-1-minimal if the evaluations suffice to see each single node fail.
+saves. Then nodes are lowered in order of error per cost saved, several at once: twice as many after
+a plan that passes, half after one that fails, of which the node that fails is looked for by
+halving (Hwang, "A method for detecting all defective members in a population by group testing",
+JASA 1972). A plan is 1-minimal if the evaluations suffice to see each single node fail.
 """
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import inf, isfinite
 
-from halfwise.fixing.plan.groups import COARSE, stretches
+from halfwise.fixing.plan.groups import COARSE
 from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.odds import Odds
 from halfwise.fixing.plan.search import Search
@@ -22,13 +22,10 @@ from halfwise.records import NodeName
 
 Nodes = frozenset[NodeName]
 
-MEASURED = 0.25
-"""Share of the evaluations that measures groups; none do if it is too few for all of them. On
-the digits transformer, PP-OCRv3 and YOLOX nano more of them left fewer for plans, which cost more.
-"""
-RESERVED = 0.2
-"""Share that is left for the time after held-out samples joined, or else for the certificate."""
-MENDING = 6
+RESERVED = 0.4
+"""Share that is left for the time after held-out samples joined, if any can. Each time, mending may
+use half of what is left, as others may join later."""
+MENDING = 3
 """Evaluations that are allowed in any case to mend a plan that fails on samples that joined."""
 WORTH = 0.03
 """Expected saving, relative to that of everything low, below which guessing ends: lowering a few
@@ -42,18 +39,22 @@ class Rationed(Search):
     Attributes:
         ration: How many evaluations all calls may use; `inf` for no limit.
         used: How many were used so far, by others too.
+        reserved: The share that is left for the time after samples joined.
     """
 
     ration: float = inf
     used: Callable[[], int] = lambda: 0
+    reserved: float = RESERVED
 
     @classmethod
-    def of(cls, search: Search, ration: float, used: Callable[[], int]) -> "Rationed":
+    def of(
+        cls, search: Search, ration: float, used: Callable[[], int], reserved: float = RESERVED
+    ) -> "Rationed":
         """Return a search like another one, with a ration."""
         given = {field.name: getattr(search, field.name) for field in fields(Search)}
-        return cls(**given, ration=ration, used=used)
+        return cls(**given, ration=ration, used=used, reserved=reserved)
 
-    def _left(self, reserved: float = RESERVED) -> float:
+    def _left(self, reserved: float) -> float:
         return self.ration * (1 - reserved) - self.used()
 
     def _cost(self, kept: Nodes) -> float:
@@ -61,42 +62,15 @@ class Rationed(Search):
         return float(len(kept)) if price is None else price
 
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
-        """Lower as many of `nodes` as passes: the cheapest of a few plans, where one is likely."""
-        assert self.guide is not None
-        always = self._everything - frozenset(nodes)
-        self.guide.fit(self._measured(nodes))
-        kept = self._guessed(self.guide, always)
-        self._note("ranked", groups=len(self._contributions), kept=len(kept))
-        return kept
+        """Lower as many of `nodes` as passes: the cheapest of a few plans, where one is likely.
 
-    def _measured(self, nodes: Sequence[NodeName]) -> dict[Nodes, float]:
-        """Return errors by what is low: of everything, and of groups if there are enough trials."""
+        No contribution is measured: nodes share the error of everything low.
+        """
+        assert self.guide is not None
         excess = self._tried.get(frozenset(), inf)
         known = excess if self.harmless is not None and isfinite(excess) else 1.0
-        last = self.used() + int(MEASURED * self._left())
-        groups: Sequence[Sequence[NodeName]] = stretches(nodes, self.classes())
-        if last - self.used() < COARSE or len(groups) < COARSE:
-            return {self._everything: known}
-        found = dict[Nodes, float]()
-        whole: list[tuple[float, int, Sequence[NodeName]]] = []
-
-        def measure(group: Sequence[NodeName]) -> None:
-            self.budget.check()
-            self.watcher.step(len(found), 2 * len(groups), "ranking", most=True)
-            low = frozenset(group)
-            found[low] = self.contribution(self._everything - low | self.forced)
-            self._contributions |= dict.fromkeys(group, found[low])
-            if len(group) > 1:
-                heapq.heappush(whole, (-found[low], len(found), group))
-
-        for group in groups:
-            measure(group)
-        while whole and self.used() + 2 <= last:
-            _, _, group = heapq.heappop(whole)
-            half = len(group) // 2
-            measure(group[:half])
-            measure(group[half:])
-        return found
+        self.guide.fit({self._everything: known})
+        return self._guessed(self.guide, self._everything - frozenset(nodes))
 
     def _guessed(self, guide: Guide, always: Nodes) -> Nodes:
         """Return the cheapest passing one of the plans tried, else everything."""
@@ -111,7 +85,7 @@ class Rationed(Search):
         def saving(plan: Nodes) -> float:
             return odds.chance(errors[plan]) * (self._cost(kept) - self._cost(plan))
 
-        while self._left() >= 1:
+        while self._left(self.reserved) >= 1:
             untried = [plan for plan in plans if plan not in self._tried]
             plan = max(untried, key=saving, default=kept)
             if saving(plan) <= enough:
@@ -141,15 +115,32 @@ class Rationed(Search):
         return self._everything if previous else super()._start(previous)
 
     def _shrunk(self, kept: Nodes, previous: Nodes) -> Nodes:
-        """Lower nodes while evaluations are left that are not reserved.
-
-        Of what a failing plan lowered, three quarters are tried first: it passed on other samples.
-        """
+        """Lower nodes while evaluations are left that are not reserved."""
         if not previous:
-            return self._galloped(kept, self._first(kept), RESERVED)[0]
+            return self._galloped(kept, self._first(kept), self.reserved)[0]
+        return self._mended(kept, self._ordered(kept, kept - previous - self.forced))
+
+    def _mended(self, kept: Nodes, lowered: Sequence[NodeName]) -> Nodes:
+        """Lower again what a plan lowered that fails on samples that joined, except what fails.
+
+        It passed on other samples, so few nodes fail. Nodes are halved until one is left; then all
+        others are tried at once.
+        """
         self.ration = max(self.ration, self.used() + MENDING)
-        lowered = kept - previous
-        return self._galloped(kept, max(1, len(lowered) * 3 // 4), 0.0, lowered)[0]
+        last = self.used() + max(MENDING, self._left(0.0) / 2)
+        pending, failing = list(lowered), len(lowered)  # how many of the first fail together
+        while self.used() + 1 <= last:
+            if failing == 1:
+                pending, failing = pending[1:], 0
+            if not pending:
+                break
+            size = failing // 2 or len(pending)
+            plan = kept - frozenset(pending[:size])
+            if self._passes(plan, confirm=True):
+                kept, pending, failing = plan, pending[size:], failing - size
+            else:
+                failing = size
+        return kept
 
     def _certified(self, kept: Nodes) -> Nodes:
         """Lower single nodes until none can be, or no evaluation is left."""
@@ -157,6 +148,7 @@ class Rationed(Search):
         if not self._minimal:
             tried = sum(1 for node in self._excess_without if node in kept)
             self._note("rationed", kept=len(kept), tried=tried, most=int(self.ration))
+            self.passing = []  # those from before samples joined would have to be tried again
         return kept
 
     def _first(self, kept: Nodes) -> int:
@@ -177,32 +169,31 @@ class Rationed(Search):
             count += 1
         return count
 
-    def _galloped(
-        self, kept: Nodes, size: int, reserved: float, among: Nodes | None = None
-    ) -> tuple[Nodes, bool]:
+    def _galloped(self, kept: Nodes, size: int, reserved: float) -> tuple[Nodes, bool]:
         """Return what remains of a plan, and whether each single node was seen to be needed.
 
-        A node is also needed if lowering it alone costs no less. Only nodes `among` these are
-        lowered, if given.
+        A node is also needed if lowering it alone costs no less.
         """
         needed: dict[NodeName, Nodes] = {}
-        open_nodes = (kept if among is None else among) - self.forced
-        order = self._ordered(kept, open_nodes)
+        order, failing = self._ordered(kept, kept - self.forced), list[NodeName]()
         while pending := [n for n in order if needed.get(n) != kept]:
             if self._left(reserved) < 1:
                 return kept, False
             fresh = [n for n in pending if n not in needed]
-            group = frozenset(fresh[:size] or pending[:1])
+            # Nodes that failed together are halved until one is left: that trial was made before.
+            some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
+            group = frozenset(some)
             plan = kept - group
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             trial = self._try(plan, confirm=True) if self.rank(plan) < self.rank(kept) else None
             if trial is not None and trial.passed:
-                kept, size = plan, 2 * len(group)
-                order = self._ordered(kept, kept & open_nodes)
+                size = size if failing else 2 * len(group)
+                kept, failing = plan, [n for n in failing if n not in group]
+                order = self._ordered(kept, kept - self.forced)
             elif len(group) > 1:
-                size = len(group) // 2
+                size, failing = len(group) // 2, some
             else:
-                (node,) = group
+                (node,), failing = group, []
                 needed[node] = kept
                 if trial is not None:
                     self._excess_without[node] = trial.excess

@@ -67,14 +67,49 @@ def test_minimal_is_said_only_of_what_was_proven():
     assert note.numbers["most"] == 12
 
 
-def test_a_plan_that_fails_on_samples_that_joined_is_mended_from_what_it_lowered():
-    """Nothing is left of the ration; ten nodes are low, and one of them must not be any more."""
+@pytest.mark.parametrize("bad", [(40,), (45,), (49,), (41, 47)])
+def test_a_plan_that_fails_on_samples_that_joined_loses_the_nodes_that_fail_and_no_others(bad):
+    """Ten nodes are low; the others and those that fail must not be."""
+    kept = names(*range(40))
+    searching, oracle, _ = rationed([1.0] * 50, needs(kept | names(*bad)), 24)
+    found = searching.run(kept, certify=False)
+    assert found.kept == kept | names(*bad)
+    assert len(oracle.asked) <= 3 + 5 * len(bad)
+
+
+def test_plans_that_passed_before_samples_joined_are_not_tried_again_with_nothing_left():
+    searching, oracle, _ = rationed([1.0] * 50, needs(names(*range(41))), 4)
+    searching.passing = [names(*range(20))]
+    found = searching.run(names(*range(40)), certify=True)
+    assert found.passed
+    assert not found.minimal
+    assert names(*range(20)) not in oracle.asked
+
+
+def test_a_plan_is_mended_a_little_even_if_nothing_is_left():
     searching, oracle, _ = rationed([1.0] * 50, needs(names(*range(41))), 4)
     searching.safe = False
-    found = searching.run(names(*range(40)), certify=False)
+    found = searching.run(names(*range(46)), certify=False)
     assert found.passed
-    assert names(*range(41)) <= found.kept < names(*range(50))
+    assert names(*range(46)) <= found.kept < names(*range(50))
     assert len(oracle.asked) <= 2 + MENDING
+
+
+def test_mending_leaves_something_for_samples_that_join_later():
+    searching, oracle, _ = rationed([1.0] * 50, quadrature([0.6] * 50), 24)
+    assert searching.run(names(*range(40)), certify=False).passed
+    assert len(oracle.asked) <= 13
+
+
+@FEW
+@given(st.data())
+def test_nodes_that_fail_whatever_else_is_low_are_found_by_halving(data):
+    """A few of 60 nodes fail alone: each takes as many evaluations as halving, and no more."""
+    bad = names(*data.draw(st.sets(st.integers(0, 59), min_size=1, max_size=3)))
+    searching, oracle, _ = rationed([1.0] * 60, needs(bad), 60, suspects=())
+    found = searching.run()
+    assert found.kept == bad
+    assert len(oracle.asked) <= 12 + 12 * len(bad)
 
 
 def test_what_costs_more_alone_is_not_tried():
