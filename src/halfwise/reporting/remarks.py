@@ -77,8 +77,8 @@ REMARKS: Mapping[RemarkKind, str] = {
     "unscaled": "{tensor} is not scaled by a power of two: [{maker} ({op}) gives|{reader} "
     "({op}) needs] it as it is.",
     "repair-outdone": "A repair was undone, {rule} at {nodes}: [the plan with it costs "
-    "{after} times what everything low does, and one without {before} times|no plan with it "
-    "passes].",
+    "{after} times what everything low does, and one without no more: {before} times|no plan with "
+    "it passes].",
     "repair-left": "{elements:d} more repairs were not tried: a run makes {size:d} trials at most.",
     "scale-limited": "For {elements:d} tensors and constants the search for powers of two hit its "
     "limit: others may need fewer Muls, or bring more into range.",
