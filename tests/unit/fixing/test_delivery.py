@@ -1,12 +1,14 @@
 import shlex
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from halfwise import api
 from halfwise.errors import BuildFailed, UsageError
 from halfwise.fixing.delivery import TIMING_CACHE_FILE, _unrepaired, journal_of
+from halfwise.fixing.engines.conclude import Proven
 from halfwise.records import WorkerInfo
 from halfwise.store import read_run
 from halfwise.tensorrt.worker.transfer import model_files
@@ -164,5 +166,6 @@ def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one
     fixed.planner.original, kept = fixed.planner, fixed.found.kept
     curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
     fixed = replace(fixed, found=replace(fixed.found, spare=kept), curve=curve)
-    made = _unrepaired(fixed, SimpleNamespace(minimal=False), kept)
+    proven = cast(Proven, SimpleNamespace(minimal=False))  # of which it reads nothing else
+    made = _unrepaired(fixed, proven, kept)
     assert not any(k.spare for k in made.plan.keep)
