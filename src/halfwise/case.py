@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -128,7 +129,8 @@ class _Held:
 
 
 def _bytes_of(sample: Sample) -> int:
-    return sum(array.nbytes for array in sample.values())
+    texts = (text for array in sample.values() if array.dtype.hasobject for text in array.flat)
+    return sum(array.nbytes for array in sample.values()) + sum(map(getsizeof, texts))
 
 
 class Column(Sequence[NDArray[Any]]):

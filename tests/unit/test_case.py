@@ -59,6 +59,13 @@ def test_of_large_samples_only_those_loaded_last_are_held(monkeypatch):
     assert loaded == [0, 1, 2, 1, 3]
 
 
+def test_held_texts_count_with_their_letters(monkeypatch):
+    monkeypatch.setattr("halfwise.case.HELD_BYTES", 1000)
+    made = Samples(("a", "b"), lambda _: {"x": np.array(["x" * 900], object)}).held()
+    first, _ = made[0], made[1]
+    assert made[0] is not first
+
+
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_index_outside_is_refused(index):
     made, loaded = samples(5, 6, 7)

@@ -152,7 +152,7 @@ def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixe
     assert planner is not None
     assert curve is not None
     rewritten, placed = planner.rewrite(keep)
-    found = replace(fixed.found, kept=keep, minimal=proven.minimal)
+    found = replace(fixed.found, kept=keep, minimal=proven.minimal, spare=frozenset())
     note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
     return replace(
         fixed,

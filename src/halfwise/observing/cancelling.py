@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import starmap
 
 import numpy as np
 import onnx_ir as ir
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
 from halfwise.graph.model import constant_array, small_constant, tensor_name
-from halfwise.graph.patterns.reading import readers, split_constant
+from halfwise.graph.patterns.reading import moves, split_constant
 from halfwise.graph.roles import is_float
 from halfwise.observing.statistics import varies
 
@@ -179,12 +180,14 @@ def _mean(node: ir.Node, x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def is_exponent(value: ir.Value) -> bool:
-    """Return whether every reader of `value`, perhaps behind a mask, raises e to it."""
-    uses = [(node, slot) for node, slot, _ in readers(value)]
-    masked = [node.outputs[0] for node, slot in uses if node.op_type == "Where" and slot]
-    rest = [node for node, slot in uses if not (node.op_type == "Where" and slot)]
-    is_read = bool(uses) and not value.is_graph_output()
-    return is_read and all(n.op_type == "Exp" for n in rest) and all(map(is_exponent, masked))
+    """Return whether all that `value` does, moved or masked or not, is to be an exponent of e."""
+
+    def raises(node: ir.Node, slot: int) -> bool:
+        copies = slot > 0 if node.op_type == "Where" else slot == 0 and moves(node)
+        return node.op_type == "Exp" or (copies and all(map(is_exponent, node.outputs)))
+
+    uses = [(use.node, use.idx) for use in value.uses()]
+    return bool(uses) and not value.is_graph_output() and all(starmap(raises, uses))
 
 
 def _clamped_at_zero(value: ir.Value) -> bool:

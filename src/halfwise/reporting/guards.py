@@ -87,8 +87,8 @@ _WORDS: Mapping[GuardKind, str] = {
     "[and values as small as {smallest} depend on it"
     "|which matters once a value is near zero, but none seen is below {least}"
     "|which matters once a value is near zero]",
-    "cancellation": "operands rounded to {low} [cancel in {inside} ({op}): they reach {exponent} "
-    "where e is raised to the result, which leaves an error of about {share:%}|cancel in {inside} "
+    "cancellation": "operands rounded to {low} [reach {exponent} in {inside} ({op}), and e is "
+    "raised to the result, which leaves an error of about {share:%}|cancel in {inside} "
     "({op}): they are {value} times the result, which keeps an error of about {share:%}|mostly "
     "cancel to zero in {inside} ({op})][ (sample {sample})]",
     "floor": "{node} ({op}) adds up terms that cancel, so that in {low} [results are off by up to "

@@ -1,16 +1,21 @@
 import shlex
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from halfwise import api
 from halfwise.errors import BuildFailed, UsageError
-from halfwise.fixing.delivery import TIMING_CACHE_FILE, journal_of
+from halfwise.fixing.delivery import TIMING_CACHE_FILE, _unrepaired, journal_of
+from halfwise.fixing.engines.conclude import Proven
 from halfwise.records import WorkerInfo
 from halfwise.store import read_run
 from halfwise.tensorrt.worker.transfer import model_files
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.fixing.engines.test_run import wide
+from tests.unit.fixing.test_loop import found
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -153,3 +158,14 @@ def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
         with journal_of(out, info, resume=False, device="a100"):
             assert len(list(tmp_path.iterdir())) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unrepaired")
+def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one():
+    fixed = found(models.layer_norm())
+    fixed.planner.original, kept = fixed.planner, fixed.found.kept
+    curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
+    fixed = replace(fixed, found=replace(fixed.found, spare=kept), curve=curve)
+    proven = cast(Proven, SimpleNamespace(minimal=False))  # of which it reads nothing else
+    made = _unrepaired(fixed, proven, kept)
+    assert not any(k.spare for k in made.plan.keep)

@@ -209,3 +209,14 @@ def test_the_batch_is_dynamic_where_the_first_axis_is(shape, dynamic):
 def test_inputs_are_listed_with_dtype_and_shape():
     specs = [InputSpec("x", np.dtype(np.float32), ("n", 3)), InputSpec("m", np.dtype(bool), ())]
     assert format_inputs(specs) == "x (float32 n×3), m (bool scalar)"
+
+
+@pytest.mark.parametrize(("rows", "is_mapped"), [(8, False), (1 << 14, True)])
+def test_small_arrays_do_not_hold_the_file_that_is_mapped(tmp_path, rows, is_mapped):
+    """Each map has a file descriptor, and thousands of small samples may stay loaded."""
+    np.save(tmp_path / "x.npy", np.ones((rows, 2), np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    fitted = fit_values(mapped, spec(), "f")
+    assert np.shares_memory(fitted, mapped) is is_mapped
+    np.testing.assert_array_equal(fitted, mapped)
+    np.testing.assert_array_equal(aligned(fitted), fitted)

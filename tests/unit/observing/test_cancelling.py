@@ -175,7 +175,13 @@ def test_a_norm_of_nothing_or_without_a_finite_mean_has_no_cancellation(norm, x)
 
 
 @pytest.mark.parametrize(
-    ("more", "value"), [("", 99.0), ("z = Neg (d)", 101 / 2), ("z = Where (m, d, x)", 101 / 2)]
+    ("more", "value"),
+    [
+        ("", 99.0),
+        ("z = Neg (d)", 101 / 2),
+        ("z = Where (m, d, x)", 101 / 2),
+        ("z = Transpose (d)", 101 / 2),
+    ],
 )
 def test_of_exponents_alone_the_operands_count(more, value):
     """e⁻⁹⁰ is nothing, e⁰ is exact, and of the others the larger operand is 90 to 101."""

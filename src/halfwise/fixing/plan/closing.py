@@ -16,12 +16,12 @@ def cheaper_plans(
     guide: Guide | None,
     price: Callable[[Nodes], float | None],
     everything: Nodes,
-) -> list[Nodes]:
+) -> tuple[list[Nodes], list[Nodes]]:
     """Return plans that cost clearly less than `kept`, as in `clearly_cheaper`.
 
-    Those among `plans`. If some keep all of `kept`, also the cheapest plan of all that do so, where
-    it has fewer nodes than the cheapest of these or costs clearly less: plans that were tried may
-    keep nodes that save nothing.
+    First those among `plans`. If some keep all of `kept`, then the cheapest plan of all that do so,
+    where it has fewer nodes than the cheapest of these or costs clearly less: plans that were tried
+    may keep nodes that save nothing. It may fail, which says nothing of the others.
 
     Args:
         kept: A plan that passes.
@@ -33,7 +33,7 @@ def cheaper_plans(
     found = clearly_cheaper(plans, price, kept, everything)
     larger = [plan for plan in found if kept <= plan]
     if guide is None or not larger:
-        return found
+        return found, []
     closed, best = guide.cheapest(kept) & everything, min(larger, key=lambda p: price(p) or inf)
     than = kept if len(closed) < len(best) else best
-    return [*found, *clearly_cheaper([closed], price, than, everything)]
+    return found, clearly_cheaper([closed], price, than, everything)

@@ -140,7 +140,7 @@ class Rationed(Search):
                 kept, pending, failing = plan, pending[size:], failing - size
             else:
                 failing = size
-        return kept
+        return min(self._best, kept, key=self.rank)  # lowering more may cost more
 
     def _certified(self, kept: Nodes) -> Nodes:
         """Lower single nodes until none can be, or no evaluation is left."""

@@ -112,15 +112,16 @@ class Search:
                 self._note("spent")
             self.budget.leave_out("certify" if certify else "search")
             return self._ended(exhausted=True)
-        self._best = kept = kept | self.forced
+        self._best = found = kept = kept | self.forced
         known = [plan | self.forced for plan in self.passing] if is_last else []
-        plans = cheaper_plans(kept, known, self.guide, self.price, self._everything)
-        found = confirmed(plans, self.rank, kept, self.evaluate, self._everything)
-        if is_dearer := found != self._everything:
+        for plans in cheaper_plans(kept, known, self.guide, self.price, self._everything):
+            better = confirmed(plans, self.rank, found, self.evaluate, self._everything)
+            found = found if better == self._everything else better
+        if is_dearer := found != kept:
             self._best, self._excess_without, self._nonfinite_without = found, {}, set()
             self._note("dearer", kept=len(kept))
-        spare = frozenset(found - kept if is_dearer and kept <= found else ())
-        return replace(self._found(minimal=self._minimal and not is_dearer), spare=spare)
+        made = self._found(minimal=self._minimal and not is_dearer)
+        return replace(made, spare=found - kept) if kept <= found else made
 
     def _hopeless(self) -> Found:
         self._note("hopeless")
@@ -316,8 +317,7 @@ class Search:
             else:
                 needed[node] = kept
                 self._excess_without[node] = trial.excess
-                if trial.nonfinite:
-                    self._nonfinite_without.add(node)
+                self._nonfinite_without |= {node} if trial.nonfinite else set()
                 open_nodes = [*(n for n in open_nodes if n != node), node]
         self._minimal = True
         return kept

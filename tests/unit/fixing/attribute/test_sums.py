@@ -255,4 +255,15 @@ def test_exponents_are_differences_whose_absolute_error_counts(rate: float, mask
     (guard,) = told
     assert (guard.node, set(guard.nodes)) == ("between", {"between", "total"})
     assert guard.severity > 1
-    assert "where e is raised to the result, which leaves an error of about 2" in message(guard)
+    assert ", and e is raised to the result, which leaves an error of about 2" in message(guard)
+
+
+def test_an_exponent_need_not_cancel_to_lose_digits() -> None:
+    """In BF16 exponents of 5 are off by 2 %, whatever is added to them."""
+    s = Sketch()
+    output = s.op("Exp", s.op("Add", s.input("x", [64]), f32(1.0), name="more"), name="power")
+    network, x = s.network(output), {"x": np.linspace(3, 6, 64, dtype=np.float32)}
+    roles = roles_of(network)
+    seen, _ = observe(network, Samples(("0",), lambda _: x), BF16, roles=roles)
+    (guard,) = (g for g in attribute(network, roles, seen, BF16) if g.kind == "cancellation")
+    assert message(guard).startswith("operands rounded to BF16 reach 4.5 in more (Add), and e is ")

@@ -95,6 +95,14 @@ def test_a_plan_is_mended_a_little_even_if_nothing_is_left():
     assert len(oracle.asked) <= 2 + MENDING
 
 
+def test_mending_ends_at_the_cheapest_plan_that_passed():
+    """With four more nodes low it costs least; each step after that adds conversions."""
+    searching, oracle, _ = rationed([1.0] * 9, needs(names(0, 7)), 24)
+    searching.price = lambda kept: {5: 1.0, 3: 3.0, 2: 4.0}.get(len(kept), 5.0)
+    assert searching.run(names(0), certify=False).kept == names(0, 5, 6, 7, 8)
+    assert names(0, 7) in oracle.asked
+
+
 def test_mending_leaves_something_for_samples_that_join_later():
     searching, oracle, _ = rationed([1.0] * 50, quadrature([0.6] * 50), 24)
     assert searching.run(names(*range(40)), certify=False).passed

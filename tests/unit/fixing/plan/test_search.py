@@ -502,3 +502,15 @@ def test_an_original_that_fails_itself_ends_the_search():
     found = searching.run()
     assert (found.passed, found.minimal) == (False, False)
     assert [s.kind for s in found.steps][-1] == "hopeless"
+
+
+def test_a_cheaper_plan_that_passed_is_delivered_if_the_cheapest_of_its_kind_fails():
+    """The cheapest has fewer nodes than the one tried, by less than the next in line would."""
+    tried, closed = names(*range(1, 12)), names(*range(1, 11))
+    oracle = Oracle(lambda kept: 0.5 if names(1) <= kept != closed else 2.0)
+    searching, _ = priced(40, [1] * 40, oracle, start=tried)
+    searching.guide.cheapest = lambda _: closed
+    searching.price = lambda kept: {names(1): 1.5, closed: 1.0, tried: 1.01}.get(kept, 2.0)
+    found = searching.run()
+    assert closed in oracle.asked
+    assert (found.kept, found.needed) == (tried, names(1))
