@@ -207,6 +207,9 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         figures.append(at_most(f"{task.name}: cost over that before", cost / earlier, 1, note))
         what = f"{task.name}: passed, if it did before"
         figures.append(equal(what, new.passed or not old.passed, wanted=True))
+        if new.evaluations > old.evaluations:  # a search may end a little later than it is asked to
+            what = f"{task.name}: evaluations over those before"
+            figures.append(at_most(what, new.evaluations / old.evaluations, 1, note))
         costs.append((cost, earlier))
     total = sum(new for new, _ in costs) / sum(old for _, old in costs)
     figures.append(at_most("all: sum of costs over that before", total, 0.9))
